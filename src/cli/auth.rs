@@ -11,7 +11,7 @@ use super::project_context::ProjectContext;
 use super::terminal;
 use base::environment::Environment;
 use config::settings::{ProviderEntry, Secret, Settings};
-use extensions::login::{LoginDesk, PluginCredential, PluginLogin};
+use extensions::login::{LoginInterface, PluginCredential, PluginLogin};
 use providers::auth::{Auth, Credential};
 use providers::catalog::Catalog;
 use providers::http::HttpClient;
@@ -203,7 +203,7 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
 /// The terminal as the user interface of a login through a plugin.
 struct TerminalLogin;
 
-impl LoginDesk for TerminalLogin {
+impl LoginInterface for TerminalLogin {
     fn ask(&self, question: &str, secret: bool) -> Option<String> {
         terminal::ask(question).ok();
         let quiet = if secret { Quiet::new() } else { None };

@@ -30,7 +30,7 @@ const MAX_FURTHER_FIELDS: usize = 20;
 const MAX_FIELD_BYTES: usize = 4_000;
 
 /// The user interface of a login through a plugin.
-pub trait LoginDesk: Send + Sync {
+pub trait LoginInterface: Send + Sync {
     /// Asks for a line of input, which is hidden if it is secret. Returns `None` without an answer.
     /// Blocks.
     fn ask(&self, question: &str, secret: bool) -> Option<String>;
@@ -65,7 +65,7 @@ impl PluginLogin {
         provider: &str,
         settings: &Settings,
         (environment, worktree, cwd): (&Environment, &Worktree, &Path),
-        terminal: Arc<dyn LoginDesk>,
+        terminal: Arc<dyn LoginInterface>,
     ) -> Result<Option<Self>, String> {
         let own = |script: &&ScriptEntry| {
             ScriptOrigin::Own.covers(script) && script.kind == ScriptKind::Plugin
@@ -213,7 +213,7 @@ impl PluginCredential {
 }
 
 /// Relays the questions and messages of plugins during a login.
-struct LoginRelay(Arc<dyn LoginDesk>);
+struct LoginRelay(Arc<dyn LoginInterface>);
 
 impl Listener for LoginRelay {
     fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value> {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::client::{Notifier, PluginHandlers, PluginPrompt, SessionState};
 use super::host::{PluginHost, ScriptOrigin};
 use super::load::{self, LoadPurpose, LoadedScripts};
-use super::subagents::{SessionDoor, Subagents, TurnLoan};
+use super::subagents::{SessionControl, Subagents, TurnLoan};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
 use base::lock::locked;
@@ -502,7 +502,7 @@ impl Scripts {
     }
 
     /// Connects plugins to the operations of the session, once.
-    pub fn opens(&self, control: Box<dyn SessionDoor>) {
+    pub fn opens(&self, control: Box<dyn SessionControl>) {
         // A second connection would be the same.
         self.knowledge.access.control.set(control).ok();
     }

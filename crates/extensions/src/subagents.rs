@@ -30,7 +30,7 @@ const MAX_PROMPTS: u32 = 20;
 const MAX_PROMPT_BYTES: usize = 100_000;
 
 /// The operations that a plugin may perform on its session.
-pub trait SessionDoor: Send + Sync + std::fmt::Debug {
+pub trait SessionControl: Send + Sync + std::fmt::Debug {
     /// Stops the running turn and drops waiting prompts.
     fn cancel(&self);
     fn rename(&self, title: &str);
@@ -56,7 +56,7 @@ pub struct TurnLoan {
 pub(super) struct PluginAccess {
     // A leaf lock around a value.
     turn: Mutex<Option<TurnLoan>>,
-    pub(super) control: OnceLock<Box<dyn SessionDoor>>,
+    pub(super) control: OnceLock<Box<dyn SessionControl>>,
     working: AtomicU32,
     prompted: AtomicU32,
 }

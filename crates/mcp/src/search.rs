@@ -323,9 +323,9 @@ impl AnyTool for CallTool {
         false
     }
 
-    fn beside(&self, input: &Value, context: &ToolContext) -> bool {
+    fn is_concurrent(&self, input: &Value, context: &ToolContext) -> bool {
         self.meant(input)
-            .is_ok_and(|(tool, arguments)| tool.beside(&arguments, context))
+            .is_ok_and(|(tool, arguments)| tool.is_concurrent(&arguments, context))
     }
 
     fn permission(&self) -> &str {

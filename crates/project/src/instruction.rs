@@ -136,7 +136,7 @@ pub fn load(
 }
 
 /// Returns the path of the cached page of an address.
-pub fn kept(environment: &Environment, address: &str) -> PathBuf {
+pub fn cached_page_path(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
     let name = base::text::hex(&digest.as_ref()[..16]);
     environment
@@ -149,7 +149,7 @@ pub fn kept(environment: &Environment, address: &str) -> PathBuf {
 /// Returns the instruction files that apply to a file: one for each directory from the file's up
 /// to, but without, its root, nearest first. `known` tells whether the model has a file already: in
 /// the system prompt, or attached earlier in this message.
-pub fn beside(
+pub fn instructions_for_file(
     path: &Path,
     cwd: &Path,
     environment: &Environment,
@@ -335,7 +335,7 @@ impl InstructionReader<'_> {
 
     /// Reads the last fetched text of an address.
     fn page(&mut self, address: String) {
-        let path = kept(self.environment, &address);
+        let path = cached_page_path(self.environment, &address);
         let exists = self.found.fingerprint.look(&path).ok().flatten().is_some();
         let start = if exists { read_start(&path).ok() } else { None };
         match start {
@@ -942,7 +942,7 @@ mod tests {
             let known = |path: &Path| known.iter().any(|known| known == path);
             let worktree = place.worktree();
             let search_filter = place.search_filter(&environment, &worktree);
-            let found = beside(
+            let found = instructions_for_file(
                 &place.path(path),
                 &root,
                 &environment,

@@ -99,7 +99,7 @@ pub fn load(
     // Downloaded skills first: a local skill of the same name replaces one of them.
     let mut missing = Vec::new();
     for address in &settings.skills.urls {
-        let dir = index::kept(environment, address);
+        let dir = index::cache_dir(environment, address);
         if !search.exists(&dir) {
             missing.push(address.clone());
         }
@@ -614,7 +614,7 @@ mod tests {
         let mut settings = config::load(&environment, &worktree, &cwd).settings;
         settings.skills.urls = vec!["https://a.example/s".into(), "https://b.example".into()];
         for name in ["a", "b"] {
-            let dir = index::kept(&environment, "https://a.example/s").join(name);
+            let dir = index::cache_dir(&environment, "https://a.example/s").join(name);
             std::fs::create_dir_all(&dir).unwrap();
             std::fs::write(dir.join(FILE), skill(name, "web")).unwrap();
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use transcript::{self, Content, FileChange, Message, UnkeptWrite};
+use transcript::{self, Content, FileChange, Message, UnrecordedWrite};
 
 /// Returns the changes of some messages, merged per file. A file has several entries if it was
 /// changed by others in between.
@@ -16,7 +16,7 @@ pub fn runs(messages: &[Message]) -> Vec<FileChange> {
 }
 
 /// Returns the writes whose earlier state was not stored, each once.
-pub fn unkept(messages: &[Message]) -> Vec<UnkeptWrite> {
+pub fn unrecorded(messages: &[Message]) -> Vec<UnrecordedWrite> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {
         Content::Patch { unkept, .. } => Some(unkept),

@@ -70,7 +70,7 @@ pub(super) async fn page(
     address: String,
 ) -> Option<String> {
     warm(&client, &address).await;
-    let file = instruction::kept(&environment, &address);
+    let file = instruction::cached_page_path(&environment, &address);
     let fetched = match get(&client, &address, &[]).await {
         Ok(text) => store(file.clone(), text).await,
         Err(why) => Err(why),
@@ -100,7 +100,7 @@ pub(super) async fn skills(
     address: String,
 ) -> Vec<String> {
     warm(&client, &address).await;
-    let dir = index::kept(&environment, &address);
+    let dir = index::cache_dir(&environment, &address);
     match tokio::time::timeout(SKILLS_TIMEOUT, all_of(&client, &address, &dir)).await {
         Ok(Ok(notices)) => notices
             .into_iter()

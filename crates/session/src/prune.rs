@@ -60,7 +60,7 @@ pub fn keep_days(environment: &Environment) -> Option<u64> {
 pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Pruned, Error> {
     let mut pruned = Pruned::default();
     for record in store
-        .unsaid()
+        .empty_sessions()
         .await?
         .into_iter()
         .filter(|record| unused(record, now, 1))

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::handle::{CancelScope, Handle, MailboxMessage};
 use super::live::LiveSessions;
 use base::id::SessionId;
-use extensions::subagents::SessionDoor;
+use extensions::subagents::SessionControl;
 
 pub(super) struct PluginSessionControl {
     mailbox: mpsc::WeakSender<MailboxMessage>,
@@ -37,7 +37,7 @@ impl std::fmt::Debug for PluginSessionControl {
     }
 }
 
-impl SessionDoor for PluginSessionControl {
+impl SessionControl for PluginSessionControl {
     fn cancel(&self) {
         if let Some(cancels) = self.cancels.upgrade() {
             // Fails only if the session is closed, and then there is no turn to cancel.

@@ -248,7 +248,7 @@ pub struct SessionResources {
     pub todos: Arc<tools::todos::Todos>,
     pub jobs: Arc<tools::jobs::Jobs>,
     /// The formatters that the user has been notified about.
-    pub formatters: Arc<tools::format::ToldFormatters>,
+    pub formatters: Arc<tools::format::NotifiedFormatters>,
     pub language: Arc<SessionServers>,
     /// The file operations that the client supports.
     pub files: tools::FileCapabilities,

@@ -16,7 +16,7 @@ use super::ignored::IgnoreRules;
 use super::{LARGEST, Tracker};
 use base::id::CallId;
 use base::lock::locked;
-use transcript::{self, FileChange, FileKind, FileState, UnkeptReason, UnkeptWrite};
+use transcript::{self, FileChange, FileKind, FileState, UnrecordedReason, UnrecordedWrite};
 
 /// The maximum size of contents in memory, in bytes.
 const MAX_MEMORY_BYTES: usize = 64 << 20;
@@ -38,7 +38,7 @@ pub struct WriteJournal {
     // A std mutex around the recorded states, held while files are read, on threads that may block.
     state: Mutex<JournalState>,
     // A leaf lock, held for a moment.
-    unkept: Arc<Mutex<BTreeSet<UnkeptWrite>>>,
+    unkept: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ struct JournalState {
     memory: usize,
     /// Ignore rules, read when the first file is touched.
     rules: Option<IgnoreRules>,
-    unkept: Arc<Mutex<BTreeSet<UnkeptWrite>>>,
+    unkept: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
 }
 
 #[derive(Debug)]
@@ -84,14 +84,14 @@ impl Before {
     }
 }
 
-fn note_unkept(unkept: &Mutex<BTreeSet<UnkeptWrite>>, what: String, why: UnkeptReason) {
+fn note_unrecorded(unkept: &Mutex<BTreeSet<UnrecordedWrite>>, what: String, why: UnrecordedReason) {
     let mut unkept = locked(unkept);
     let write = if unkept.len() < MAX_UNKEPT {
-        UnkeptWrite { what, why }
+        UnrecordedWrite { what, why }
     } else {
-        UnkeptWrite {
+        UnrecordedWrite {
             what: String::new(),
-            why: UnkeptReason::Further,
+            why: UnrecordedReason::Further,
         }
     };
     unkept.insert(write);
@@ -103,12 +103,12 @@ pub struct JournalEntries {
     /// Sorted by path. If two changes of a file do not follow on each other, it was changed by
     /// others in between.
     pub files: Vec<FileChange>,
-    pub unkept: Vec<UnkeptWrite>,
+    pub unkept: Vec<UnrecordedWrite>,
 }
 
 impl WriteJournal {
     pub fn new(tracker: Arc<Tracker>) -> Self {
-        let unkept: Arc<Mutex<BTreeSet<UnkeptWrite>>> = Arc::default();
+        let unkept: Arc<Mutex<BTreeSet<UnrecordedWrite>>> = Arc::default();
         let state = Mutex::new(JournalState {
             unkept: unkept.clone(),
             ..JournalState::default()
@@ -233,9 +233,9 @@ impl WriteJournal {
     }
 
     /// Records a certain or possible write whose earlier state is unknown.
-    pub fn note_unkept(&self, what: &str, why: UnkeptReason) {
+    pub fn note_unrecorded(&self, what: &str, why: UnrecordedReason) {
         self.has_reports.store(true, Ordering::SeqCst);
-        note_unkept(&self.unkept, what.to_owned(), why);
+        note_unrecorded(&self.unkept, what.to_owned(), why);
     }
 
     /// Records that a process is about to change, create or remove a file. The path is absolute,
@@ -310,7 +310,7 @@ impl WriteJournal {
             }
             Err(e) => {
                 tracing::warn!("what became of {path_text} is not kept: {e}");
-                state.note_unkept(path_text, UnkeptReason::Unreadable);
+                state.note_unrecorded(path_text, UnrecordedReason::Unreadable);
             }
         }
     }
@@ -378,8 +378,8 @@ fn stored(path: &Path, before: Before, tracker: &Tracker) -> std::io::Result<Opt
 }
 
 impl JournalState {
-    fn note_unkept(&self, what: String, why: UnkeptReason) {
-        note_unkept(&self.unkept, what, why);
+    fn note_unrecorded(&self, what: String, why: UnrecordedReason) {
+        note_unrecorded(&self.unkept, what, why);
     }
 
     /// Records that a state is no longer in memory.
@@ -407,12 +407,12 @@ impl JournalState {
             // Writes of version control to its own files, and writes to adjutant's data, are not
             // part of the user's work.
             if !super::ignored::REPOSITORIES.contains(&name) && ignored != tracker.data() {
-                self.note_unkept(ignored.display().to_string(), UnkeptReason::Ignored);
+                self.note_unrecorded(ignored.display().to_string(), UnrecordedReason::Ignored);
             }
             return;
         }
         if path.to_str().is_none() {
-            return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
+            return self.note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
         }
         let before = match load(path, LARGEST) {
             Ok(FoundFile::Missing) => Before::Missing,
@@ -422,7 +422,8 @@ impl JournalState {
             Err(e) if e.kind() == std::io::ErrorKind::Other => return,
             Err(e) => {
                 tracing::warn!("what {} was is not kept: {e}", path.display());
-                return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
+                return self
+                    .note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
             }
         };
         self.insert(
@@ -445,8 +446,10 @@ impl JournalState {
                     Ok(state) => state.map_or(Before::Missing, Before::Stored),
                     Err(e) => {
                         tracing::warn!("what {} was is not kept: {e}", path.display());
-                        return self
-                            .note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
+                        return self.note_unrecorded(
+                            path.display().to_string(),
+                            UnrecordedReason::Unreadable,
+                        );
                     }
                 };
             }
@@ -473,7 +476,8 @@ impl JournalState {
             for entry in entries.flatten() {
                 seen += 1;
                 if seen > MAX_ENTRIES {
-                    return self.note_unkept(from.display().to_string(), UnkeptReason::Large);
+                    return self
+                        .note_unrecorded(from.display().to_string(), UnrecordedReason::Large);
                 }
                 let below = below.join(entry.file_name());
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

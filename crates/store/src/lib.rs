@@ -432,7 +432,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
-    pub async fn unsaid(&self) -> Result<Vec<Record>, Error> {
+    pub async fn empty_sessions(&self) -> Result<Vec<Record>, Error> {
         self.ask(|reply| StoreJob::Unsaid { reply }).await
     }
 

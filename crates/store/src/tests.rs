@@ -442,7 +442,7 @@ async fn session_without_prompt_is_saved_until_left() {
             assert_eq!(again.leave(&id(n)).await.unwrap(), removed, "{n}");
         }
         assert_eq!(listed(&again).await, [id(4), id(3)]);
-        assert_eq!(again.unsaid().await.unwrap(), []);
+        assert_eq!(again.empty_sessions().await.unwrap(), []);
     })
     .await;
 }

@@ -126,7 +126,7 @@ impl Tool for BashTool {
     type Input = Input;
     type Ready = Ready;
 
-    fn beside(input: &Input, context: &ToolContext) -> bool {
+    fn is_concurrent(input: &Input, context: &ToolContext) -> bool {
         let Ok(place) = resolve(
             context,
             input.workdir.as_deref().unwrap_or("."),
@@ -941,7 +941,11 @@ mod tests {
             (json!({"command": "ls $(rm a)"}), false),
         ];
         for (input, beside) in table {
-            assert_eq!(erase(BashTool).beside(&input, &context), beside, "{input}");
+            assert_eq!(
+                erase(BashTool).is_concurrent(&input, &context),
+                beside,
+                "{input}"
+            );
         }
     }
 

@@ -30,7 +30,7 @@ const MAX_MESSAGE_BYTES: usize = 600;
 /// The names of the formatters that the user was notified of, for a session. The mutex is a leaf
 /// lock around a set.
 #[derive(Debug, Default)]
-pub struct ToldFormatters(Mutex<BTreeSet<String>>);
+pub struct NotifiedFormatters(Mutex<BTreeSet<String>>);
 
 /// Returns whether any formatter of the settings is for files of that name.
 pub fn any(settings: &Settings, path: &Path) -> bool {

@@ -138,7 +138,7 @@ pub trait Tool: Send + Sync + 'static {
     type Ready: Send + 'static;
 
     /// Returns whether this call may run in parallel with others of its step.
-    fn beside(_input: &Self::Input, _context: &ToolContext) -> bool {
+    fn is_concurrent(_input: &Self::Input, _context: &ToolContext) -> bool {
         Self::CONCURRENT
     }
 
@@ -243,7 +243,7 @@ pub struct SessionContext {
     pub todos: Arc<todos::Todos>,
     pub jobs: Arc<jobs::Jobs>,
     /// The formatters that the user has been notified of.
-    pub formatters: Arc<format::ToldFormatters>,
+    pub formatters: Arc<format::NotifiedFormatters>,
     pub language: Arc<SessionServers>,
     /// The program and arguments that precede each command. `{session}` and `{cwd}` in them are
     /// replaced by the session's.
@@ -428,7 +428,7 @@ pub trait AnyTool: Send + Sync {
     /// Returns whether calls of one step may run in parallel with others.
     fn concurrent(&self) -> bool;
     /// Returns whether this call may run in parallel; depends on its arguments.
-    fn beside(&self, _input: &Value, _context: &ToolContext) -> bool {
+    fn is_concurrent(&self, _input: &Value, _context: &ToolContext) -> bool {
         self.concurrent()
     }
     /// Returns the message to the model after the user has rejected a call without a comment, for
@@ -529,9 +529,9 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
         T::REJECTED
     }
 
-    fn beside(&self, input: &Value, context: &ToolContext) -> bool {
+    fn is_concurrent(&self, input: &Value, context: &ToolContext) -> bool {
         let input = serde_json::from_value(input.clone());
-        input.map_or(T::CONCURRENT, |input| T::beside(&input, context))
+        input.map_or(T::CONCURRENT, |input| T::is_concurrent(&input, context))
     }
 
     fn permission(&self) -> &str {

@@ -111,7 +111,7 @@ impl Tool for LspTool {
     type Ready = Ready;
 
     /// Returns whether the call may run in parallel; a rename may not, because it writes files.
-    fn beside(input: &Input, _: &ToolContext) -> bool {
+    fn is_concurrent(input: &Input, _: &ToolContext) -> bool {
         input.operation != Operation::Rename
     }
 

@@ -226,7 +226,7 @@ impl Tool for ReadTool {
 async fn instructed(output: &mut ToolOutput, place: &ResolvedPath, context: &ToolContext) {
     let known = |path: &Path| !context.call.instructions.claim(path);
     let sight = Sight::new(&context.policy);
-    let found = instruction::beside(
+    let found = instruction::instructions_for_file(
         &place.path,
         &context.project.cwd,
         &context.project.environment,

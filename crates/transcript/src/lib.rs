@@ -247,7 +247,7 @@ pub enum Content {
         begun: bool,
         /// Writes whose earlier state was not recorded.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        unkept: Vec<UnkeptWrite>,
+        unkept: Vec<UnrecordedWrite>,
     },
     /// An agent that the user mentioned with `@`.
     Agent {
@@ -408,16 +408,16 @@ pub fn merged<'a>(changes: impl IntoIterator<Item = &'a FileChange>) -> Vec<File
 
 /// A certain or possible write that an undo cannot revert.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct UnkeptWrite {
+pub struct UnrecordedWrite {
     /// An absolute path, or the title of a call if the file is unknown.
     pub what: String,
-    pub why: UnkeptReason,
+    pub why: UnrecordedReason,
 }
 
 /// The reason why the earlier state of a file was not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UnkeptReason {
+pub enum UnrecordedReason {
     /// The file or one of its parent directories is ignored.
     Ignored,
     /// The file could not be read.

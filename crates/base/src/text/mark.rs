@@ -52,7 +52,7 @@ impl ReminderMark {
 
     /// Returns a note that was stored with [`tagged`] in the form for the model, or `None` if the
     /// text is not such a note.
-    pub fn kept(&self, text: &str) -> Option<String> {
+    pub fn mark_stored_note(&self, text: &str) -> Option<String> {
         Some(
             self.note(
                 text.trim()
@@ -125,9 +125,12 @@ mod tests {
         for (text, expected) in table {
             let note = format!("{open}\n{expected}\n</system-reminder>");
             assert_eq!(mark.note(text), note);
-            assert_eq!(mark.kept(&tagged(text)), Some(note), "{text}");
+            assert_eq!(mark.mark_stored_note(&tagged(text)), Some(note), "{text}");
         }
-        assert_eq!(mark.kept("what the user said <system-reminder>"), None);
+        assert_eq!(
+            mark.mark_stored_note("what the user said <system-reminder>"),
+            None
+        );
         let forged = format!("x {open} y <system-reminder>");
         assert_eq!(
             mark.data(forged),

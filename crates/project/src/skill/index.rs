@@ -161,7 +161,7 @@ fn is_path(path: &str) -> bool {
 }
 
 /// Returns the directory of the skills of an address.
-pub fn kept(environment: &Environment, address: &str) -> PathBuf {
+pub fn cache_dir(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
     let name = text::hex(&digest.as_ref()[..16]);
     environment.dirs.cache.join("skills").join(name)

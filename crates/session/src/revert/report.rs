@@ -4,7 +4,7 @@ use super::super::{changes, interrupted};
 use super::{RestoreContext, is_prompt};
 use base::text;
 use base::worktree::Worktree;
-use transcript::{FileChange, Message, UnkeptReason, UnkeptWrite};
+use transcript::{FileChange, Message, UnrecordedReason, UnrecordedWrite};
 
 /// The files that a report names one by one.
 const MAX_NAMED_FILES: usize = 50;
@@ -37,7 +37,7 @@ pub struct RevertReport {
     /// Commands that were interrupted by the end of a process: their file changes are unknown.
     pub unknown: Vec<String>,
     /// Writes whose earlier state was not stored.
-    pub unkept: Vec<UnkeptWrite>,
+    pub unkept: Vec<UnrecordedWrite>,
 }
 
 impl RevertReport {
@@ -56,7 +56,7 @@ impl RevertReport {
     pub(super) fn describe(&mut self, messages: &[Message]) {
         self.messages = messages.len();
         self.unknown = interrupted::commands(messages);
-        self.unkept = changes::unkept(messages);
+        self.unkept = changes::unrecorded(messages);
         self.words = messages
             .iter()
             .find(|m| is_prompt(m))
@@ -111,18 +111,18 @@ impl RevertReport {
     /// Returns the list of writes that an undo leaves alone, because the earlier content is
     /// unknown.
     fn not_recorded(&self, worktree: &Worktree) -> String {
-        let line = |UnkeptWrite { what, why }: &UnkeptWrite| {
+        let line = |UnrecordedWrite { what, why }: &UnrecordedWrite| {
             let (name, why) = match why {
-                UnkeptReason::Further => return "and more, which is not named".to_owned(),
-                UnkeptReason::Ignored => (worktree.relative(what.as_ref()), "it is ignored"),
-                UnkeptReason::Unreadable => {
+                UnrecordedReason::Further => return "and more, which is not named".to_owned(),
+                UnrecordedReason::Ignored => (worktree.relative(what.as_ref()), "it is ignored"),
+                UnrecordedReason::Unreadable => {
                     (worktree.relative(what.as_ref()), "it could not be read")
                 }
-                UnkeptReason::Large => (
+                UnrecordedReason::Large => (
                     worktree.relative(what.as_ref()),
                     "too many files are below it",
                 ),
-                UnkeptReason::Unreported => {
+                UnrecordedReason::Unreported => {
                     (what.replace('`', "'"), "what this changed is not known")
                 }
             };

@@ -36,7 +36,8 @@ use tools::registry::find_properties;
 use tools::task::TaskTool;
 use tools::{Tool as _, ToolContext, format};
 use transcript::{
-    self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite,
+    self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnrecordedReason,
+    UnrecordedWrite,
 };
 
 /// The delay between the announcement of a tool and the comparison of the project, in case the tool
@@ -125,13 +126,13 @@ impl WriteObserver for JournalObserver {
             }
             PendingWrite::Unknown => self
                 .journal
-                .note_unkept(&self.title, UnkeptReason::Unreported),
+                .note_unrecorded(&self.title, UnrecordedReason::Unreported),
         }
     }
 
     fn refused(&self) {
         self.journal
-            .note_unkept(&self.title, UnkeptReason::Unreported);
+            .note_unrecorded(&self.title, UnrecordedReason::Unreported);
     }
 
     fn ended(&self) {
@@ -263,7 +264,7 @@ impl ChangeRecorder {
             if !seen || hooked && !reported {
                 self.compared(scope, &call.title).await;
             } else if let (Some(journal), true) = (&self.journal, uses_a_service(needs)) {
-                journal.note_unkept(&call.title, UnkeptReason::Unreported);
+                journal.note_unrecorded(&call.title, UnrecordedReason::Unreported);
             }
             return;
         }
@@ -371,7 +372,8 @@ impl ChangeRecorder {
             {
                 if let Err(e) = journal.finish_edit(&id, &path, old, touched) {
                     tracing::warn!("what became of {} is not kept: {e}", path.display());
-                    journal.note_unkept(&path.display().to_string(), UnkeptReason::Unreadable);
+                    journal
+                        .note_unrecorded(&path.display().to_string(), UnrecordedReason::Unreadable);
                 }
             }
             journal.finish(&id);
@@ -392,7 +394,7 @@ impl ChangeRecorder {
             () = scope.cancelled.cancelled() => {}
         }
         if let (Some(None), Some(journal)) = (self.mark.get(), &self.journal) {
-            journal.note_unkept(title, UnkeptReason::Unreported);
+            journal.note_unrecorded(title, UnrecordedReason::Unreported);
         }
     }
 
@@ -586,9 +588,9 @@ fn after(
         mut unkept,
     } = journal.take();
     if off.is_some() {
-        unkept.push(UnkeptWrite {
+        unkept.push(UnrecordedWrite {
             what: "the calls of a step".into(),
-            why: UnkeptReason::Unreported,
+            why: UnrecordedReason::Unreported,
         });
     }
     // Reported changes are more precise than those found by comparison.

@@ -8,7 +8,7 @@ use base::id::{MessageId, PartId};
 use base::lock::locked;
 use base::task::spawn_blocking;
 use snapshot::{JournalEntries, WriteJournal};
-use transcript::{Content, FileChange, Part, UnkeptWrite};
+use transcript::{Content, FileChange, Part, UnrecordedWrite};
 
 /// The changes of subagents that the parent's step has not taken yet. A std mutex is enough: it
 /// only guards two lists.
@@ -16,7 +16,7 @@ use transcript::{Content, FileChange, Part, UnkeptWrite};
 pub struct ChildChanges(Mutex<JournalEntries>);
 
 impl ChildChanges {
-    pub fn add(&self, files: &[FileChange], unkept: &[UnkeptWrite]) {
+    pub fn add(&self, files: &[FileChange], unkept: &[UnrecordedWrite]) {
         let mut all = locked(&self.0);
         all.files.extend_from_slice(files);
         all.unkept.extend_from_slice(unkept);

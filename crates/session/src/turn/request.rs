@@ -77,7 +77,11 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
     if let Some((compaction, summary)) = view.summary {
         let summary = remind::summary(&summary.visible_text());
         let mut inputs = vec![ModelInput::Text(
-            frame.mark.kept(&summary).unwrap_or(summary).into(),
+            frame
+                .mark
+                .mark_stored_note(&summary)
+                .unwrap_or(summary)
+                .into(),
         )];
         inputs.extend(self::inputs(compaction, frame, false));
         out.push(ModelMessage::User(inputs));
@@ -116,7 +120,7 @@ fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<ModelInput> {
         Content::Text(text) => {
             let note = text
                 .synthetic
-                .then(|| frame.mark.kept(&text.text))
+                .then(|| frame.mark.mark_stored_note(&text.text))
                 .flatten();
             Some(ModelInput::Text(note.map_or_else(
                 || frame.mark.shared_data(&text.text),

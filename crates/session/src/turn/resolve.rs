@@ -45,7 +45,7 @@ pub(super) async fn resolved(
             if let Some(tool) = &resolved.tool {
                 let input = &resolved.call.input;
                 resolved.is_concurrent = if several {
-                    tool.beside(input, &context)
+                    tool.is_concurrent(input, &context)
                 } else {
                     tool.concurrent()
                 };

@@ -222,7 +222,7 @@ impl Worker {
 
     /// Returns the sessions without a message, and deletes the remains of processes that ended a
     /// day ago.
-    pub(super) async fn unsaid(&self) -> Result<Vec<Record>, DatabaseFault> {
+    pub(super) async fn empty_sessions(&self) -> Result<Vec<Record>, DatabaseFault> {
         let gone = "WITH old AS (DELETE FROM owner WHERE until < now() - interval '1 day' RETURNING instance)
             DELETE FROM lease l USING old o
             WHERE l.instance = o.instance AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = l.session)";

@@ -530,7 +530,7 @@ impl Worker {
                 reply,
             } => answer(reply, self.discard(&session, unsaid).await),
             StoreJob::Unsaid { reply } => {
-                answer(reply, self.unsaid().await);
+                answer(reply, self.empty_sessions().await);
                 // A process that requests them runs for a while.
                 self.filling.at_leisure();
             }

@@ -444,7 +444,7 @@ impl SessionIndex {
 
     /// Returns the sessions that have no message according to the index, and no title of their
     /// users.
-    pub(super) fn unsaid(&self) -> Result<Vec<Record>, Error> {
+    pub(super) fn empty_sessions(&self) -> Result<Vec<Record>, Error> {
         let sql = format!("SELECT {} FROM session WHERE {IS_EMPTY}", IndexRow::COLUMNS);
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let rows = query.query_map([], IndexRow::read).map_err(unwritable)?;

@@ -557,7 +557,7 @@ impl Thread {
                 reply,
             } => drop(reply.send(self.discard(&session, unsaid))),
             StoreJob::Unsaid { reply } => {
-                drop(reply.send(self.with_complete_index(|index| index.unsaid())));
+                drop(reply.send(self.with_complete_index(|index| index.empty_sessions())));
                 // A process that requests them runs for a while.
                 self.indexer.all(true);
             }

@@ -435,7 +435,7 @@ async fn migration_does_not_disturb_old_writers() {
         .await
         .unwrap();
     // A long-running process indexes all of them; one search would be enough as well.
-    stores[1].unsaid().await.unwrap();
+    stores[1].empty_sessions().await.unwrap();
     indexed(&client, &namespace).await;
     assert_eq!(
         candidates(&client, &namespace, "ibex").await,
