@@ -138,7 +138,10 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                 };
                 super::say(&format!("approvals: {}{held}", policy.approvals.as_str()));
             }
-            let needs: Vec<Need> = needs.into_iter().map(|need| policy.as_held(need)).collect();
+            let needs: Vec<Need> = needs
+                .into_iter()
+                .map(|need| policy.in_sandbox(need))
+                .collect();
             let verdicts: Vec<Verdict> = needs.iter().map(|need| policy.judge(need)).collect();
             if verdicts.len() > 1 {
                 let word = match verdicts.iter().map(|verdict| verdict.action).max() {

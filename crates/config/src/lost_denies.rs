@@ -1,7 +1,7 @@
 //! Problems that may have hidden a deny. An unreadable file may have denied anything, and so may a
 //! key, value or name among the rules that is not understood. Until such a problem is fixed,
 //! everything is asked about that `"approvals": "ask"` asks about: see
-//! [`permission::approve::judge_in_doubt`].
+//! [`permission::Policy::judge`].
 //!
 //! Problems that cannot have denied anything do not count: a misspelt model, an invalid number of
 //! `steps`, a rule that only allows. A permission that no tool has counts (`bahs`, `shell`), unless

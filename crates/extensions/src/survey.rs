@@ -87,6 +87,7 @@ pub(super) fn context(
             facts: LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
+            analysis: Default::default(),
         },
         session: SessionContext {
             id: SessionId::new(environment.fresh(SessionId::PREFIX)),

@@ -14,8 +14,8 @@ use events::{CallUpdate, ToolKind};
 use permission::Need;
 use tools::clock::CallClock;
 use tools::{
-    AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign,
-    schema,
+    AnyTool, BoxFuture, CallDescription, Failure, FurtherCall, PreparedCall, ToolContext,
+    ToolOutput, foreign, schema,
 };
 use transcript::File;
 
@@ -234,9 +234,13 @@ impl CustomTool {
                             self.go_on(call, context, began, clock).await
                         })
                     };
-                    return Err(Failure::Further(Box::new(PreparedCall {
+                    let call = PreparedCall {
                         needs,
                         run: Box::new(run),
+                    };
+                    return Err(Failure::Further(Box::new(FurtherCall {
+                        call,
+                        is_agreed: false,
                     })));
                 }
             }

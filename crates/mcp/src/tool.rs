@@ -14,7 +14,7 @@ use super::content::ServerContent;
 use super::request::{self, RequestCaller};
 use base::text;
 use events::ToolKind;
-use permission::Need;
+use permission::{Need, RequestEffect};
 use tools::{
     AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign,
     schema,
@@ -163,7 +163,7 @@ impl AnyTool for McpTool {
         Box::pin(async move {
             let arguments = foreign::arguments(&self.name, input)?;
             let need = Need {
-                unknown: true,
+                effect: RequestEffect::Unknown,
                 ..foreign::need(&self.permission, &self.server, context)
             };
             let link = self.link.clone();

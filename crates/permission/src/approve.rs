@@ -12,102 +12,112 @@
 //! repeated calls.
 
 use super::rule::BUILT_IN;
-use super::{Action, Need, Rule, Rules, Verdict, evaluate};
+use super::{Action, Need, Policy, RequestEffect, Rule, Rules, Verdict, evaluate};
 use base::approvals::Approvals;
 
-pub fn judge(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
-    let verdict = if need.held && approvals != Approvals::Sandboxed {
-        evaluate(
-            rules,
-            grants,
-            &Need {
-                held: false,
+impl Policy {
+    /// Judges a need. If `doubt` is set, also asks about everything that [`Approvals::Ask`] asks
+    /// about.
+    pub fn judge(&self, need: &Need) -> Verdict {
+        self.judge_with(&self.grants, need)
+    }
+
+    /// Returns whether granting the patterns of "always" would answer the question for good.
+    ///
+    /// If not, "always" must not be offered: for example for a command that also changes a file
+    /// which the user is asked about.
+    pub fn settles(&self, need: &Need) -> bool {
+        let granted = |pattern: &String| Rule {
+            permission: need.permission.clone(),
+            pattern: pattern.clone(),
+            action: Action::Allow,
+            source: BUILT_IN.into(),
+        };
+        if need.always.is_empty() {
+            return false;
+        }
+        let always = need.always.iter().map(granted).collect();
+        let grants = self.grants.clone().then(&always);
+        self.judge_with(&grants, need).action == Action::Allow
+    }
+
+    /// Returns whether both give the same verdicts on needs.
+    pub fn judges_as(&self, other: &Self) -> bool {
+        self.approvals == other.approvals
+            && self.doubt == other.doubt
+            && self.rules.is_same(&other.rules)
+            && self.grants.is_same(&other.grants)
+    }
+
+    /// Returns the need as it is in the sandbox, if there is one.
+    #[must_use]
+    pub fn in_sandbox(&self, need: Need) -> Need {
+        let need = Need {
+            guarantee: self.guarantee,
+            ..need
+        };
+        if self.sandboxed { isolated(need) } else { need }
+    }
+
+    fn judge_with(&self, grants: &Rules, need: &Need) -> Verdict {
+        let Some(doubt) = &self.doubt else {
+            return self.judge_under(self.approvals, grants, need);
+        };
+        let verdict = self.judge_under(Approvals::Ask, grants, need);
+        let usual = if self.approvals == Approvals::Ask {
+            Approvals::Default
+        } else {
+            self.approvals
+        };
+        if verdict.action == Action::Ask
+            && self.judge_under(usual, grants, need).action == Action::Allow
+        {
+            return Verdict {
+                rule: None,
+                reason: Some(doubt.clone()),
+                ..verdict
+            };
+        }
+        verdict
+    }
+
+    fn judge_under(&self, approvals: Approvals, grants: &Rules, need: &Need) -> Verdict {
+        let verdict = if need.isolated && approvals != Approvals::Sandboxed {
+            let need = Need {
+                isolated: false,
                 ..need.clone()
-            },
-        )
-    } else {
-        evaluate(rules, grants, need)
-    };
-    if approvals == Approvals::Ask && verdict.action == Action::Allow && acts(need, &verdict) {
-        let reason = Some("approvals are set to \"ask\"".to_owned());
-        return Verdict {
-            action: Action::Ask,
-            rule: None,
-            reason,
-            ..verdict
+            };
+            evaluate(&self.rules, grants, &need)
+        } else {
+            evaluate(&self.rules, grants, need)
         };
+        if approvals == Approvals::Ask && verdict.action == Action::Allow && acts(need, &verdict) {
+            return Verdict {
+                action: Action::Ask,
+                rule: None,
+                reason: Some("approvals are set to \"ask\"".to_owned()),
+                ..verdict
+            };
+        }
+        verdict
     }
-    verdict
 }
 
-/// Judges as [`judge`] does, but if `doubt` is set, also asks about everything that
-/// [`Approvals::Ask`] asks about.
-///
-/// `doubt` is the reason to ask: settings that may deny the need could not be read.
-pub fn judge_in_doubt(
-    doubt: Option<&str>,
-    approvals: Approvals,
-    rules: &Rules,
-    grants: &Rules,
-    need: &Need,
-) -> Verdict {
-    let Some(doubt) = doubt else {
-        return judge(approvals, rules, grants, need);
-    };
-    let verdict = judge(Approvals::Ask, rules, grants, need);
-    let usual = if approvals == Approvals::Ask {
-        Approvals::Default
-    } else {
-        approvals
-    };
-    if verdict.action == Action::Ask && judge(usual, rules, grants, need).action == Action::Allow {
-        return Verdict {
-            rule: None,
-            reason: Some(doubt.to_owned()),
-            ..verdict
-        };
-    }
-    verdict
-}
-
-/// Returns whether granting the patterns of "always" would answer the question for good.
-///
-/// If not, "always" must not be offered: for example for a command that also changes a file which
-/// the user is asked about.
-pub fn settles(
-    doubt: Option<&str>,
-    approvals: Approvals,
-    rules: &Rules,
-    grants: &Rules,
-    need: &Need,
-) -> bool {
-    let granted = |pattern: &String| Rule {
-        permission: need.permission.clone(),
-        pattern: pattern.clone(),
-        action: Action::Allow,
-        source: BUILT_IN.into(),
-    };
-    if need.always.is_empty() {
-        return false;
-    }
-    let always = need.always.iter().map(granted).collect();
-    let granted = grants.clone().then(&always);
-    judge_in_doubt(doubt, approvals, rules, &granted, need).action == Action::Allow
-}
-
-/// Returns the need as it is in a tested sandbox: `held` is set for a command, and for a change of
-/// a file that commands could make as well.
+/// Returns the need as it is in a tested sandbox without network: a command, or a change of a file
+/// that commands could make as well.
 #[must_use]
-pub fn held(need: Need) -> Need {
+pub fn isolated(need: Need) -> Need {
     Need {
-        held: need.command.is_some() || need.within,
+        isolated: need.command.is_some() || need.effect == RequestEffect::ChangesProject,
         ..need
     }
 }
 
 /// Returns whether it changes something, or may do so.
 fn acts(need: &Need, verdict: &Verdict) -> bool {
-    need.unknown || need.permission == "edit" || need.command.is_some() && !verdict.proven_read_only
+    need.effect == RequestEffect::Unknown
+        || need.permission == "edit"
+        || need.command.is_some() && !verdict.proven_read_only
 }
 
 #[cfg(test)]
@@ -117,8 +127,15 @@ mod tests {
     use super::super::command_need;
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
-    use crate::Policy;
     use crate::check::check_line;
+
+    fn judging(approvals: Approvals, rules: &Rules) -> Policy {
+        Policy {
+            approvals,
+            rules: rules.clone(),
+            ..Policy::default()
+        }
+    }
 
     #[test]
     fn approvals_turn_command_verdicts() {
@@ -155,15 +172,14 @@ mod tests {
             (&plan, "python3 -c 1", [Ask, Ask, Allow]),
         ];
         for (rules, command, wanted) in table {
-            let need = held(command_need(command, &lab.place));
+            let need = isolated(command_need(command, &lab.place));
             let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
-            let found =
-                all.map(|approvals| judge(approvals, rules, &Rules::default(), &need).action);
+            let found = all.map(|approvals| judging(approvals, rules).judge(&need).action);
             assert_eq!(found, wanted, "{command}");
             // Without a sandbox, `sandboxed` is the same as `default`.
             let bare = command_need(command, &lab.place);
             assert_eq!(
-                judge(Approvals::Sandboxed, rules, &Rules::default(), &bare).action,
+                judging(Approvals::Sandboxed, rules).judge(&bare).action,
                 wanted[0],
                 "{command}"
             );
@@ -247,44 +263,24 @@ mod tests {
             assert_eq!(found.each_ref().map(String::as_str), wanted, "{question}");
         }
         let tool = Need {
-            unknown: true,
+            effect: RequestEffect::Unknown,
             ..Need::new("notes_find", "*").always("*")
         };
         let open = Rules::built_in(&[("*", "*", Allow)]);
         let asked = Rules::built_in(&[("*", "*", Ask)]);
-        let of = |approvals, rules| judge(approvals, rules, &Rules::default(), &tool).action;
+        let of = |approvals, rules| judging(approvals, rules).judge(&tool).action;
         assert_eq!(
             [of(Approvals::Default, &open), of(Approvals::Ask, &open)],
             [Allow, Ask]
         );
-        assert_eq!(
-            judge(
-                Approvals::Sandboxed,
-                &asked,
-                &Rules::default(),
-                &held(tool.clone())
-            )
-            .action,
-            Ask
-        );
+        let sandboxed = judging(Approvals::Sandboxed, &asked);
+        assert_eq!(sandboxed.judge(&isolated(tool.clone())).action, Ask);
         // No grant settles a question that is asked every time.
         let edit = Need {
-            within: true,
+            effect: RequestEffect::ChangesProject,
             ..Need::new("edit", "a.txt").always("a.txt")
         };
-        assert!(settles(
-            None,
-            Approvals::Default,
-            &asked,
-            &Rules::default(),
-            &edit
-        ));
-        assert!(!settles(
-            None,
-            Approvals::Ask,
-            &asked,
-            &Rules::default(),
-            &edit
-        ));
+        assert!(judging(Approvals::Default, &asked).settles(&edit));
+        assert!(!judging(Approvals::Ask, &asked).settles(&edit));
     }
 }

@@ -4,12 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::approve::settles;
 use super::rule;
 use super::shell::{analyse, need_of};
 pub(super) use super::testing::{Lab, records};
-use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
-use base::approvals::Approvals;
+use super::{Action, PermissionContext, Policy, Rules, Verdict, command_need, evaluate};
 
 fn base(place: &PermissionContext) -> Rules {
     rule::base(
@@ -184,7 +182,7 @@ fn always_for_project_tools_names_their_action() {
             .iter_mut()
             .filter(|unit| unit.runner.is_none())
             .for_each(|unit| unit.foreign = None);
-        need_of(command, line)
+        need_of(line.into())
     };
     // A command, the patterns of "always", a command that they grant, one that they do not grant.
     let table = [
@@ -465,13 +463,11 @@ fn always_is_not_offered_for_a_recurring_question() {
             .then(&Rules::built_in(&[("edit", "*", action)]))
     };
     let settles_question = |rules: &Rules, command: &str| {
-        settles(
-            None,
-            Approvals::Default,
-            rules,
-            &Rules::default(),
-            &command_need(command, &lab.place),
-        )
+        let policy = Policy {
+            rules: rules.clone(),
+            ..Policy::default()
+        };
+        policy.settles(&command_need(command, &lab.place))
     };
     assert!(settles_question(&edits(Action::Ask), "ls -la"));
     assert!(settles_question(&edits(Action::Allow), "mkdir -p made"));

@@ -65,7 +65,7 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
         None => policy,
     };
     if let Some(command) = &request.bash {
-        let need = policy.as_held(command_need(command, &policy.place));
+        let need = policy.in_sandbox(command_need(command, &policy.place));
         let verdict = policy.judge(&need);
         let units: Vec<Value> = verdict
             .units

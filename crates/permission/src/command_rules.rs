@@ -1,7 +1,7 @@
 //! Judges parts of a command line by the rules about commands. Only rules that may apply are
 //! compared.
 
-use super::decide::{HELD, decide, is_in_force, judge, without_command};
+use super::decide::{ISOLATED, decide, is_in_force, judge, without_command};
 use super::posture::{posture_of, with_refusal};
 use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
@@ -29,7 +29,7 @@ pub(super) struct CommandRules<'r> {
     pub(super) may_be_ruled: bool,
     /// The command runs in a sandbox that confines its changes to the project, without network, and
     /// the user wants no question in that case.
-    held: bool,
+    isolated: bool,
 }
 
 /// The rules that apply to a unit, in order.
@@ -62,7 +62,7 @@ impl<'r> CommandRules<'r> {
             granted: grants.about("bash"),
             posture: rules.posture(),
             may_be_ruled: guarantee.may_be_ruled(rules),
-            held: need.held,
+            isolated: need.isolated,
         }
     }
 
@@ -111,12 +111,12 @@ impl<'r> CommandRules<'r> {
             reason = Some("you allowed this before".into());
         }
         if action == Action::Ask
-            && self.held
+            && self.isolated
             && self.reason_to_doubt(unit, &keys, guarantee).is_none()
         {
             action = Action::Allow;
             rule = None;
-            reason = Some(HELD.into());
+            reason = Some(ISOLATED.into());
         }
         for need in &unit.touches {
             let mut verdict = without_command(self.rules, self.grants, need);
@@ -124,7 +124,7 @@ impl<'r> CommandRules<'r> {
             {
                 verdict.action = Action::Allow;
             }
-            if self.held
+            if self.isolated
                 && need.permission == "edit"
                 && need.floor.is_none()
                 && verdict.action == Action::Ask

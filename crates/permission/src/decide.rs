@@ -5,7 +5,7 @@ use super::url::{self, Address};
 use super::{Action, Need, Rule, Rules, Verdict, wildcard};
 
 /// The reason why a question of a rule is not asked in a sandbox.
-pub(super) const HELD: &str = "what the sandbox holds is not asked here";
+pub(super) const ISOLATED: &str = "what the sandbox holds is not asked here";
 const TEMPORARY: &str = "it is a short-lived file, which commands may use in their sandbox";
 
 /// Judges a need that is about no command.
@@ -38,12 +38,12 @@ pub(super) fn apply_sandbox_and_minimum(
     } else {
         verdict
     };
-    let is_confined_change = need.held && need.command.is_none();
+    let is_confined_change = need.isolated && need.command.is_none();
     let verdict = if is_confined_change && verdict.action == Action::Ask {
         Verdict {
             action: Action::Allow,
             rule: None,
-            reason: Some(HELD.into()),
+            reason: Some(ISOLATED.into()),
             ..verdict
         }
     } else {

@@ -31,6 +31,7 @@ pub mod path_gate;
 pub mod paths;
 pub mod pattern_index;
 mod places;
+pub mod plan;
 mod posture;
 pub mod protected;
 pub mod rule;
@@ -71,7 +72,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use approve::judge;
 pub use evaluate::evaluate;
 pub use guarantee::SandboxGuarantee;
 pub use laxer::laxer;
@@ -117,23 +117,19 @@ pub struct Need {
     pub guarantee: SandboxGuarantee,
     /// The sandbox confines it to the project without network, or could, and the user wants no
     /// question in that case: see [`approve`].
-    pub held: bool,
-    /// Changes a file of the project, as a command could.
-    pub within: bool,
+    pub isolated: bool,
+    pub effect: RequestEffect,
     /// Leaves the project for a temporary file of the user's own, or a directory of such files.
     pub temporary: bool,
     /// Leaves the project only if the shell has changed to an unexpected directory by then.
     pub perhaps: bool,
-    /// Its effects are unknown: it is a tool of an MCP server.
-    pub unknown: bool,
-    /// Continues something that was allowed a moment ago, so that only a deny counts and nothing
-    /// is asked again.
-    pub agreed: bool,
     /// The changes to show with the question.
     pub changes: Vec<Arc<Change>>,
     /// The analysis of the command line, if the request is about one: its units are judged, and
     /// `patterns` is for display only.
     pub command: Option<Arc<shell::JudgedLine>>,
+    /// The verdict of the command's plan.
+    pub planned: Option<Arc<plan::PlannedVerdict>>,
     /// A description of the restrictions that the operating system puts on the command.
     pub sandbox: Option<String>,
     /// The address that redirected to this one.
@@ -143,6 +139,18 @@ pub struct Need {
     pub file: Option<FileUse>,
     /// Facts for the editor to show, and for people to match their own policies on.
     pub metadata: Map<String, Value>,
+}
+
+/// The effect of a request, as far as approvals depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RequestEffect {
+    /// Follows from the permission and the analysis.
+    #[default]
+    Stated,
+    /// Changes a file of the project, as a command could.
+    ChangesProject,
+    /// Unknown: it is a tool of an MCP server.
+    Unknown,
 }
 
 /// A use of a file as text: "write `/etc/hosts`, which is outside the project".
@@ -242,32 +250,6 @@ pub struct Policy {
     pub sandboxed: bool,
     /// The reason to ask about everything that unreadable settings may have denied.
     pub doubt: Option<String>,
-}
-
-impl Policy {
-    pub fn judge(&self, need: &Need) -> Verdict {
-        approve::judge_in_doubt(
-            self.doubt.as_deref(),
-            self.approvals,
-            &self.rules,
-            &self.grants,
-            need,
-        )
-    }
-
-    /// Returns the need as it is in the sandbox, if there is one.
-    #[must_use]
-    pub fn as_held(&self, need: Need) -> Need {
-        let need = Need {
-            guarantee: self.guarantee,
-            ..need
-        };
-        if self.sandboxed {
-            approve::held(need)
-        } else {
-            need
-        }
-    }
 }
 
 /// The surroundings in which a command or a path is judged. All paths are absolute.

@@ -153,9 +153,9 @@ proptest! {
         grants in rules(0..2),
         line in prop::sample::select(&LINES[..]),
         guarantee in prop::sample::select(vec![SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE]),
-        held in any::<bool>(),
+        isolated in any::<bool>(),
     ) {
-        let need = Need { guarantee, held, ..command_need(line, &place()) };
+        let need = Need { guarantee, isolated, ..command_need(line, &place()) };
         let wanted = without_index(|| evaluate(&rules, &grants, &need));
         prop_assert_eq!(evaluate(&rules, &grants, &need), wanted, "{}", line);
     }

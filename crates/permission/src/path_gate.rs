@@ -67,7 +67,7 @@ pub fn judge_path(policy: &Policy, access: Access, text: &str, more: Vec<Need>) 
     };
     let needs = needs
         .into_iter()
-        .map(|need| policy.as_held(need))
+        .map(|need| policy.in_sandbox(need))
         .chain(more);
     let verdicts = needs.map(|need| policy.judge(&need));
     // The first of the strictest verdicts.

@@ -18,7 +18,7 @@ use super::file_use::{self, UnboundedRoot};
 use super::hardlinks::LinkedFiles;
 use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
-use super::{Access, Action, FileUse, Need, PermissionContext};
+use super::{Access, Action, FileUse, Need, PermissionContext, RequestEffect};
 use base::text;
 use base::text::is_odd;
 
@@ -600,7 +600,9 @@ impl Located {
         let mut need = Need::new(permission, name);
         need.floor = self.minimum(access);
         need.file = file(self.why_special(access));
-        need.within = access == Access::Edit && self.inside;
+        if access == Access::Edit && self.inside {
+            need.effect = RequestEffect::ChangesProject;
+        }
         // A need with a minimum verdict is asked about every time, and a name with wildcards is no
         // pattern for itself.
         if (need.floor.is_none() || access == Access::Read) && !name.contains(['*', '?']) {

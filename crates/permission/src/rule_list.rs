@@ -48,6 +48,14 @@ impl Rules {
         self.pieces.iter().flat_map(|piece| piece.rules.iter())
     }
 
+    /// Returns whether both lists consist of the same pieces. Equal lists that were made separately
+    /// may count as different.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.pieces.len() == other.pieces.len()
+            && std::iter::zip(&self.pieces, &other.pieces)
+                .all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.rules.len()).sum()
     }

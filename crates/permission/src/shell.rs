@@ -39,11 +39,11 @@ pub const LONGEST: usize = 128 * 1024;
 
 /// Returns the need of a command line, with all its effects.
 pub fn command_need(command: &str, place: &PermissionContext) -> Need {
-    need_of(command, analyse(command, place))
+    need_of(analyse(command, place).into())
 }
 
 /// Returns the need of a command line that has been analysed.
-pub(crate) fn need_of(command: &str, line: JudgedLine) -> Need {
+pub(crate) fn need_of(line: Arc<JudgedLine>) -> Need {
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),
         Err(reason) => (vec![], Some(reason)),
@@ -51,14 +51,14 @@ pub(crate) fn need_of(command: &str, line: JudgedLine) -> Need {
     let mut patterns: Vec<String> = line.units.iter().map(|unit| unit.text.clone()).collect();
     patterns.dedup();
     if patterns.is_empty() {
-        patterns.push(command.into());
+        patterns.push(line.text.clone());
     }
     Need {
         permission: "bash".into(),
         patterns,
         always,
         once,
-        command: Some(Arc::new(line)),
+        command: Some(line),
         ..Need::default()
     }
 }

@@ -318,8 +318,7 @@ mod tests {
     use super::super::case_tables::records;
     use super::judge::{UrlVerdict, judge_url};
     use super::*;
-    use crate::{Rules, evaluate};
-    use base::approvals::Approvals;
+    use crate::{Policy, Rules, evaluate};
 
     fn rules() -> Rules {
         let rule = |pattern: &str, action| Rule {
@@ -706,23 +705,14 @@ mod tests {
                 .unwrap()
                 .need(&["sk-live-0123456789".into()], &[])
         };
-        let asked = Rules::built_in(&[(PERMISSION, "*", Action::Ask)]);
         let need = granted("https://a.example:8443/x?y");
         assert_eq!(need.always, ["https://a.example:8443/*"]);
-        assert!(super::super::approve::settles(
-            None,
-            Approvals::Default,
-            &asked,
-            &Rules::default(),
-            &need
-        ));
-        assert!(!super::super::approve::settles(
-            None,
-            Approvals::Default,
-            &asked,
-            &Rules::default(),
-            &granted("https://a.example/?q=sk-live-0123456789")
-        ));
+        let policy = Policy {
+            rules: Rules::built_in(&[(PERMISSION, "*", Action::Ask)]),
+            ..Policy::default()
+        };
+        assert!(policy.settles(&need));
+        assert!(!policy.settles(&granted("https://a.example/?q=sk-live-0123456789")));
         let grants = Rules::built_in(&[(PERMISSION, "https://a.example/*", Action::Allow)]);
         for (url, action) in [
             ("https://a.example/", Action::Allow),
@@ -733,7 +723,7 @@ mod tests {
             ("https://a.example/?q=sk-live-0123456789", Action::Ask),
         ] {
             assert_eq!(
-                evaluate(&asked, &grants, &granted(url)).action,
+                evaluate(&policy.rules, &grants, &granted(url)).action,
                 action,
                 "{url}"
             );

@@ -31,15 +31,12 @@ use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
-use base::approvals::Approvals;
 use base::executable::find;
 use base::text;
 use base::variables::GIT_HELD;
 use events::{Event, ProgramExit, Severity, ToolKind};
-use permission::approve::held;
-use permission::{
-    Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate,
-};
+use permission::plan::{CommandLine, plan_command};
+use permission::{Need, PermissionContext};
 use sandbox::process::{Program, StdioMode};
 use transcript::{BackgroundJob, CallFacts, JobState};
 
@@ -127,18 +124,10 @@ impl Tool for BashTool {
     type Ready = Ready;
 
     fn is_concurrent(input: &Input, context: &ToolContext) -> bool {
-        let Ok(place) = resolve(
-            context,
-            input.workdir.as_deref().unwrap_or("."),
-            Access::List,
-        ) else {
-            return false;
-        };
-        let judged = PermissionContext {
-            cwd: place.real.path,
-            ..context.policy.place.clone()
-        };
-        input.run_in_background != Some(true) && only_reads(&command_need(&input.command, &judged))
+        let place = directory(input, context);
+        place.is_ok_and(|place| {
+            command_line(input, &permission_context(&place, context), context).is_harmless()
+        })
     }
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
@@ -184,49 +173,27 @@ impl Tool for BashTool {
                 .check_capacity()
                 .map_err(Failure::Tell)?;
         }
-        let place = resolve(
-            context,
-            input.workdir.as_deref().unwrap_or("."),
-            Access::List,
-        )?;
+        let place = directory(&input, context)?;
         if place.real.found != PathKind::Directory {
             return Err(Failure::Tell(format!(
                 "workdir is not a directory: {}",
                 place.shown
             )));
         }
-        let judged = PermissionContext {
-            scratch: Some(scratch::directory(
-                &context.project.environment,
-                context.session.id.as_str(),
-            )),
-            trusted: context.confinement.trusted,
-            cwd: place.real.path.clone(),
-            ..context.policy.place.clone()
-        };
-        let mut need = command_need(&input.command, &judged);
-        // A known-harmless command may run in any sandbox, whatever the agent may do.
-        let reads = !background && only_reads(&need);
-        let confinement = if reads {
+        let judged = permission_context(&place, context);
+        let line = command_line(&input, &judged, context);
+        let confinement = if line.is_harmless() {
             context.confinement.proven()
         } else {
             context.confinement.clone()
         };
         let mut lock = confinement.lock(context).await?;
-        need.unproven.clone_from(&lock.unproven);
-        lock.line.clone_from(&need.command);
-        need.guarantee = match lock.guarantee.in_place(&judged) {
-            SandboxGuarantee::ReadOnly { .. }
-                if !reads && is_exposed(&input, &lock, &confinement, context) =>
-            {
-                SandboxGuarantee::None
-            }
-            found => found,
-        };
-        if let Some(alone) = unasked(&need, &lock, context) {
-            lock = alone;
-            need.held = true;
+        let capabilities = confinement.capabilities(&mut lock, &line, context);
+        let plan = plan_command(line.analysis, &context.policy, capabilities);
+        if plan.is_isolated {
+            lock = lock.isolated();
         }
+        let mut need = plan.request;
         need.sandbox.clone_from(&lock.words);
         need.metadata
             .insert("command".into(), Value::String(input.command.clone()));
@@ -463,45 +430,30 @@ fn start(
     ))
 }
 
-/// Returns whether a command of a read-only agent could read hidden paths because its sandbox
-/// cannot hide any: it names such a path, or continues in the background.
-fn is_exposed(
-    input: &Input,
-    lock: &CommandSandbox,
-    confinement: &Confinement,
-    context: &ToolContext,
-) -> bool {
-    if lock.hides() {
-        return false;
-    }
-    let stays = input.run_in_background == Some(true) || starts_others(&input.command);
-    stays
-        || confinement
-            .hidden(lock, context)
-            .mentioned(&input.command, &context.project.environment)
-            .is_some()
+/// Resolves the directory of a command.
+fn directory(input: &Input, context: &ToolContext) -> Result<ResolvedPath, Failure> {
+    let workdir = input.workdir.as_deref().unwrap_or(".");
+    resolve(context, workdir, Access::List)
 }
 
-/// Returns the sandbox in which a command runs without asking the user, if the approvals allow
-/// that.
-fn unasked(need: &Need, lock: &CommandSandbox, context: &ToolContext) -> Option<CommandSandbox> {
-    let policy = &context.policy;
-    if policy.approvals != Approvals::Sandboxed {
-        return None;
+/// Returns the surroundings in which a command is judged.
+fn permission_context(place: &ResolvedPath, context: &ToolContext) -> PermissionContext {
+    PermissionContext {
+        scratch: Some(scratch::directory(
+            &context.project.environment,
+            context.session.id.as_str(),
+        )),
+        trusted: context.confinement.trusted,
+        cwd: place.real.path.clone(),
+        ..context.policy.place.clone()
     }
-    let alone = lock.alone()?;
-    let asked = policy.judge(need).action == Action::Ask;
-    (asked && policy.judge(&held(need.clone())).action == Action::Allow).then_some(alone)
 }
 
-/// Returns whether a command line is known-harmless, and starts no background commands.
-fn only_reads(need: &Need) -> bool {
-    let verdict = evaluate(&Rules::default(), &Rules::default(), need);
-    verdict.proven_read_only
-        && !need
-            .command
-            .as_ref()
-            .is_some_and(|line| starts_others(&line.text))
+fn command_line(input: &Input, place: &PermissionContext, context: &ToolContext) -> CommandLine {
+    CommandLine {
+        analysis: context.call.analysis.of(&input.command, place),
+        leaves_processes: input.run_in_background == Some(true) || starts_others(&input.command),
+    }
 }
 
 /// Notes for the model in addition to the output.

@@ -18,6 +18,7 @@ use config::Settings;
 use config::settings::{self, SandboxMode};
 use events::{Event, Severity};
 use permission::evaluate::only_reads;
+use permission::plan::{CommandLine, SandboxCapabilities};
 use permission::shell::JudgedLine;
 use permission::{Rules, SandboxGuarantee, protected};
 use sandbox::process::Program;
@@ -53,13 +54,11 @@ pub struct CommandSandbox {
     /// The restrictions in force, for people and models. `None` if the settings turn the sandbox
     /// off.
     pub words: Option<String>,
-    /// The reason why the user must be asked unless the command is known-harmless, if there is one.
-    pub unproven: Option<String>,
-    /// The confirmed restrictions, as far as they answer a question.
-    pub guarantee: SandboxGuarantee,
+    /// The part of it that decides about a question.
+    capabilities: SandboxCapabilities,
     /// The command line, if it is from the model. Paths that it names and that its programs need
     /// remain visible to it.
-    pub line: Option<Arc<JudgedLine>>,
+    line: Option<Arc<JudgedLine>>,
     /// The hidden paths, determined at their first use.
     hidden: OnceLock<Hidden>,
 }
@@ -267,6 +266,7 @@ impl Confinement {
             "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
         });
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
+        let can_isolate = held.is_whole();
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
         let guarantee = if context.session.exec.is_empty() {
@@ -280,8 +280,11 @@ impl Confinement {
             network,
             scratch,
             words,
-            unproven,
-            guarantee,
+            capabilities: SandboxCapabilities {
+                guarantee,
+                can_isolate,
+                unproven,
+            },
             line: None,
             hidden: OnceLock::new(),
         };
@@ -391,6 +394,37 @@ impl Confinement {
     pub fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
         lock.hidden
             .get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
+    }
+
+    /// Makes the sandbox that of a command line, and returns its capabilities.
+    ///
+    /// Commands of a read-only agent get no guarantee if they could read hidden paths because the
+    /// sandbox cannot hide any: if they name such a path, or leave processes behind.
+    pub fn capabilities(
+        &self,
+        lock: &mut CommandSandbox,
+        line: &CommandLine,
+        context: &ToolContext,
+    ) -> SandboxCapabilities {
+        lock.line = Some(line.analysis.clone());
+        let reads_only = matches!(
+            lock.capabilities.guarantee,
+            SandboxGuarantee::ReadOnly { .. }
+        );
+        let names_hidden = || {
+            self.hidden(lock, context)
+                .mentioned(&line.analysis.text, &context.project.environment)
+                .is_some()
+        };
+        let is_exposed = reads_only
+            && !line.is_harmless()
+            && !lock.hides()
+            && (line.leaves_processes || names_hidden());
+        let mut capabilities = lock.capabilities.clone();
+        if is_exposed {
+            capabilities.guarantee = SandboxGuarantee::None;
+        }
+        capabilities
     }
 
     fn wrapped(
@@ -532,18 +566,18 @@ fn named(path: &str, context: &ToolContext) -> PathBuf {
 }
 
 impl CommandSandbox {
-    /// Returns the same sandbox without network, if its restrictions hold for any command.
-    pub fn alone(&self) -> Option<Self> {
-        let words = self.words.as_ref().map(|_| self.held.words(false));
-        self.held.is_whole().then(|| Self {
+    /// Returns the same sandbox without network.
+    #[must_use]
+    pub fn isolated(self) -> Self {
+        Self {
             network: false,
-            words,
-            ..self.clone()
-        })
+            words: self.words.map(|_| self.held.words(false)),
+            ..self
+        }
     }
 
     /// Returns whether hidden paths are actually invisible for the command.
-    pub fn hides(&self) -> bool {
+    fn hides(&self) -> bool {
         matches!(
             self.held.mechanism,
             Some(Mechanism::Bubblewrap | Mechanism::Seatbelt)
@@ -624,8 +658,7 @@ mod tests {
             network,
             scratch: PathBuf::new(),
             words: Some("words".into()),
-            unproven: None,
-            guarantee: SandboxGuarantee::None,
+            capabilities: SandboxCapabilities::default(),
             line: None,
             hidden: OnceLock::new(),
         }

@@ -101,6 +101,7 @@ use config::Settings;
 use config::settings::OutputLimits;
 use events::{
     CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender,
+use permission::plan::SharedAnalysis;
     ToolKind, TurnMessage, WriteFile,
 };
 use permission::{Need, Policy};
@@ -234,6 +235,8 @@ pub struct CallContext {
 
 /// The state that the calls of a session share.
 #[derive(Clone)]
+    /// The analysis of the command line, if the call has one.
+    pub analysis: SharedAnalysis,
 pub struct SessionContext {
     pub id: SessionId,
     /// The mark of notes to the model.
@@ -328,7 +331,7 @@ pub enum Failure {
     Stopped(String),
     /// A further permission is needed to continue, for instance for another host.
     #[error("something has to be allowed first")]
-    Further(Box<PreparedCall>),
+    Further(Box<FurtherCall>),
     #[error("cancelled")]
     Cancelled,
     /// A cancellation by the user during the run, with the output up to then.
@@ -480,6 +483,15 @@ pub struct PreparedCall {
 /// The work of a call after it has been allowed.
 pub type RunCall =
     Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, Failure>> + Send>;
+
+/// The rest of a call that needs a further permission.
+#[derive(Debug)]
+pub struct FurtherCall {
+    pub call: PreparedCall,
+    /// Continues something that was allowed a moment ago, so that only a deny counts and nothing
+    /// is asked again.
+    pub is_agreed: bool,
+}
 
 impl std::fmt::Debug for PreparedCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -198,6 +198,7 @@ fn listened(
             facts: events::LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
+            analysis: Default::default(),
         },
         session: SessionContext {
             id: SessionId::new("ses_test"),

@@ -18,7 +18,9 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::aliases::Aliases;
-use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext, ToolOutput};
+use super::{
+    BoxFuture, CallDescription, Failure, FurtherCall, PreparedCall, Tool, ToolContext, ToolOutput,
+};
 use base::environment::Environment;
 use base::text;
 use config::mcp::is_secret;
@@ -305,7 +307,7 @@ impl Visit {
             Ok(address) => address,
             Err(why) => return fail(format!("it leads to {}, and {why}", text::title(to))),
         };
-        let agreed = same_place(&from, &address.url);
+        let is_agreed = same_place(&from, &address.url);
         let next = Self {
             address,
             left,
@@ -313,7 +315,6 @@ impl Visit {
             ..self
         };
         let mut need = next.need();
-        need.agreed = agreed;
         need.origin = Some(from.as_str().to_owned());
         let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
             Box::pin(async move {
@@ -324,10 +325,11 @@ impl Visit {
                 }
             })
         };
-        Failure::Further(Box::new(PreparedCall {
+        let call = PreparedCall {
             needs: vec![need],
             run: Box::new(run),
-        }))
+        };
+        Failure::Further(Box::new(FurtherCall { call, is_agreed }))
     }
 }
 

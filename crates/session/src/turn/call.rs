@@ -25,11 +25,12 @@ use base::task::on_threads;
 use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use extensions::any;
+use permission::plan::SharedAnalysis;
 use permission::{Action, Denial, Need};
 use tools::loaded_instructions::LoadedInstructions;
 use tools::{
-    AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput,
-    accept, truncate,
+    AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall,
+    ToolContext, ToolOutput, accept, truncate,
 };
 use transcript::{
     Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part,
@@ -94,6 +95,10 @@ pub async fn make(
             Some((place, call)) => {
                 let rejected = next::rejected(&call.state) && !scope.goes_on_after_rejection();
                 message.parts[place].content = Content::Tool(call);
+                // The call may have changed files, so earlier analyses are outdated.
+                for (_, one) in &mut waiting {
+                    one.analysis = SharedAnalysis::default();
+                }
                 if rejected {
                     // The turn ends, so the remaining calls are not started.
                     waiting.clear();
@@ -144,6 +149,7 @@ async fn waiting<'a>(
             description,
             size,
             is_concurrent,
+            analysis,
         } = resolved;
         let same =
             |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
@@ -177,6 +183,7 @@ async fn waiting<'a>(
             description,
             size,
             is_concurrent,
+            analysis,
             line: line.next(),
             instructions,
             order: None,
@@ -282,6 +289,8 @@ struct RunningCall<'a> {
     description: Option<CallDescription>,
     size: usize,
     is_concurrent: bool,
+    /// The analysis of its command line, of the disk as it was before the message's calls.
+    analysis: SharedAnalysis,
     line: WaitingLine,
     instructions: Arc<LoadedInstructions>,
     /// The order in which the calls of the message run, as a text for the model.
@@ -483,9 +492,9 @@ impl RunningCall<'_> {
         if self.repeats.is_loop() {
             let need = Need::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
-            self.permit(&[need], Some(&reason)).await?;
+            self.permit(&[need], Some(&reason), false).await?;
         }
-        self.permit(&prepared.needs, None).await?;
+        self.permit(&prepared.needs, None, false).await?;
         self.line.pass();
         self.changes
             .before(self.scope, &self.call, &prepared.needs, &context)
@@ -618,8 +627,9 @@ impl RunningCall<'_> {
             let done = self.run(run, context).await;
             match self.followed(done, context).await {
                 Err(Failure::Further(further)) => {
-                    self.permit(&further.needs, None).await?;
-                    run = further.run;
+                    let FurtherCall { call, is_agreed } = *further;
+                    self.permit(&call.needs, None, is_agreed).await?;
+                    run = call.run;
                 }
                 done => return done,
             }
@@ -683,14 +693,21 @@ impl RunningCall<'_> {
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
     }
 
-    /// Checks access requests, and asks the user if the rules require it.
-    async fn permit(&self, needs: &[Need], reason: Option<&str>) -> Result<(), Failure> {
+    /// Checks access requests, and asks the user if the rules require it and the call was not
+    /// agreed to before.
+    async fn permit(
+        &self,
+        needs: &[Need],
+        reason: Option<&str>,
+        is_agreed: bool,
+    ) -> Result<(), Failure> {
         permit::permit(
             self.scope,
             &self.frame.agent,
             &self.call,
             needs,
             reason,
+            is_agreed,
             || self.line.pass(),
         )
         .await
@@ -718,6 +735,7 @@ impl RunningCall<'_> {
             facts: self.facts.clone(),
             instructions: self.instructions.clone(),
             observer: self.changes.observer(&self.call.call, &self.call.title),
+            analysis: self.analysis.clone(),
             ..context.call
         };
         ToolContext {

@@ -16,7 +16,6 @@ use extensions::advice::Advice;
 use extensions::moment::Moment;
 use extensions::subagents::TurnLoan;
 use extensions::{any, guards};
-use permission::approve::judge_in_doubt;
 use permission::{Action, Need, Verdict};
 use project::agent::Agent;
 use providers::Request;
@@ -339,21 +338,11 @@ pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
         let rules = &frame.agent.rules;
         let settings = &scope.project.settings;
         let speaker = frame.agent.name.as_str();
-        let doubt = settings.doubt();
-        let grants = scope.permissions.grants.of(speaker);
-        let approvals = scope.permissions.chosen.borrow().approvals();
-        let allowed = |name: &str| {
-            judge_in_doubt(
-                doubt.as_deref(),
-                approvals,
-                rules,
-                &grants,
-                &Need::new("task", name),
-            )
-            .action
-                == Action::Allow
+        let policy = tool_context::rules(scope, &frame.agent);
+        let unasked = |name: &str| {
+            policy.judge(&Need::new("task", name)).action == Action::Allow
+                && !guards(settings, speaker, "task", name)
         };
-        let unasked = |name: &str| allowed(name) && !guards(settings, speaker, "task", name);
         let deeper = scope.depth < settings.subagent_depth && !rules.hides("task");
         let agents = if deeper {
             scope.project.agents.subagents_for(rules)

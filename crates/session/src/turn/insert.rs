@@ -234,6 +234,7 @@ impl InsertCall<'_> {
             &self.call,
             &prepared.needs,
             None,
+            false,
             || {},
         )
         .await?;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{TurnContext, hooks, later};
+use super::{TurnContext, hooks, later, tool_context};
 use base::approvals::Approvals;
 use base::task::on_threads;
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
-use permission::approve::{self, settles};
+use permission::approve::isolated;
 use permission::explain::explain;
 use permission::wording::{self, Wording};
-use permission::{Action, Denial, Need, Rule, Rules, Verdict};
+use permission::{Action, Denial, Need, Policy, RequestEffect, Rule, Rules, Verdict};
 use project::agent::Agent;
 use tools::{Failure, refusal};
 use transcript::{Call, Change};
@@ -22,6 +22,8 @@ use transcript::{Call, Change};
 /// A need that the user is asked about.
 struct AskedNeed<'n> {
     need: Cow<'n, Need>,
+    /// The policy under which it was last judged.
+    policy: Policy,
     verdict: Verdict,
     /// Whether a hook asks or has changed the verdict: no grant answers the question.
     hooked: bool,
@@ -32,6 +34,7 @@ impl AskedNeed<'_> {
         let need = Cow::Owned(Need::clone(&self.need));
         AskedNeed {
             need,
+            policy: self.policy.clone(),
             verdict: self.verdict.clone(),
             hooked: self.hooked,
         }
@@ -41,13 +44,14 @@ impl AskedNeed<'_> {
 /// Authorizes the access requests of a call, and asks the user if the rules require it. All
 /// requests are evaluated first, so that no question is asked about a call that another request
 /// forbids; there is one question per file. `reason` explains requests that have no explanation of
-/// their own; `asks` is called for each question that is sent.
+/// their own; with `is_agreed`, nothing is asked; `asks` is called for each question that is sent.
 pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
     call: &Call,
     needs: &[Need],
     reason: Option<&str>,
+    is_agreed: bool,
     asks: impl Fn(),
 ) -> Result<(), Failure> {
     let mut asked: Vec<Vec<AskedNeed<'_>>> = Vec::new();
@@ -55,6 +59,9 @@ pub(super) async fn permit(
         let Some(one) = judged(scope, agent, call, need).await? else {
             continue;
         };
+        if is_agreed {
+            continue;
+        }
         let together = |group: &&mut Vec<AskedNeed<'_>>| {
             group
                 .iter()
@@ -89,9 +96,11 @@ async fn judged<'n>(
     call: &Call,
     need: &'n Need,
 ) -> Result<Option<AskedNeed<'n>>, Failure> {
-    let need = as_held(scope, agent, need, approvals(scope)).await;
+    let need = in_sandbox(scope, agent, need).await;
     later::forbidden(scope, agent, &need, false).await?;
-    let verdict = judge(scope, agent, &need).await;
+    let policy = tool_context::rules(scope, agent);
+    let verdict = judge(&policy, &need).await;
+    let is_allowed = verdict.action == Action::Allow;
     tracing::info!(
         "for {}: {}",
         agent.name,
@@ -105,75 +114,31 @@ async fn judged<'n>(
             &need,
             &agent.rules,
         )))),
-        Action::Ask if need.agreed => Ok(None),
-        Action::Ask => {
-            let hooked = judge(scope, agent, &need).await.action == Action::Allow;
-            Ok(Some(AskedNeed {
-                need,
-                verdict,
-                hooked,
-            }))
-        }
+        Action::Ask => Ok(Some(AskedNeed {
+            need,
+            policy,
+            verdict,
+            hooked: is_allowed,
+        })),
     }
 }
 
-fn approvals(scope: &TurnContext) -> Approvals {
-    scope.permissions.chosen.borrow().approvals()
-}
-
-/// Evaluates an access request with the present grants: a command on the thread pool, because it
-/// can be very long.
-async fn judge(scope: &TurnContext, agent: &Agent, need: &Need) -> Verdict {
-    let evaluation = EvaluationContext::of(scope, agent);
+/// Evaluates an access request, unless that was done under the same rules when it was planned: a
+/// command on the thread pool, because it can be very long.
+async fn judge(policy: &Policy, need: &Need) -> Verdict {
+    if let Some(verdict) = need
+        .planned
+        .as_ref()
+        .and_then(|plan| plan.under(policy, need))
+    {
+        return verdict;
+    }
     if need.command.is_none() {
-        return evaluation.judge(need);
+        return policy.judge(need);
     }
+    let policy = policy.clone();
     let need = need.clone();
-    on_threads(async move { evaluation.judge(&need) }).await
-}
-
-/// The present inputs of an evaluation.
-struct EvaluationContext {
-    doubt: Option<String>,
-    approvals: Approvals,
-    rules: Rules,
-    grants: Rules,
-}
-
-impl EvaluationContext {
-    fn of(scope: &TurnContext, agent: &Agent) -> Self {
-        Self {
-            doubt: scope.project.settings.doubt(),
-            approvals: approvals(scope),
-            rules: agent.rules.clone(),
-            grants: scope.permissions.grants.of(&agent.name),
-        }
-    }
-
-    fn judge(&self, need: &Need) -> Verdict {
-        self.judge_by(&self.rules, need)
-    }
-
-    fn judge_by(&self, rules: &Rules, need: &Need) -> Verdict {
-        approve::judge_in_doubt(
-            self.doubt.as_deref(),
-            self.approvals,
-            rules,
-            &self.grants,
-            need,
-        )
-    }
-
-    /// Whether the answer "always" would allow it in the future.
-    fn settles(&self, need: &Need) -> bool {
-        settles(
-            self.doubt.as_deref(),
-            self.approvals,
-            &self.rules,
-            &self.grants,
-            need,
-        )
-    }
+    on_threads(async move { policy.judge(&need) }).await
 }
 
 /// The text of a question, and the effect of an answer.
@@ -186,23 +151,20 @@ struct QuestionText {
 }
 
 impl QuestionText {
-    fn of(
-        asked: &[AskedNeed<'_>],
-        evaluation: &EvaluationContext,
-        attended: bool,
-        reason: Option<&str>,
-    ) -> Self {
+    fn of(asked: &[AskedNeed<'_>], policy: &Policy, attended: bool, reason: Option<&str>) -> Self {
         let pairs: Vec<(&Need, &Verdict)> =
             asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
         let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
         let lasting = asked
             .iter()
-            .all(|one| !one.hooked && evaluation.settles(&one.need));
+            .all(|one| !one.hooked && policy.settles(&one.need));
         let wording = Wording::new(&pairs, reason);
         let allows = |need: &Need, rules: &[Rule]| {
-            let rules = evaluation.rules.clone().then(&Rules::from(rules.to_vec()));
-            !asked.iter().any(|one| one.hooked)
-                && evaluation.judge_by(&rules, need).action == Action::Allow
+            let policy = Policy {
+                rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
+                ..policy.clone()
+            };
+            !asked.iter().any(|one| one.hooked) && policy.judge(need).action == Action::Allow
         };
         let unattended = (!attended).then(|| wording::allowing(&needs, allows));
         let details = details(&pairs, &wording, lasting);
@@ -224,8 +186,13 @@ impl QuestionText {
 
 /// Whether all requests have been granted in the meantime.
 async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> bool {
+    let policy = tool_context::rules(scope, agent);
     for one in asked {
-        if one.hooked || judge(scope, agent, &one.need).await.action != Action::Allow {
+        // Under the same rules it would be asked again.
+        if one.hooked
+            || policy.judges_as(&one.policy)
+            || judge(&policy, &one.need).await.action != Action::Allow
+        {
             return false;
         }
     }
@@ -249,10 +216,10 @@ async fn ask(
     let pairs: Vec<(&Need, &Verdict)> =
         asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
     let attended = scope.permissions.attended;
-    let evaluation = EvaluationContext::of(scope, agent);
+    let policy = tool_context::rules(scope, agent);
     let reason = reason.map(str::to_owned);
     let owned: Vec<AskedNeed<'static>> = asked.iter().map(AskedNeed::owned).collect();
-    let text = async move { QuestionText::of(&owned, &evaluation, attended, reason.as_deref()) };
+    let text = async move { QuestionText::of(&owned, &policy, attended, reason.as_deref()) };
     let QuestionText {
         wording,
         details,
@@ -326,13 +293,9 @@ async fn still_allowed(
 /// Returns a file access with the guarantees of the sandbox that a command would have: for
 /// temporary files, and for changes if the user wants no question about sandboxed ones. Commands
 /// contain their guarantees already.
-async fn as_held<'n>(
-    scope: &TurnContext,
-    agent: &Agent,
-    need: &'n Need,
-    approvals: Approvals,
-) -> Cow<'n, Need> {
-    let changes = approvals == Approvals::Sandboxed && need.within;
+async fn in_sandbox<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need) -> Cow<'n, Need> {
+    let approvals = scope.permissions.chosen.borrow().approvals();
+    let changes = approvals == Approvals::Sandboxed && need.effect == RequestEffect::ChangesProject;
     if need.command.is_some() || !(changes || need.temporary) {
         return Cow::Borrowed(need);
     }
@@ -340,14 +303,14 @@ async fn as_held<'n>(
         .permissions
         .confinement
         .for_agent(&agent.rules, &scope.project.settings);
-    let mut held = need.clone();
+    let mut need = need.clone();
     if need.temporary && scope.resources.exec.is_empty() {
-        held.guarantee = confinement.guarantee().await;
+        need.guarantee = confinement.guarantee().await;
     }
     if changes && confinement.holds().await {
-        held = approve::held(held);
+        need = isolated(need);
     }
-    Cow::Owned(held)
+    Cow::Owned(need)
 }
 
 /// Returns the call as the question shows it: complete, because some clients show only the

@@ -8,6 +8,7 @@ use super::frame::Frame;
 use super::{TurnContext, tool_context};
 use base::task::on_threads;
 use events::ToolKind;
+use permission::plan::SharedAnalysis;
 use tools::{AnyTool, CallDescription, ToolContext, accept};
 use transcript::Call;
 
@@ -27,6 +28,8 @@ pub(super) struct ResolvedCall {
     pub(super) size: usize,
     /// Whether the call may run in parallel with others.
     pub(super) is_concurrent: bool,
+    /// The analysis of its command line, if it was needed for that.
+    pub(super) analysis: SharedAnalysis,
 }
 
 /// Resolves the calls of a message on the thread pool, because their arguments may be large.
@@ -51,6 +54,7 @@ pub(super) async fn resolved(
                 };
                 resolved.description = tool.describe(input, &context);
             }
+            resolved.analysis = context.call.analysis;
             resolved
         };
         calls.into_iter().map(one).collect()
@@ -103,5 +107,6 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
         description: None,
         size,
         is_concurrent: true,
+        analysis: SharedAnalysis::default(),
     }
 }

@@ -5,9 +5,21 @@ use std::sync::Arc;
 use super::TurnContext;
 use base::id::CallId;
 use events::LiveFacts;
-use permission::{PermissionContext, Policy, SandboxGuarantee};
+use permission::plan::SharedAnalysis;
+use permission::{PermissionContext, Policy};
 use project::agent::Agent;
 use tools::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
+
+/// Returns the present rules, grants and approvals of an agent.
+pub fn rules(scope: &TurnContext, agent: &Agent) -> Policy {
+    Policy {
+        rules: agent.rules.clone(),
+        grants: scope.permissions.grants.of(&agent.name),
+        approvals: scope.permissions.chosen.borrow().approvals(),
+        doubt: scope.project.settings.doubt(),
+        ..Policy::default()
+    }
+}
 
 /// Returns the policy for an agent's tools and commands.
 fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
@@ -17,9 +29,6 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     ));
     let trusted = scope.project.settings.trusted;
     Policy {
-        rules: agent.rules.clone(),
-        grants: scope.permissions.grants.of(&agent.name),
-        approvals: scope.permissions.chosen.borrow().approvals(),
         private: scope.project.settings.webfetch_private.clone(),
         place: PermissionContext {
             scratch,
@@ -30,9 +39,7 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
                 &scope.project.cwd,
             )
         },
-        guarantee: SandboxGuarantee::None,
-        sandboxed: false,
-        doubt: scope.project.settings.doubt(),
+        ..rules(scope, agent)
     }
 }
 
@@ -48,6 +55,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             facts: LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
+            analysis: SharedAnalysis::default(),
         },
         session: SessionContext {
             id: scope.session.clone(),
