@@ -27,7 +27,10 @@ pub(crate) use lookup::{beginnings, wrappers};
 pub(super) use lookup::{
     family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next,
 };
-pub(super) use program_effect::{CommandContext, PickedFiles, Picks, ProgramEffect};
+pub(super) use program_effect::{
+    CommandContext, PathEffect, PickedFiles, Picks, ProgramEffect, RunEffect, ShellEffect,
+    UnitEffect,
+};
 
 use super::expand::{Arg, StdinSource};
 use super::unit::Effect;
@@ -76,13 +79,13 @@ pub(super) fn effects_of<'v>(
         Some(program) => collector.program(program, args),
         None => {
             collector.effect(Effect::Unproven);
-            collector.add(ProgramEffect::UnknownProgram(None));
-            collector.add(ProgramEffect::Leaving(None));
+            collector.add(RunEffect::UnknownProgram(None));
+            collector.add(PathEffect::Leaving(None));
         }
     }
     if let Some(command) = credentials::printed(name, args) {
         let reason = format!("{command} prints a credential");
-        collector.add(ProgramEffect::Secret(command, reason));
+        collector.add(UnitEffect::Secret(command, reason));
     }
     collector.effects
 }
@@ -101,34 +104,34 @@ struct EffectCollector<'v> {
 }
 
 impl EffectCollector<'_> {
-    fn add(&mut self, effect: ProgramEffect) {
-        self.effects.push(effect);
+    fn add(&mut self, effect: impl Into<ProgramEffect>) {
+        self.effects.push(effect.into());
     }
 
     fn effect(&mut self, effect: Effect) {
-        self.add(ProgramEffect::Effect(effect));
+        self.add(UnitEffect::Effect(effect));
     }
 
     fn set_opaque(&mut self, reason: &str) {
-        self.add(ProgramEffect::Opaque(reason.to_owned()));
+        self.add(UnitEffect::Opaque(reason.to_owned()));
     }
 
     fn set_may_be_denied(&mut self, reason: &str) {
-        self.add(ProgramEffect::Doubt(reason.to_owned()));
+        self.add(UnitEffect::Doubt(reason.to_owned()));
     }
 
     fn add_danger(&mut self, option: &str) {
-        self.add(ProgramEffect::Danger(option.to_owned()));
+        self.add(UnitEffect::Danger(option.to_owned()));
     }
 
     fn uses(&mut self, access: Access, arg: &Arg) {
-        self.add(ProgramEffect::Use(access, arg.clone()));
+        self.add(PathEffect::Use(access, arg.clone()));
     }
 
     fn program(&mut self, program: &'static Utility, args: &[Arg]) {
         self.depth += 1;
         if self.depth > 8 {
-            return self.add(ProgramEffect::AtStake(
+            return self.add(UnitEffect::AtStake(
                 "its commands stand too deep within commands".to_owned(),
             ));
         }
@@ -158,7 +161,7 @@ impl EffectCollector<'_> {
             self.general_effects(program);
         }
         if let Some(reason) = program.unread {
-            self.add(ProgramEffect::AtStake(reason.to_owned()));
+            self.add(UnitEffect::AtStake(reason.to_owned()));
         }
         if program.special == "find" {
             find::find(self, program, &reading, args);
@@ -169,7 +172,7 @@ impl EffectCollector<'_> {
                 || reading.has(&floor.options)
                 || floor.options.iter().any(is_operand)
             {
-                self.add(ProgramEffect::Floor(floor.action, floor.why.to_owned()));
+                self.add(UnitEffect::Floor(floor.action, floor.why.to_owned()));
             }
         }
         for given in &reading.given {
@@ -192,7 +195,7 @@ impl EffectCollector<'_> {
             .iter()
             .any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command));
         if has_unknown_option && runs_words {
-            self.add(ProgramEffect::Tails(reading.operands.clone()));
+            self.add(UnitEffect::Tails(reading.operands.clone()));
             if program.runs() {
                 self.set_may_be_denied(
                     "an option of it is not known, and may change which word is the program",
@@ -214,13 +217,13 @@ impl EffectCollector<'_> {
     fn general_effects(&mut self, program: &Utility) {
         self.effect(program.effect);
         if program.destroys {
-            self.add(ProgramEffect::Destroys);
+            self.add(UnitEffect::Destroys);
         }
         if program.network {
-            self.add(ProgramEffect::Network);
+            self.add(UnitEffect::Network);
         }
         if program.carrier || program.runs() {
-            self.add(ProgramEffect::Carrier);
+            self.add(UnitEffect::Carrier);
         }
     }
 
@@ -240,20 +243,20 @@ impl EffectCollector<'_> {
                 .filter(|arg| arg.prefix().starts_with("--"))
                 .cloned()
                 .collect();
-            self.add(ProgramEffect::Leaving(Some(long)));
+            self.add(PathEffect::Leaving(Some(long)));
         } else {
             self.leaves(args);
         }
     }
 
     fn leaves(&mut self, args: &[Arg]) {
-        self.add(ProgramEffect::Leaving(
+        self.add(PathEffect::Leaving(
             (!std::ptr::eq(args, self.all)).then(|| args.to_vec()),
         ));
     }
 
     fn add_unknown_program(&mut self, args: &[Arg]) {
-        self.add(ProgramEffect::UnknownProgram(
+        self.add(RunEffect::UnknownProgram(
             (!std::ptr::eq(args, self.all)).then(|| args.to_vec()),
         ));
     }
@@ -278,7 +281,7 @@ impl EffectCollector<'_> {
                     "which files it reads stands in {}",
                     given.value_or_unknown().raw
                 );
-                self.add(ProgramEffect::Unknown(reason));
+                self.add(UnitEffect::Unknown(reason));
             }
             Does::Writes => {
                 if program.effect == Effect::Reads && program.special != "archive" {
@@ -287,7 +290,7 @@ impl EffectCollector<'_> {
                 self.uses(Access::Edit, &given.value_or_unknown());
                 // strace starts a program for such a file.
                 if given.value_or_unknown().prefix().starts_with(['|', '!']) {
-                    self.add(ProgramEffect::Text(given.value_or_unknown().after(1), true));
+                    self.add(RunEffect::Text(given.value_or_unknown().after(1), true));
                 }
             }
             Does::Edits | Does::Changes => {
@@ -298,7 +301,7 @@ impl EffectCollector<'_> {
                 if name.starts_with('-') {
                     self.add_danger(name);
                 }
-                self.add(ProgramEffect::Destroys);
+                self.add(UnitEffect::Destroys);
                 self.effect(Effect::Writes);
                 if let Some(file) = &given.value {
                     self.uses(Access::Edit, file);
@@ -310,14 +313,14 @@ impl EffectCollector<'_> {
                     self.add_danger(name);
                 }
                 match &given.value {
-                    Some(dir) => self.add(ProgramEffect::Enter(dir.clone())),
-                    None => self.add(ProgramEffect::UnknownDirectory),
+                    Some(dir) => self.add(ShellEffect::Enter(dir.clone())),
+                    None => self.add(ShellEffect::UnknownDirectory),
                 }
             }
             Does::Elsewhere => {
                 self.add_danger(name);
                 self.uses(Access::List, &given.value_or_unknown());
-                self.add(ProgramEffect::AtStake(
+                self.add(UnitEffect::AtStake(
                     "another repository's settings decide what git starts".to_owned(),
                 ));
             }
@@ -342,7 +345,7 @@ impl EffectCollector<'_> {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
                 if given.value_or_unknown().prefix().starts_with("exec=") {
-                    self.add(ProgramEffect::Text(given.value_or_unknown().after(5), true));
+                    self.add(RunEffect::Text(given.value_or_unknown().after(5), true));
                 } else if !given.value_or_unknown().known() {
                     self.set_opaque("what it does at a checkpoint is computed");
                 }
@@ -381,12 +384,9 @@ impl EffectCollector<'_> {
                 ' ', ';', '$', '`', '|', '&', '\n', '\'', '"', '\\', '<', '>', '(',
             ])
         }) {
-            self.add(ProgramEffect::Run(
-                vec![value.clone(), Arg::unknown("…")],
-                true,
-            ));
+            self.add(RunEffect::Run(vec![value.clone(), Arg::unknown("…")], true));
         } else {
-            self.add(ProgramEffect::Text(value.clone(), true));
+            self.add(RunEffect::Text(value.clone(), true));
         }
     }
 
@@ -398,18 +398,18 @@ impl EffectCollector<'_> {
         match protected {
             Protected::Secret => {
                 let reason = format!("its program names {name}, which may hold keys or passwords");
-                self.add(ProgramEffect::Secret(name, reason));
+                self.add(UnitEffect::Secret(name, reason));
             }
             _ => {
                 let reason = format!("its program names {name}, which decides what runs here");
-                self.add(ProgramEffect::Floor(Action::Ask, reason));
+                self.add(UnitEffect::Floor(Action::Ask, reason));
             }
         }
     }
 
     fn add_foreign_code(&mut self, value: Option<&Arg>) {
         if let Some(text) = value.and_then(Arg::text) {
-            self.add(ProgramEffect::ForeignCode(text.to_owned()));
+            self.add(UnitEffect::ForeignCode(text.to_owned()));
         }
     }
 
@@ -463,9 +463,7 @@ impl EffectCollector<'_> {
             // `unshare`, `chroot dir`: starts a shell, which reads the input.
             match self.view.input.clone() {
                 StdinSource::Nothing => {}
-                StdinSource::Text(Some(text)) => {
-                    self.add(ProgramEffect::Text(Arg::exact(text), true))
-                }
+                StdinSource::Text(Some(text)) => self.add(RunEffect::Text(Arg::exact(text), true)),
                 StdinSource::Pipe | StdinSource::Text(None) => {
                     self.set_may_be_denied("without a program it may start a shell")
                 }
@@ -498,13 +496,13 @@ impl EffectCollector<'_> {
             Operand::Read => {
                 self.uses(Access::Read, arg);
                 if deep || program.recursive && program.deep.is_empty() {
-                    self.add(ProgramEffect::Below(arg.clone(), recursive::picks(reading)));
+                    self.add(PathEffect::Below(arg.clone(), recursive::picks(reading)));
                 }
             }
             Operand::Write => {
                 self.uses(Access::Edit, arg);
                 if deep {
-                    self.add(ProgramEffect::Lost(vec![arg.clone()], true));
+                    self.add(PathEffect::Lost(vec![arg.clone()], true));
                 }
                 if at > 0 && program.effect == Effect::Reads {
                     self.add_danger("a second file");
@@ -522,7 +520,7 @@ impl EffectCollector<'_> {
                     self.uses(Access::Edit, arg);
                     self.uses(Access::Read, arg);
                     if at + 1 < reading.operands.len() && deep {
-                        self.add(ProgramEffect::Below(
+                        self.add(PathEffect::Below(
                             arg.clone(),
                             Picks {
                                 only: vec![],
@@ -531,7 +529,7 @@ impl EffectCollector<'_> {
                         ));
                     }
                     if at + 1 == reading.operands.len() {
-                        self.add(ProgramEffect::CopyTree {
+                        self.add(PathEffect::CopyTree {
                             from: reading.operands[..at].to_vec(),
                             to: arg.clone(),
                         });
@@ -547,7 +545,7 @@ impl EffectCollector<'_> {
             }
             Operand::Refspec => {
                 if arg.prefix().starts_with(['+', ':']) {
-                    self.add(ProgramEffect::Floor(
+                    self.add(UnitEffect::Floor(
                         Action::Ask,
                         "it changes or removes history on another machine".to_owned(),
                     ));
@@ -567,20 +565,20 @@ impl EffectCollector<'_> {
             None
         };
         if let Some(to) = &to {
-            self.add(ProgramEffect::CopyTree {
+            self.add(PathEffect::CopyTree {
                 from: vec![arg.clone()],
                 to: to.clone(),
             });
         }
-        self.add(ProgramEffect::Entry(arg.clone(), to));
+        self.add(PathEffect::Entry(arg.clone(), to));
         if deep || reading.unknown {
-            self.add(ProgramEffect::Lost(vec![arg.clone()], program.name == "rm"));
+            self.add(PathEffect::Lost(vec![arg.clone()], program.name == "rm"));
         }
         let base_name = arg
             .text()
             .and_then(|text| text.trim_end_matches('/').rsplit('/').next());
         if deep && base_name.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
-            self.add(ProgramEffect::ChangesPicked(PickedFiles {
+            self.add(PathEffect::ChangesPicked(PickedFiles {
                 below: vec![arg.clone()],
                 names: vec![Arg::exact("*")],
             }));
@@ -601,31 +599,31 @@ impl EffectCollector<'_> {
         let rest = &reading.operands[at..];
         match role {
             Operand::Program => {
-                self.add(ProgramEffect::Run(rest.to_vec(), false));
+                self.add(RunEffect::Run(rest.to_vec(), false));
                 return false;
             }
             Operand::Shell => {
-                self.add(ProgramEffect::Shell(rest.to_vec()));
+                self.add(RunEffect::Shell(rest.to_vec()));
                 return false;
             }
-            Operand::Shells => self.add(ProgramEffect::Text(arg.clone(), false)),
+            Operand::Shells => self.add(RunEffect::Text(arg.clone(), false)),
             Operand::Tails => {
-                self.add(ProgramEffect::Tails(rest.to_vec()));
+                self.add(UnitEffect::Tails(rest.to_vec()));
                 if program.special == "runner" {
-                    self.add(ProgramEffect::Run(rest.to_vec(), true));
+                    self.add(RunEffect::Run(rest.to_vec(), true));
                 }
                 return false;
             }
             Operand::RemoteShell => {
-                self.add(ProgramEffect::Tails(rest.to_vec()));
+                self.add(UnitEffect::Tails(rest.to_vec()));
                 self.add_unknown_program(args);
                 self.leaves(args);
-                self.add(ProgramEffect::RemoteShell(rest.to_vec()));
+                self.add(RunEffect::RemoteShell(rest.to_vec()));
                 return false;
             }
             Operand::Remote => {
                 // Rules may match its text, but it is not judged as if it ran here.
-                self.add(ProgramEffect::ForeignCode(
+                self.add(UnitEffect::ForeignCode(
                     rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" "),
                 ));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {

@@ -8,7 +8,10 @@ use crate::protected::Protected;
 use crate::shell::expand::{Arg, ShellState, StdinSource, is_quiet, variable_danger};
 use crate::shell::names::among;
 use crate::shell::parse::syntax::{Piece, Script};
-use crate::shell::programs::{self, CommandContext, PickedFiles, ProgramEffect};
+use crate::shell::programs::{
+    self, CommandContext, PathEffect, PickedFiles, ProgramEffect, RunEffect, ShellEffect,
+    UnitEffect,
+};
 use crate::shell::unit::{Effect, Unit};
 use crate::{Action, arity, protected};
 
@@ -46,15 +49,15 @@ impl Analyzer<'_> {
         for effect in programs::effects_of(name, args, &view) {
             match effect {
                 // The effect of a function was judged at its definition.
-                ProgramEffect::Effect(_) if named => {}
-                ProgramEffect::Enter(_) => {
+                ProgramEffect::Unit(UnitEffect::Effect(_)) if named => {}
+                ProgramEffect::Shell(ShellEffect::Enter(dir)) => {
                     entered += 1;
                     let effect = if entered > MAX_ENTERED {
-                        ProgramEffect::UnknownDirectory
+                        ShellEffect::UnknownDirectory
                     } else {
-                        effect
+                        ShellEffect::Enter(dir)
                     };
-                    self.apply(effect, args, unit, &mut inner);
+                    self.apply_to_shell(effect, unit, &mut inner);
                     // A program that cannot enter a directory ends; the shell itself (`cd`)
                     // continues in the current directory.
                     inner.otherwise = None;
@@ -105,7 +108,12 @@ impl Analyzer<'_> {
         };
         let mut inner = state.clone();
         for effect in programs::effects_of(name, args, &view) {
-            if matches!(effect, ProgramEffect::Floor(..) | ProgramEffect::Lost(..)) {
+            let is_minimum = matches!(
+                effect,
+                ProgramEffect::Unit(UnitEffect::Floor(..))
+                    | ProgramEffect::Path(PathEffect::Lost(..))
+            );
+            if is_minimum {
                 self.apply(effect, args, unit, &mut inner);
             }
         }
@@ -119,7 +127,22 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         match effect {
-            ProgramEffect::Use(access, arg) => {
+            ProgramEffect::Unit(effect) => record(effect, unit),
+            ProgramEffect::Path(effect) => self.apply_to_paths(effect, args, unit, state),
+            ProgramEffect::Shell(effect) => self.apply_to_shell(effect, unit, state),
+            ProgramEffect::Run(effect) => self.run_programs(effect, args, unit, state),
+        }
+    }
+
+    fn apply_to_paths(
+        &mut self,
+        effect: PathEffect,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &mut ShellState,
+    ) {
+        match effect {
+            PathEffect::Use(access, arg) => {
                 self.disk.touch(access, &arg, unit, state);
                 if unit
                     .program
@@ -129,27 +152,27 @@ impl Analyzer<'_> {
                     self.disk.record_created(&arg, state);
                 }
             }
-            ProgramEffect::Entry(arg, to) => self.remove_or_move(&arg, to.as_ref(), unit, state),
-            ProgramEffect::Copy {
+            PathEffect::Entry(arg, to) => self.remove_or_move(&arg, to.as_ref(), unit, state),
+            PathEffect::Copy {
                 from,
                 to,
                 link,
                 keeps,
             } => self.copy_to_target(&from, &to, link, keeps, unit, state),
-            ProgramEffect::Lost(args, unknown) => {
+            PathEffect::Lost(args, unknown) => {
                 self.disk.judge_removal(&args, unit, state, unknown);
                 args.iter().for_each(|arg| {
                     self.disk
                         .add_needs_below(Access::Edit, arg, &[], &[], unit, state)
                 });
             }
-            ProgramEffect::Below(arg, picks) => {
+            PathEffect::Below(arg, picks) => {
                 self.disk
                     .record_secret_below(&arg, &picks.only, &picks.not, unit, state);
                 self.disk
                     .add_needs_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
             }
-            ProgramEffect::Unpacks
+            PathEffect::Unpacks
                 if state
                     .cwd
                     .iter()
@@ -157,38 +180,15 @@ impl Analyzer<'_> {
             {
                 unit.ask_about_unknown_files("which files it writes stands in the archive");
             }
-            ProgramEffect::Link(arg) => self.disk.record_link(&arg, state),
-            ProgramEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
-            ProgramEffect::CopyTree { from, to } => {
+            PathEffect::Link(arg) => self.disk.record_link(&arg, state),
+            PathEffect::CopyTree { from, to } => {
                 self.disk.ask_about_copies_below(&from, &to, unit, state)
             }
-            ProgramEffect::Patches(files) => self.disk.ask_about_patches(&files, unit, state),
-            ProgramEffect::Home => self.disk.chdir(None, unit, state),
-            ProgramEffect::Reaches(place) => {
+            PathEffect::Patches(files) => self.disk.ask_about_patches(&files, unit, state),
+            PathEffect::Reaches(place) => {
                 unit.destination = self.disk.pin_destination(place, state)
             }
-            ProgramEffect::UnknownDirectory => state.lose_directory(),
-            ProgramEffect::Physical => state.physical = true,
-            ProgramEffect::Assign(name, value) => {
-                self.expanding(&Script::default(), state, |words| {
-                    words.given_to(&name, &value)
-                });
-                state.set(&name, value);
-            }
-            ProgramEffect::Integer(name) => self.expander.integer(name),
-            ProgramEffect::Computes(text) => {
-                self.expanding(&Script::default(), state, |words| {
-                    words.computes(&[Piece::Text(text)])
-                });
-            }
-            ProgramEffect::Changed(reason) => state.set_changed(&reason),
-            ProgramEffect::Run(words, perhaps) => self.run_nested(&words, unit, perhaps, state),
-            ProgramEffect::RunOn(words, picked) => {
-                let from = self.units.len();
-                self.run_nested(&words, unit, false, state);
-                self.changed_picked(from, &picked, state);
-            }
-            ProgramEffect::ChangesPicked(PickedFiles { below, names }) => {
+            PathEffect::ChangesPicked(PickedFiles { below, names }) => {
                 self.disk
                     .ask_about_changes_below(&below, &names, unit, state);
                 below.iter().for_each(|arg| {
@@ -196,31 +196,34 @@ impl Analyzer<'_> {
                         .add_needs_below(Access::Edit, arg, &names, &[], unit, state)
                 });
             }
-            ProgramEffect::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
-            ProgramEffect::Here(text) => {
-                let before = state.directories();
-                self.text(&text, unit, false, false, state);
-                state.settle();
-                // It may run any number of times.
-                if state.directories() != before {
-                    state.lose_directory();
-                }
-            }
-            ProgramEffect::Later(text) => self.set_trap(&text, args, unit, state),
-            ProgramEffect::Eval(words) => self.joined_text(&words, unit, false, state),
-            ProgramEffect::Shell(words) => self.joined_text(&words, unit, true, state),
-            ProgramEffect::RemoteShell(words) => self.remote_shell(&words, unit, state),
-            ProgramEffect::UnknownProgram(words) => {
-                self.unknown_program(words.as_deref().unwrap_or(args), unit, state)
-            }
-            ProgramEffect::Leaving(words) => {
+            PathEffect::Leaving(words) => {
                 self.add_paths_outside(words.as_deref().unwrap_or(args), unit, state)
             }
-            ProgramEffect::Repository { command, args } => {
-                self.in_repository(&command, &args, unit, state)
+            PathEffect::GitPaths(words) => self.git_paths(&words, unit, state),
+            PathEffect::Unpacks => {}
+        }
+    }
+
+    fn apply_to_shell(&mut self, effect: ShellEffect, unit: &mut Unit, state: &mut ShellState) {
+        match effect {
+            ShellEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
+            ShellEffect::Home => self.disk.chdir(None, unit, state),
+            ShellEffect::UnknownDirectory => state.lose_directory(),
+            ShellEffect::Physical => state.physical = true,
+            ShellEffect::Assign(name, value) => {
+                self.expanding(&Script::default(), state, |words| {
+                    words.given_to(&name, &value)
+                });
+                state.set(&name, value);
             }
-            ProgramEffect::GitPaths(words) => self.git_paths(&words, unit, state),
-            ProgramEffect::Variable(name) => {
+            ShellEffect::Integer(name) => self.expander.integer(name),
+            ShellEffect::Computes(text) => {
+                self.expanding(&Script::default(), state, |words| {
+                    words.computes(&[Piece::Text(text)])
+                });
+            }
+            ShellEffect::Changed(reason) => state.set_changed(&reason),
+            ShellEffect::Variable(name) => {
                 if let Some(reason) = variable_danger(&name) {
                     let reason = format!("{name} {reason}");
                     if is_quiet(&name) {
@@ -234,7 +237,43 @@ impl Analyzer<'_> {
                     .get_or_insert_with(|| format!("{name} is set"));
                 state.set_changed("a variable is set for it");
             }
-            effect => record(effect, unit),
+        }
+    }
+
+    fn run_programs(
+        &mut self,
+        effect: RunEffect,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &mut ShellState,
+    ) {
+        match effect {
+            RunEffect::Run(words, perhaps) => self.run_nested(&words, unit, perhaps, state),
+            RunEffect::RunOn(words, picked) => {
+                let from = self.units.len();
+                self.run_nested(&words, unit, false, state);
+                self.changed_picked(from, &picked, state);
+            }
+            RunEffect::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
+            RunEffect::Here(text) => {
+                let before = state.directories();
+                self.text(&text, unit, false, false, state);
+                state.settle();
+                // It may run any number of times.
+                if state.directories() != before {
+                    state.lose_directory();
+                }
+            }
+            RunEffect::Later(text) => self.set_trap(&text, args, unit, state),
+            RunEffect::Eval(words) => self.joined_text(&words, unit, false, state),
+            RunEffect::Shell(words) => self.joined_text(&words, unit, true, state),
+            RunEffect::RemoteShell(words) => self.remote_shell(&words, unit, state),
+            RunEffect::UnknownProgram(words) => {
+                self.unknown_program(words.as_deref().unwrap_or(args), unit, state)
+            }
+            RunEffect::Repository { command, args } => {
+                self.in_repository(&command, &args, unit, state)
+            }
         }
     }
 
@@ -536,10 +575,10 @@ impl Analyzer<'_> {
 }
 
 /// Records the effects that concern only the unit.
-fn record(effect: ProgramEffect, unit: &mut Unit) {
+fn record(effect: UnitEffect, unit: &mut Unit) {
     match effect {
-        ProgramEffect::Effect(effect) => unit.effect_at_least(effect),
-        ProgramEffect::Tails(words) => {
+        UnitEffect::Effect(effect) => unit.effect_at_least(effect),
+        UnitEffect::Tails(words) => {
             let texts = words
                 .iter()
                 .filter_map(Arg::text)
@@ -547,8 +586,8 @@ fn record(effect: ProgramEffect, unit: &mut Unit) {
             unit.texts.extend(texts.map(str::to_owned));
             unit.tails.extend(words.iter().map(Arg::normal));
         }
-        ProgramEffect::ForeignCode(text) => unit.texts.push(text),
-        ProgramEffect::Words(words) => {
+        UnitEffect::ForeignCode(text) => unit.texts.push(text),
+        UnitEffect::Words(words) => {
             unit.words.extend(
                 words
                     .iter()
@@ -557,27 +596,26 @@ fn record(effect: ProgramEffect, unit: &mut Unit) {
                     .map(str::to_owned),
             );
         }
-        ProgramEffect::Unset(name)
+        UnitEffect::Unset(name)
             if name
                 .text()
                 .is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) =>
         {
             unit.set_opaque("it removes a variable that decides what runs");
         }
-        ProgramEffect::Danger(option) => unit.add_danger(&option),
-        ProgramEffect::Opaque(reason) => unit.set_opaque(&reason),
-        ProgramEffect::Doubt(reason) => unit.set_may_be_denied(&reason),
-        ProgramEffect::Broad(reason) => drop(unit.catch_all_only.get_or_insert(reason)),
-        ProgramEffect::Floor(action, reason) => unit.set_minimum(action, &reason),
-        ProgramEffect::Prefixed(reason) => unit.set_prefixed(&reason),
-        ProgramEffect::Unknown(reason) => unit.ask_about_unknown_files(&reason),
-        ProgramEffect::AtStake(reason) => unit.set_at_stake(&reason),
-        ProgramEffect::Secret(shown, reason) => unit.add_secret(&shown, &reason),
-        ProgramEffect::Carrier => unit.carrier = true,
-        ProgramEffect::Network => unit.network = true,
-        ProgramEffect::Destroys => unit.destroys = true,
-        // The others need the walk: see `apply`.
-        _ => {}
+        UnitEffect::Danger(option) => unit.add_danger(&option),
+        UnitEffect::Opaque(reason) => unit.set_opaque(&reason),
+        UnitEffect::Doubt(reason) => unit.set_may_be_denied(&reason),
+        UnitEffect::Broad(reason) => drop(unit.catch_all_only.get_or_insert(reason)),
+        UnitEffect::Floor(action, reason) => unit.set_minimum(action, &reason),
+        UnitEffect::Prefixed(reason) => unit.set_prefixed(&reason),
+        UnitEffect::Unknown(reason) => unit.ask_about_unknown_files(&reason),
+        UnitEffect::AtStake(reason) => unit.set_at_stake(&reason),
+        UnitEffect::Secret(shown, reason) => unit.add_secret(&shown, &reason),
+        UnitEffect::Carrier => unit.carrier = true,
+        UnitEffect::Network => unit.network = true,
+        UnitEffect::Destroys => unit.destroys = true,
+        UnitEffect::Unset(_) => {}
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Analyzer, git, own};
 use crate::shell::disk::Origin;
 use crate::shell::expand::{Arg, ShellState, Value};
 use crate::shell::names::among;
-use crate::shell::programs::{self, CommandContext, ProgramEffect};
+use crate::shell::programs::{self, CommandContext, ProgramEffect, ShellEffect};
 use crate::shell::unit::{Effect, Unit};
 use crate::wildcard::UNKNOWN;
 
@@ -138,7 +138,7 @@ impl Analyzer<'_> {
         }
         let before = state.directories();
         let set = |effect: &ProgramEffect| match effect {
-            ProgramEffect::Assign(name, _) => Some(name.clone()),
+            ProgramEffect::Shell(ShellEffect::Assign(name, _)) => Some(name.clone()),
             _ => None,
         };
         let assigned: Vec<String> = effects.iter().filter_map(set).collect();

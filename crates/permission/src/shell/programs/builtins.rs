@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::options::Options;
-use super::{CommandContext, ProgramEffect};
+use super::{CommandContext, PathEffect, ProgramEffect, RunEffect, ShellEffect, UnitEffect};
 use crate::shell::expand::{Arg, Value, holds_code, is_quiet, variable_danger};
 use crate::shell::names::among;
 use crate::shell::unit::Effect;
@@ -56,20 +56,20 @@ struct Builtin<'v> {
 }
 
 impl Builtin<'_> {
-    fn add(&mut self, effect: ProgramEffect) {
-        self.effects.push(effect);
+    fn add(&mut self, effect: impl Into<ProgramEffect>) {
+        self.effects.push(effect.into());
     }
 
     fn set_opaque(&mut self, reason: &str) {
-        self.add(ProgramEffect::Opaque(reason.to_owned()));
+        self.add(UnitEffect::Opaque(reason.to_owned()));
     }
 
     fn unproven(&mut self) {
-        self.add(ProgramEffect::Effect(Effect::Unproven));
+        self.add(UnitEffect::Effect(Effect::Unproven));
     }
 
     fn set_changed(&mut self, reason: &str) {
-        self.add(ProgramEffect::Changed(reason.to_owned()));
+        self.add(ShellEffect::Changed(reason.to_owned()));
     }
 
     fn sets_variables(&mut self, name: &str, args: &[Arg]) -> bool {
@@ -97,7 +97,7 @@ impl Builtin<'_> {
                     self.set_opaque("let evaluates a text that may hold a command");
                 }
                 for arg in args {
-                    self.add(ProgramEffect::Computes(
+                    self.add(ShellEffect::Computes(
                         arg.text().unwrap_or_default().to_owned(),
                     ));
                 }
@@ -110,12 +110,12 @@ impl Builtin<'_> {
                 };
                 let (options, at) = Options::leading(args, letters, &[]);
                 if let Some(text) = options.find(&["-C"]).and_then(|flag| flag.value.clone()) {
-                    self.add(ProgramEffect::Here(text));
+                    self.add(RunEffect::Here(text));
                 }
                 let array = options.find(&["-a"]).and_then(|flag| flag.value.clone());
                 for arg in args.get(at..).unwrap_or_default().iter().chain(&array) {
                     match plain_name(arg) {
-                        Some(name) => self.add(ProgramEffect::Assign(name.to_owned(), Value::Foreign)),
+                        Some(name) => self.add(ShellEffect::Assign(name.to_owned(), Value::Foreign)),
                         None => {
                             self.set_opaque("it sets a variable that decides what runs, or one whose name is computed")
                         }
@@ -128,7 +128,7 @@ impl Builtin<'_> {
                     match plain_name(arg) {
                         // From here on it is empty, or has its former value.
                         Some(name) if self.view.state.vars.contains_key(name) => {
-                            self.add(ProgramEffect::Assign(
+                            self.add(ShellEffect::Assign(
                                 name.to_owned(),
                                 Value::Known(vec![String::new()]),
                             ));
@@ -167,7 +167,7 @@ impl Builtin<'_> {
             None if target.is_empty() || may_hold_code(args.get(..2).unwrap_or(args)) => {
                 self.set_opaque("it sets a variable that is computed");
             }
-            None => self.add(ProgramEffect::Assign(target.to_owned(), Value::Foreign)),
+            None => self.add(ShellEffect::Assign(target.to_owned(), Value::Foreign)),
         }
     }
 
@@ -177,7 +177,7 @@ impl Builtin<'_> {
             "cd" | "chdir" | "pushd" | "popd" => {
                 let (options, at) = Options::leading(args, "", &[]);
                 if options.has(&["-P"]) {
-                    self.add(ProgramEffect::Physical);
+                    self.add(ShellEffect::Physical);
                 }
                 let target = args
                     .get(at)
@@ -196,14 +196,12 @@ impl Builtin<'_> {
                 if name == "popd" || name == "chdir" || differs || (name == "pushd" && rotates()) {
                     target
                         .into_iter()
-                        .for_each(|dir| self.add(ProgramEffect::Use(Access::List, dir.clone())));
-                    self.add(ProgramEffect::UnknownDirectory);
-                    self.add(ProgramEffect::Broad(
-                        "the directory is not known".to_owned(),
-                    ));
+                        .for_each(|dir| self.add(PathEffect::Use(Access::List, dir.clone())));
+                    self.add(ShellEffect::UnknownDirectory);
+                    self.add(UnitEffect::Broad("the directory is not known".to_owned()));
                 } else {
                     self.add(
-                        target.map_or(ProgramEffect::Home, |dir| ProgramEffect::Enter(dir.clone())),
+                        target.map_or(ShellEffect::Home, |dir| ShellEffect::Enter(dir.clone())),
                     );
                 }
             }
@@ -227,7 +225,7 @@ impl Builtin<'_> {
                 {
                     for arg in args {
                         let from = arg.prefix().find('=').map_or(0, |at| at + 1);
-                        self.add(ProgramEffect::Text(arg.after(from), true));
+                        self.add(RunEffect::Text(arg.after(from), true));
                     }
                     self.unproven();
                     self.set_changed("an alias is set");
@@ -259,12 +257,12 @@ impl Builtin<'_> {
     fn runs_words(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "eval" => {
-                self.add(ProgramEffect::Carrier);
-                self.add(ProgramEffect::Eval(args.to_vec()));
+                self.add(UnitEffect::Carrier);
+                self.add(RunEffect::Eval(args.to_vec()));
                 self.set_changed("eval ran before");
             }
             "trap" => {
-                self.add(ProgramEffect::Carrier);
+                self.add(UnitEffect::Carrier);
                 let (options, at) = Options::leading(args, "", &[]);
                 let text = args
                     .get(at)
@@ -272,25 +270,25 @@ impl Builtin<'_> {
                 if let Some(text) = text
                     && !options.has(&["-p", "-l"])
                 {
-                    self.add(ProgramEffect::Later(text.clone()));
+                    self.add(RunEffect::Later(text.clone()));
                 }
             }
             "source" | "." => {
-                self.add(ProgramEffect::Carrier);
+                self.add(UnitEffect::Carrier);
                 self.set_opaque("it runs a file in this shell");
                 if let Some(file) = args.first() {
-                    self.add(ProgramEffect::Use(Access::Read, file.clone()));
+                    self.add(PathEffect::Use(Access::Read, file.clone()));
                 }
             }
             "command" | "builtin" | "exec" => {
                 let (options, at) =
                     Options::leading(args, if name == "exec" { "a" } else { "" }, &[]);
-                self.add(ProgramEffect::Carrier);
+                self.add(UnitEffect::Carrier);
                 if options.unknown {
                     self.set_opaque("how its options end is not known");
                 }
                 if name == "exec" || !options.has(&["-v", "-V"]) {
-                    self.add(ProgramEffect::Run(
+                    self.add(RunEffect::Run(
                         args.get(at..).unwrap_or_default().to_vec(),
                         false,
                     ));
@@ -302,9 +300,9 @@ impl Builtin<'_> {
                     self.set_opaque("a word that is computed may make it run the words behind it");
                 }
                 if options.has(&["-x"]) {
-                    self.add(ProgramEffect::Carrier);
-                    self.add(ProgramEffect::Danger("-x".to_owned()));
-                    self.add(ProgramEffect::Run(
+                    self.add(UnitEffect::Carrier);
+                    self.add(UnitEffect::Danger("-x".to_owned()));
+                    self.add(RunEffect::Run(
                         args.get(at..).unwrap_or_default().to_vec(),
                         false,
                     ));
@@ -313,7 +311,7 @@ impl Builtin<'_> {
             "kill" | "disown" | "suspend" | "fg" | "bg" => {
                 self.unproven();
                 if args.iter().any(|arg| arg.is("-1") || arg.is("1")) {
-                    self.add(ProgramEffect::Floor(
+                    self.add(UnitEffect::Floor(
                         Action::Ask,
                         "it may end every process".to_owned(),
                     ));
@@ -350,14 +348,14 @@ impl Builtin<'_> {
             if let Some(reason) = variable_danger(variable) {
                 let reason = format!("{variable} {reason}");
                 if is_quiet(variable) {
-                    self.add(ProgramEffect::Prefixed(reason.clone()))
+                    self.add(UnitEffect::Prefixed(reason.clone()))
                 } else {
                     self.set_opaque(&reason)
                 }
                 self.set_changed(&reason);
             }
             if is_integer {
-                self.add(ProgramEffect::Integer(variable.to_owned()));
+                self.add(ShellEffect::Integer(variable.to_owned()));
             }
             // `declare -a x='($(…))'` reads an array from the text, and runs the commands in it.
             let list = match arg.text().and_then(|text| text.split_once('=')) {
@@ -373,13 +371,13 @@ impl Builtin<'_> {
             }
             if let Some((variable, value)) = arg.text().and_then(|text| text.split_once('=')) {
                 set.insert(variable.to_owned());
-                self.add(ProgramEffect::Assign(
+                self.add(ShellEffect::Assign(
                     variable.to_owned(),
                     Value::Known(vec![value.to_owned()]),
                 ));
             } else if prefix.contains('=') {
                 set.insert(variable.to_owned());
-                self.add(ProgramEffect::Assign(variable.to_owned(), Value::Foreign));
+                self.add(ShellEffect::Assign(variable.to_owned(), Value::Foreign));
             }
         }
         if is_function && name == "export" {
@@ -411,7 +409,7 @@ impl Builtin<'_> {
                 self.set_opaque(OTHER_READING);
             }
             if text.contains('P') {
-                self.add(ProgramEffect::Physical);
+                self.add(ShellEffect::Physical);
             }
             if text.ends_with('o') {
                 if args

@@ -3,7 +3,7 @@
 
 use super::read::{GivenOption, ParsedArgs, end_of_command};
 use super::table::{Does, Takes, Utility};
-use super::{EffectCollector, PickedFiles, ProgramEffect};
+use super::{EffectCollector, PathEffect, PickedFiles, RunEffect, ShellEffect, UnitEffect};
 use crate::protected::secret_name;
 use crate::shell::expand::Arg;
 use crate::shell::names::among;
@@ -290,12 +290,12 @@ pub(super) fn find(
         if deletes && !passed.names.is_empty() {
             let below = search.below.clone();
             let names = passed.names.clone();
-            collector.add(ProgramEffect::ChangesPicked(PickedFiles { below, names }));
+            collector.add(PathEffect::ChangesPicked(PickedFiles { below, names }));
         }
         everything |= !passed.picks && (deletes || args.get(*next).is_some_and(is_destroyer));
     }
     if everything {
-        collector.add(ProgramEffect::Lost(search.below.clone(), true));
+        collector.add(PathEffect::Lost(search.below.clone(), true));
     }
     collector.search = Some(search);
 }
@@ -310,7 +310,7 @@ fn add_removed(collector: &mut EffectCollector<'_>, below: &[Arg], passed: &Pass
         collector.uses(Access::Edit, &Arg::exact(path.as_str()));
     }
     if paths.next().is_some() {
-        collector.add(ProgramEffect::Floor(
+        collector.add(UnitEffect::Floor(
             Action::Ask,
             "it removes files in more places than are looked at".to_owned(),
         ));
@@ -367,7 +367,7 @@ pub(super) fn until(
     ends: bool,
 ) {
     collector.add_danger(&given.name);
-    collector.add(ProgramEffect::Carrier);
+    collector.add(UnitEffect::Carrier);
     let end = if ends || args[given.next..].iter().any(|arg| arg.is(";")) {
         end_of_command(args, given.next)
     } else {
@@ -400,7 +400,7 @@ pub(super) fn until(
         words.iter().map(fill).collect()
     };
     if given.name.ends_with("dir") {
-        collector.add(ProgramEffect::UnknownDirectory);
+        collector.add(ShellEffect::UnknownDirectory);
     }
     let search = if ends {
         collector.search.as_ref()
@@ -421,7 +421,7 @@ pub(super) fn until(
         if !ends {
             words.push(Arg::unknown("…"));
         }
-        return collector.add(ProgramEffect::Run(words, false));
+        return collector.add(RunEffect::Run(words, false));
     };
     let mut runs = vec![];
     for place in places(below) {
@@ -430,13 +430,13 @@ pub(super) fn until(
             below: vec![dir],
             names: passed.names.clone(),
         };
-        runs.push(ProgramEffect::RunOn(
+        runs.push(RunEffect::RunOn(
             fill(Some(&found(format!("{place}/found")))),
             picked,
         ));
         // Rules may match the name.
         let named = samples(&place, passed).into_iter().map(found);
-        runs.extend(named.map(|found| ProgramEffect::Run(fill(Some(&found)), false)));
+        runs.extend(named.map(|found| RunEffect::Run(fill(Some(&found)), false)));
     }
     if !below
         .iter()
@@ -446,7 +446,7 @@ pub(super) fn until(
             below: below.clone(),
             names: passed.names.clone(),
         };
-        runs.push(ProgramEffect::RunOn(fill(Some(&Arg::found())), picked));
+        runs.push(RunEffect::RunOn(fill(Some(&Arg::found())), picked));
     }
     runs.into_iter().for_each(|run| collector.add(run));
 }

@@ -5,7 +5,7 @@
 use super::code;
 use super::read::{GivenOption, ParsedArgs};
 use super::table::{Does, Utility};
-use super::{EffectCollector, ProgramEffect};
+use super::{EffectCollector, ProgramEffect, RunEffect, UnitEffect};
 use crate::Access;
 use crate::shell::device;
 use crate::shell::expand::{Arg, StdinSource};
@@ -59,7 +59,7 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
             collector.set_opaque("it is not the language of bash");
             collector.add_foreign_code(Some(text));
         }
-        return collector.add(ProgramEffect::Text(text.clone(), false));
+        return collector.add(RunEffect::Text(text.clone(), false));
     }
     if !stdin && let Some(file) = args.get(at) {
         collector.effect(Effect::Unproven);
@@ -74,9 +74,7 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
     }
     match collector.view.input.clone() {
         StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
-        StdinSource::Text(Some(text)) => {
-            collector.add(ProgramEffect::Text(Arg::exact(text), false))
-        }
+        StdinSource::Text(Some(text)) => collector.add(RunEffect::Text(Arg::exact(text), false)),
         StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
         StdinSource::Nothing => {}
     }
@@ -129,9 +127,7 @@ pub(super) fn language(
         match collector.view.input.clone() {
             StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
             StdinSource::Text(Some(text)) => {
-                collector.add(ProgramEffect::Broad(
-                    "its program is in its input".to_owned(),
-                ));
+                collector.add(UnitEffect::Broad("its program is in its input".to_owned()));
                 texts.push(text);
             }
             StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
@@ -168,7 +164,7 @@ pub(super) fn language(
     }
     for text in texts {
         collector.names_files(&text, program.whole);
-        collector.add(ProgramEffect::ForeignCode(text));
+        collector.add(UnitEffect::ForeignCode(text));
     }
     add_backups(collector, reading, &reading.operands);
     if program.whole {
@@ -258,16 +254,16 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         };
         let Some(effects) = sed_effects(text) else {
             collector.effect(Effect::Unproven);
-            collector.add(ProgramEffect::Carrier);
+            collector.add(UnitEffect::Carrier);
             collector.set_may_be_denied("its program is not plain, and sed can run commands");
-            collector.add(ProgramEffect::Unknown(
+            collector.add(UnitEffect::Unknown(
                 "its program is not plain: which files it writes is not known".to_owned(),
             ));
             collector.add_foreign_code(Some(program));
             continue;
         };
         for (letter, text) in effects {
-            collector.add(ProgramEffect::Carrier);
+            collector.add(UnitEffect::Carrier);
             match letter {
                 'w' => {
                     collector.add_danger("w");
@@ -281,7 +277,7 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                     if text.is_empty() {
                         collector.set_opaque("sed runs the lines that it reads");
                     } else {
-                        collector.add(ProgramEffect::Text(Arg::exact(text), true));
+                        collector.add(RunEffect::Text(Arg::exact(text), true));
                     }
                 }
             }
@@ -452,7 +448,7 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                 match started(text) {
                     Some(commands) => {
                         commands.into_iter().for_each(|command| {
-                            collector.add(ProgramEffect::Text(Arg::exact(command), true))
+                            collector.add(RunEffect::Text(Arg::exact(command), true))
                         });
                     }
                     None => collector.set_opaque("the command awk runs is computed"),
@@ -467,16 +463,18 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                 collector.effect(Effect::Unproven);
                 collector.add_foreign_code(Some(program));
                 collector.set_may_be_denied("its program is not plain, and awk can run commands");
-                collector.add(ProgramEffect::Unknown(
+                collector.add(UnitEffect::Unknown(
                     "its program is not plain: which files it uses is not known".to_owned(),
                 ));
             }
         }
     }
-    let edits = collector
-        .effects
-        .iter()
-        .any(|effect| matches!(effect, ProgramEffect::Effect(Effect::Writes)));
+    let edits = collector.effects.iter().any(|effect| {
+        matches!(
+            effect,
+            ProgramEffect::Unit(UnitEffect::Effect(Effect::Writes))
+        )
+    });
     for file in files.iter().filter(|arg| !assigns(arg.prefix())) {
         collector.uses(if edits { Access::Edit } else { Access::Read }, file);
     }

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 
 use super::read::{GivenOption, ParsedArgs};
 use super::table::{Does, Utility};
-use super::{EffectCollector, ProgramEffect, globs};
+use super::{EffectCollector, PathEffect, UnitEffect, globs};
 use crate::shell::expand::Arg;
 use crate::shell::unit::Effect;
 use crate::{Access, Action};
@@ -19,7 +19,7 @@ fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
 }
 
 fn ask(collector: &mut EffectCollector<'_>, reason: &str) {
-    collector.add(ProgramEffect::Floor(Action::Ask, reason.to_owned()));
+    collector.add(UnitEffect::Floor(Action::Ask, reason.to_owned()));
 }
 
 /// Returns the scheme and host of a plain address. `None` if readers of addresses might disagree
@@ -86,7 +86,7 @@ fn single_host(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         && reading.given.iter().all(is_plain)
         && let Some(host) = address.text().and_then(host_of)
     {
-        collector.add(ProgramEffect::Reaches(format!("curl {host}")));
+        collector.add(PathEffect::Reaches(format!("curl {host}")));
     }
 }
 
@@ -115,7 +115,7 @@ pub(super) fn push(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         && !reading.words
         && reading.given.iter().all(is_plain)
     {
-        collector.add(ProgramEffect::Reaches(format!("git push {remote}")));
+        collector.add(PathEffect::Reaches(format!("git push {remote}")));
     }
 }
 
@@ -402,6 +402,7 @@ pub(super) fn wget(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
 #[cfg(test)]
 mod tests {
     use super::super::CommandContext;
+    use super::super::ProgramEffect;
     use super::*;
     use crate::shell::expand::{ShellState, StdinSource};
 
@@ -458,7 +459,7 @@ mod tests {
         let writes = |words: &[&str]| {
             let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
             let effects = super::super::effects_of("curl", &args, &view);
-            effects.iter().any(|effect| matches!(effect, ProgramEffect::Use(Access::Edit, path) if path.is("/x/y")))
+            effects.iter().any(|effect| matches!(effect, ProgramEffect::Path(PathEffect::Use(Access::Edit, path)) if path.is("/x/y")))
         };
         assert!(writes(&["-T", "a.txt", "file:///x/y"]));
         assert!(writes(&[

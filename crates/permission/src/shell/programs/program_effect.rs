@@ -7,8 +7,47 @@ use crate::{Access, Action};
 /// One effect, or possible effect, of a program.
 #[derive(Debug)]
 pub(crate) enum ProgramEffect {
+    Unit(UnitEffect),
+    Path(PathEffect),
+    Shell(ShellEffect),
+    Run(RunEffect),
+}
+
+/// An effect that concerns only the unit.
+#[derive(Debug)]
+pub(crate) enum UnitEffect {
     /// The effect on the disk, at least.
     Effect(Effect),
+    /// One of these words begins a program.
+    Tails(Vec<Arg>),
+    /// Program text in another language, to be searched for denied commands.
+    ForeignCode(String),
+    /// Unsets a variable.
+    Unset(Arg),
+    /// Starts an alias of git or a program named `git-…`.
+    Words(Vec<Arg>),
+    Danger(String),
+    Opaque(String),
+    /// Sets a variable that changes the code or settings that programs load, but starts nothing by
+    /// itself.
+    Prefixed(String),
+    /// Has an unknown effect that no sandbox prevents.
+    AtStake(String),
+    Doubt(String),
+    /// No rule about a specific command may allow it.
+    Broad(String),
+    Floor(Action, String),
+    /// Uses unknown files, which is asked about under any rules.
+    Unknown(String),
+    Secret(String, String),
+    Carrier,
+    Network,
+    Destroys,
+}
+
+/// A use of paths, or of an address.
+#[derive(Debug)]
+pub(crate) enum PathEffect {
     Use(Access, Arg),
     /// Removes or moves a file or link itself; the second value is the target of a move.
     Entry(Arg, Option<Arg>),
@@ -34,6 +73,19 @@ pub(crate) enum ProgramEffect {
     Unpacks,
     /// May create a link at this path.
     Link(Arg),
+    /// Changes files that were selected by name.
+    ChangesPicked(PickedFiles),
+    /// Words of which any may lead out of the project; `None` means all its words.
+    Leaving(Option<Vec<Arg>>),
+    /// The paths among git's words.
+    GitPaths(Vec<Arg>),
+    /// Its only destination on the network: `curl https://host`, `git push origin`.
+    Reaches(String),
+}
+
+/// A change of the state of the shell, or of the directory and variables of what the program runs.
+#[derive(Debug)]
+pub(crate) enum ShellEffect {
     /// Changes to a directory for the following effects.
     Enter(Arg),
     /// Changes to the home directory.
@@ -49,12 +101,17 @@ pub(crate) enum ProgramEffect {
     Computes(String),
     /// The reason why later commands may not mean what is written.
     Changed(String),
+    /// Sets a variable for the program it runs.
+    Variable(String),
+}
+
+/// A program or text that is run.
+#[derive(Debug)]
+pub(crate) enum RunEffect {
     /// Runs a program; the flag means perhaps.
     Run(Vec<Arg>, bool),
     /// Runs a program on files that were selected by name.
     RunOn(Vec<Arg>, PickedFiles),
-    /// Changes files that were selected by name.
-    ChangesPicked(PickedFiles),
     /// Runs a text as shell input; the flag means perhaps.
     Text(Arg, bool),
     /// Runs a text in this shell, now or later.
@@ -63,48 +120,39 @@ pub(crate) enum ProgramEffect {
     /// Joins words and passes them to a shell, or evaluates them in this one.
     Shell(Vec<Arg>),
     Eval(Vec<Arg>),
-    /// One of these words begins a program.
-    Tails(Vec<Arg>),
     /// A shell among these words runs on another system.
     RemoteShell(Vec<Arg>),
-    /// Program text in another language, to be searched for denied commands.
-    ForeignCode(String),
     /// Words of an unknown program; `None` means all its words.
     UnknownProgram(Option<Vec<Arg>>),
-    /// Words of which any may lead out of the project; `None` means all its words.
-    Leaving(Option<Vec<Arg>>),
-    /// Sets a variable for the program it runs.
-    Variable(String),
-    /// Unsets a variable.
-    Unset(Arg),
     /// Works in a repository, whose settings may make this git command start programs.
     Repository {
         command: String,
         args: Vec<Arg>,
     },
-    /// The paths among git's words.
-    GitPaths(Vec<Arg>),
-    /// Starts an alias of git or a program named `git-…`.
-    Words(Vec<Arg>),
-    Danger(String),
-    Opaque(String),
-    /// Sets a variable that changes the code or settings that programs load, but starts nothing by
-    /// itself.
-    Prefixed(String),
-    /// Has an unknown effect that no sandbox prevents.
-    AtStake(String),
-    Doubt(String),
-    /// No rule about a specific command may allow it.
-    Broad(String),
-    Floor(Action, String),
-    /// Uses unknown files, which is asked about under any rules.
-    Unknown(String),
-    Secret(String, String),
-    Carrier,
-    Network,
-    /// Its only destination on the network: `curl https://host`, `git push origin`.
-    Reaches(String),
-    Destroys,
+}
+
+impl From<UnitEffect> for ProgramEffect {
+    fn from(effect: UnitEffect) -> Self {
+        Self::Unit(effect)
+    }
+}
+
+impl From<PathEffect> for ProgramEffect {
+    fn from(effect: PathEffect) -> Self {
+        Self::Path(effect)
+    }
+}
+
+impl From<ShellEffect> for ProgramEffect {
+    fn from(effect: ShellEffect) -> Self {
+        Self::Shell(effect)
+    }
+}
+
+impl From<RunEffect> for ProgramEffect {
+    fn from(effect: RunEffect) -> Self {
+        Self::Run(effect)
+    }
 }
 
 /// A selection of the names below a directory that are read.

@@ -2,7 +2,7 @@
 
 use super::read::ParsedArgs;
 use super::table::Utility;
-use super::{EffectCollector, Picks, ProgramEffect, globs};
+use super::{EffectCollector, PathEffect, Picks, UnitEffect, globs};
 use crate::Access;
 use crate::shell::expand::{Arg, StdinSource};
 use crate::wildcard::generous;
@@ -54,13 +54,13 @@ pub(super) fn picks(reading: &ParsedArgs) -> Picks {
 /// Adds the effects of reading a directory recursively.
 pub(super) fn reads_below(collector: &mut EffectCollector<'_>, arg: &Arg, picks: Picks) {
     collector.uses(Access::Read, arg);
-    collector.add(ProgramEffect::Below(arg.clone(), picks));
+    collector.add(PathEffect::Below(arg.clone(), picks));
 }
 
 /// Adds the directories in options of `diff`, which are compared with those among its words.
 pub(super) fn diff(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     for place in values(reading, &["--from-file", "--to-file"]) {
-        collector.add(ProgramEffect::Below(place.clone(), Picks::default()));
+        collector.add(PathEffect::Below(place.clone(), Picks::default()));
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn ripgrep(
     for text in wanted.iter().filter(|glob| names_hidden(glob)) {
         let reason =
             format!("it reads hidden files named {text}, which may hold keys or passwords");
-        collector.add(ProgramEffect::Secret(text.clone(), reason));
+        collector.add(UnitEffect::Secret(text.clone(), reason));
     }
     if reading.has(&HIDDEN) {
         return;
@@ -116,7 +116,7 @@ pub(super) fn ripgrep(
     for path in paths {
         if wanted.is_empty() {
             // Hidden files are skipped, but not other files with secrets.
-            collector.add(ProgramEffect::Below(
+            collector.add(PathEffect::Below(
                 path.clone(),
                 Picks {
                     only: vec![],
@@ -124,7 +124,7 @@ pub(super) fn ripgrep(
                 },
             ));
             if !typed.is_empty() {
-                collector.add(ProgramEffect::Below(
+                collector.add(PathEffect::Below(
                     path,
                     Picks {
                         only: typed.clone(),
@@ -138,7 +138,7 @@ pub(super) fn ripgrep(
             let (place, name) = anchored(glob);
             let only = vec![Arg::exact(generous(name))];
             let place = place.map_or_else(|| path.clone(), Arg::exact);
-            collector.add(ProgramEffect::Below(place, Picks { only, not: vec![] }));
+            collector.add(PathEffect::Below(place, Picks { only, not: vec![] }));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::read::ParsedArgs;
 use super::table::Does;
-use super::{EffectCollector, ProgramEffect, code};
+use super::{EffectCollector, UnitEffect, code};
 use crate::shell::expand::Arg;
 use crate::shell::names::among;
 use crate::shell::unit::Effect;
@@ -29,7 +29,7 @@ pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) 
             continue;
         }
         collector.effect(Effect::Unproven);
-        collector.add(ProgramEffect::Carrier);
+        collector.add(UnitEffect::Carrier);
         collector.add_foreign_code(Some(program));
         if !code::is_harmless(text, "perl") {
             collector.set_may_be_denied("the program it is given is not known to start no others");

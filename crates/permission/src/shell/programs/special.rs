@@ -6,7 +6,8 @@ use std::path::Path;
 use super::read::{GivenOption, ParsedArgs};
 use super::table::{self, Does, Operand, Utility};
 use super::{
-    EffectCollector, Picks, ProgramEffect, languages, network, recursive, rename, wrapper,
+    EffectCollector, PathEffect, Picks, RunEffect, ShellEffect, UnitEffect, languages, network,
+    recursive, rename, wrapper,
 };
 use crate::protected::control;
 use crate::shell::expand::{Arg, StdinSource};
@@ -56,7 +57,7 @@ pub(super) fn words(
         // The shell on the other machine reads the input.
         "ssh" => {
             if let StdinSource::Text(Some(text)) = collector.view.input.clone() {
-                collector.add(ProgramEffect::ForeignCode(text));
+                collector.add(UnitEffect::ForeignCode(text));
             }
         }
         "git diff" => {
@@ -77,15 +78,15 @@ pub(super) fn words(
                 .for_each(|text| collector.names_files(text, true));
             rename::rename(collector, reading);
         }
-        "git apply" => collector.add(ProgramEffect::Patches(operands.to_vec())),
+        "git apply" => collector.add(PathEffect::Patches(operands.to_vec())),
         "compress" => operands
             .iter()
             .for_each(|arg| add_other_names(collector, arg, value(&["-S", "--suffix"]))),
         "unpack" | "archive" => archive(collector, program, reading),
         // It runs in the repositories that a setting names, wherever they are.
         "each repository" => {
-            collector.add(ProgramEffect::UnknownDirectory);
-            collector.add(ProgramEffect::Run(
+            collector.add(ShellEffect::UnknownDirectory);
+            collector.add(RunEffect::Run(
                 std::iter::once(Arg::exact("git"))
                     .chain(operands.iter().cloned())
                     .collect(),
@@ -94,7 +95,7 @@ pub(super) fn words(
         }
         "patch" => {
             if operands.is_empty() {
-                collector.add(ProgramEffect::Unknown(
+                collector.add(UnitEffect::Unknown(
                     "which files it changes stands in the patch".to_owned(),
                 ));
             }
@@ -106,7 +107,7 @@ pub(super) fn words(
         "commands" | "parallel" => return wrapper::input_commands(collector, program, operands),
         "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
             let to = operands.last().cloned();
-            collector.add(ProgramEffect::Lost(to.into_iter().collect(), true));
+            collector.add(PathEffect::Lost(to.into_iter().collect(), true));
         }
         "curl" => network::curl(collector, program, reading),
         "wget" => network::wget(collector, reading),
@@ -120,7 +121,7 @@ pub(super) fn words(
                 .and_then(Arg::text)
                 .is_some_and(|verb| verbs.iter().any(|start| verb.starts_with(start)))
             {
-                collector.add(ProgramEffect::Floor(
+                collector.add(UnitEffect::Floor(
                     Action::Deny,
                     "it writes to whole disks".to_owned(),
                 ));
@@ -340,7 +341,7 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, given: &GivenOptio
         collector.uses(Access::Read, &rest);
     } else if !QUIET.contains(&key.as_str()) {
         collector.add_danger("-o");
-        collector.add(ProgramEffect::Text(rest, true));
+        collector.add(RunEffect::Text(rest, true));
     }
 }
 
@@ -369,8 +370,8 @@ pub(super) fn copy(
     let from = reading.operands[..at].to_vec();
     if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
         from.iter()
-            .for_each(|arg| collector.add(ProgramEffect::Below(arg.clone(), Picks::default())));
-        collector.add(ProgramEffect::CopyTree {
+            .for_each(|arg| collector.add(PathEffect::Below(arg.clone(), Picks::default())));
+        collector.add(PathEffect::CopyTree {
             from: from.clone(),
             to: reading.operands[at].clone(),
         });
@@ -379,9 +380,9 @@ pub(super) fn copy(
     if from.is_empty() {
         // `ln -s target` creates the link here.
         collector.uses(Access::Read, &reading.operands[at]);
-        collector.add(ProgramEffect::Link(Arg::unknown(".")));
+        collector.add(PathEffect::Link(Arg::unknown(".")));
     }
-    collector.add(ProgramEffect::Copy {
+    collector.add(PathEffect::Copy {
         from,
         to: reading.operands[at].clone(),
         link,
@@ -406,7 +407,7 @@ pub(super) fn lost(
         } else {
             "every file is removed"
         };
-        collector.add(ProgramEffect::Floor(Action::Ask, reason.to_owned()));
+        collector.add(UnitEffect::Floor(Action::Ask, reason.to_owned()));
     }
 }
 
@@ -419,7 +420,7 @@ pub(super) fn command(
 ) {
     let Some(name) = arg.text() else {
         collector.effect(Effect::Unproven);
-        collector.add(ProgramEffect::Words(rest.to_vec()));
+        collector.add(UnitEffect::Words(rest.to_vec()));
         return;
     };
     let called = format!("{} {name}", collector.called);
@@ -431,10 +432,10 @@ pub(super) fn command(
     let mut all = vec![arg.clone()];
     all.extend(rest.iter().cloned());
     if program.special == "git" || program.name.starts_with("git ") {
-        collector.add(ProgramEffect::Words(rest.to_vec()));
+        collector.add(UnitEffect::Words(rest.to_vec()));
     } else {
         if program.carrier {
-            collector.add(ProgramEffect::Tails(all.clone()));
+            collector.add(UnitEffect::Tails(all.clone()));
         }
         collector.add_unknown_program(&all);
         collector.leaves(&all);
@@ -468,11 +469,11 @@ fn git(
             .for_each(|arg| collector.uses(Access::Edit, arg));
     }
     // The programs that the repository's settings start depend on the command's own effects.
-    collector.add(ProgramEffect::Repository {
+    collector.add(RunEffect::Repository {
         command: command.to_owned(),
         args: rest.clone(),
     });
-    collector.add(ProgramEffect::GitPaths(rest));
+    collector.add(PathEffect::GitPaths(rest));
     false
 }
 
@@ -488,7 +489,7 @@ fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
     if !known && !shows {
         collector.add_danger("config");
         collector.effect(Effect::Writes);
-        collector.add(ProgramEffect::Floor(
+        collector.add(UnitEffect::Floor(
             Action::Ask,
             "git's settings decide what it starts".to_owned(),
         ));
@@ -505,11 +506,11 @@ fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Par
         .find(is_file_option)
         .and_then(|given| given.value.as_ref());
     if archive.and_then(Arg::text).is_some_and(is_remote) && !reading.has(&["--force-local"]) {
-        collector.add(ProgramEffect::Network);
+        collector.add(UnitEffect::Network);
         collector.effect(Effect::Unproven);
     }
     if collector.called == "cpio" && collector.all.iter().any(copies_out) {
-        collector.add(ProgramEffect::Unknown(
+        collector.add(UnitEffect::Unknown(
             "which files it reads stands in its input".to_owned(),
         ));
     }
@@ -532,14 +533,14 @@ fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Par
             || !packs_instead
                 && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known()))
         {
-            collector.add(ProgramEffect::Unpacks);
+            collector.add(PathEffect::Unpacks);
         }
         reading
             .operands
             .iter()
             .filter(is_control)
             .for_each(|arg| collector.uses(Access::Edit, arg));
-        collector.add(ProgramEffect::Link(Arg::unknown(".")));
+        collector.add(PathEffect::Link(Arg::unknown(".")));
     }
 }
 
@@ -571,7 +572,7 @@ fn sockets(collector: &mut EffectCollector<'_>, args: &[Arg]) {
                 .any(|option| text == *option)
             || !arg.known()
         {
-            collector.add(ProgramEffect::AtStake(
+            collector.add(UnitEffect::AtStake(
                 "it hands a program to the network".to_owned(),
             ));
         }
@@ -610,7 +611,7 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
         .filter_map(Arg::text)
         .filter(|text| text.contains([' ', '=']))
     {
-        collector.add(ProgramEffect::ForeignCode(text.to_owned()));
+        collector.add(UnitEffect::ForeignCode(text.to_owned()));
         if text.contains("SHELL=") || text.contains("$(") {
             collector.set_may_be_denied("a variable of it decides what it starts");
         }

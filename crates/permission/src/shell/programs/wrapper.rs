@@ -2,7 +2,7 @@
 
 use super::read::ParsedArgs;
 use super::table::{self, Does, Utility};
-use super::{EffectCollector, ProgramEffect};
+use super::{EffectCollector, RunEffect, ShellEffect, UnitEffect};
 use crate::Access;
 use crate::shell::expand::{Arg, StdinSource};
 use crate::shell::unit::Effect;
@@ -25,7 +25,7 @@ pub(super) fn settings_first(
         }
         if program.special == "env" {
             let name = arg.prefix().split('=').next().unwrap_or_default();
-            collector.add(ProgramEffect::Variable(name.to_owned()));
+            collector.add(ShellEffect::Variable(name.to_owned()));
         } else {
             collector.set_opaque("variables are set for a program that runs as another user");
         }
@@ -33,7 +33,7 @@ pub(super) fn settings_first(
     }
     let rest = reading.operands.get(at..).unwrap_or_default();
     if !rest.is_empty() {
-        collector.add(ProgramEffect::Run(rest.to_vec(), false));
+        collector.add(RunEffect::Run(rest.to_vec(), false));
     } else if program.special == "env" {
         // It prints all variables, which may include secrets.
         collector.effect(Effect::Unproven);
@@ -46,7 +46,7 @@ pub(super) fn env(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) -> 
         if matches!(&*given.name, "-u" | "--unset")
             && let Some(name) = &given.value
         {
-            collector.add(ProgramEffect::Unset(name.clone()));
+            collector.add(UnitEffect::Unset(name.clone()));
         }
     }
     let Some(given) = reading
@@ -120,7 +120,7 @@ pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, 
             && given.does == Some(Does::Harmless)
             && may_be_program
         {
-            collector.add(ProgramEffect::Run(from.to_vec(), true));
+            collector.add(RunEffect::Run(from.to_vec(), true));
         }
     }
 }
@@ -177,7 +177,7 @@ pub(super) fn xargs(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
             .filter(|arg| arg.is_unknown())
             .for_each(|arg| *arg = Arg::found());
     }
-    collector.add(ProgramEffect::Run(words, false));
+    collector.add(RunEffect::Run(words, false));
 }
 
 /// Handles programs that read commands from their input. Returns `false` if it took the words.
@@ -189,11 +189,11 @@ pub(super) fn input_commands(
     match collector.view.input.clone() {
         StdinSource::Nothing => {}
         StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
-            collector.add(ProgramEffect::Text(Arg::exact(text), false));
+            collector.add(RunEffect::Text(Arg::exact(text), false));
         }
         StdinSource::Text(Some(text)) => {
             collector.set_may_be_denied("it reads commands from its input");
-            collector.add(ProgramEffect::ForeignCode(text));
+            collector.add(UnitEffect::ForeignCode(text));
         }
         StdinSource::Pipe | StdinSource::Text(None) => {
             collector.set_opaque("it reads commands from its input")
@@ -225,8 +225,8 @@ pub(super) fn flock(
         None
     };
     match text.or(after) {
-        Some(text) => collector.add(ProgramEffect::Text(text, false)),
-        None if !rest.is_empty() => collector.add(ProgramEffect::Run(rest.to_vec(), false)),
+        Some(text) => collector.add(RunEffect::Text(text, false)),
+        None if !rest.is_empty() => collector.add(RunEffect::Run(rest.to_vec(), false)),
         None => {}
     }
     false
@@ -238,14 +238,14 @@ fn user(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
         pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command")
     });
     for pair in texts {
-        collector.add(ProgramEffect::Text(pair[1].clone(), false));
+        collector.add(RunEffect::Text(pair[1].clone(), false));
     }
     for arg in operands {
         if let Some(at) = ["--command=", "--session-command="]
             .iter()
             .find(|start| arg.prefix().starts_with(**start))
         {
-            collector.add(ProgramEffect::Text(arg.after(at.len()), false));
+            collector.add(RunEffect::Text(arg.after(at.len()), false));
         }
     }
     true
@@ -262,13 +262,13 @@ fn parallel(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
             .iter()
             .filter(|arg| !arg.prefix().starts_with(":::"))
         {
-            collector.add(ProgramEffect::Text(text.clone(), false));
+            collector.add(RunEffect::Text(text.clone(), false));
         }
         return false;
     }
     let mut words = operands[..end].to_vec();
     words.push(Arg::unknown("…"));
-    collector.add(ProgramEffect::Tails(operands.to_vec()));
-    collector.add(ProgramEffect::Run(words, false));
+    collector.add(UnitEffect::Tails(operands.to_vec()));
+    collector.add(RunEffect::Run(words, false));
     false
 }
