@@ -31,6 +31,7 @@ pub mod offline {
 
     pub const CONNECT: &str = include_str!("offline/connect.md");
     pub const HELP: &str = include_str!("offline/help.md");
+    pub const UNABLE: &str = include_str!("offline/unable.md");
 }
 
 pub mod reminder {

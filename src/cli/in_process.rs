@@ -12,6 +12,7 @@ use protocol::table::Routes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use acp_server::meta::{NOT_DONE, of_ours};
 use acp_server::server::Server;
 use base::task::JoinHandle;
 use remote::serve;
@@ -90,9 +91,10 @@ impl InProcessServer {
 }
 
 /// Returns the exit code of a turn. `permitted` is `false` if the turn lacked a permission.
-pub(super) fn exit_code(stop: v1::StopReason, permitted: bool) -> u8 {
-    match stop {
+pub(super) fn exit_code(response: &v1::PromptResponse, permitted: bool) -> u8 {
+    match response.stop_reason {
         v1::StopReason::EndTurn if !permitted => 5,
+        v1::StopReason::EndTurn if of_ours(response.meta.as_ref(), NOT_DONE).is_some() => 3,
         v1::StopReason::EndTurn => 0,
         v1::StopReason::Cancelled => 130,
         _ => 3,

@@ -422,7 +422,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
         }
     }
     let permitted = permitted && !(refused && args.schema.is_some());
-    Ok(exit_code(response.stop_reason, permitted))
+    Ok(exit_code(response, permitted))
 }
 
 /// Passes lines on, and prints them first if `print` is set.

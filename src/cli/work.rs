@@ -211,7 +211,7 @@ async fn converse(
     let result = of_ours(response.meta.as_ref(), STRUCTURED).cloned();
     let stopped = of_ours(response.meta.as_ref(), REJECTED).is_some();
     let permitted = !stopped && (refused.is_empty() || answered || result.is_some());
-    let code = exit_code(response.stop_reason, permitted);
+    let code = exit_code(&response, permitted);
     Ok(PromptAnswer {
         code,
         text: words.trim().to_owned(),

@@ -9,7 +9,7 @@ use protocol::rpc::{self, CallError, Peer};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::meta::{HANDED_OVER, Meta, REJECTED, STRUCTURED, own};
+use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Event, FormPage};
 use session::turn::Outcome;
@@ -106,6 +106,7 @@ impl TurnResult {
         match &self.structured {
             Some(result) => Some(own(STRUCTURED, result.clone())),
             None if self.outcome == Outcome::Rejected => Some(own(REJECTED, true.into())),
+            None if self.outcome == Outcome::NotDone => Some(own(NOT_DONE, true.into())),
             None => self.handed_over.then(|| own(HANDED_OVER, true.into())),
         }
     }

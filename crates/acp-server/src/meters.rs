@@ -107,7 +107,7 @@ const FAULTS: [&str; 7] = [
 impl Meters {
     pub fn ended(&self, outcome: &Outcome) {
         let (kind, fault) = match outcome {
-            Outcome::Ended => (0, None),
+            Outcome::Ended | Outcome::NotDone => (0, None),
             Outcome::Cancelled => (1, None),
             Outcome::Refused => (2, None),
             Outcome::MaxTokens => (3, None),

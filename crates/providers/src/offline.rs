@@ -5,13 +5,12 @@
 //! byte for byte.
 //!
 //! Reading order: `turn` reads the request and replays the calls made so far, `order` carries out
-//! orders, `search` answers questions with `terms` (search terms) and `code` (patterns of
-//! definitions).
+//! orders, `search` answers questions with `code` (patterns of definitions). An answer shows at most
+//! two places; if the request could not be fulfilled, it finishes with [`Finish::NotDone`].
 
 mod code;
 mod order;
 mod search;
-mod terms;
 mod turn;
 
 #[cfg(test)]
@@ -29,7 +28,6 @@ use transcript::{Finish, Usage};
 
 /// The notice shown once if no other model is connected: one line.
 pub const CONNECT: &str = prompts::offline::CONNECT;
-const HELP: &str = prompts::offline::HELP;
 
 /// The provider of the offline model.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,7 +47,7 @@ pub fn think(request: &Request) -> Vec<Delta> {
             |step| *step,
             |text| OfflineStep {
                 text,
-                calls: Vec::new(),
+                ..OfflineStep::default()
             },
         ),
         request,
@@ -78,7 +76,13 @@ fn answer(turn: &OfflineTurn, request: &Request) -> OrStep<String> {
     if let Some(done) = order::carry_out(turn, &tokens)? {
         return Ok(done);
     }
-    Ok(search::answer(turn, &tokens)?.unwrap_or_else(|| HELP.trim().to_owned()))
+    search::answer(turn, &tokens)?.ok_or_else(|| {
+        Box::new(OfflineStep {
+            text: prompts::offline::HELP.trim().to_owned(),
+            is_unable: true,
+            ..OfflineStep::default()
+        })
+    })
 }
 
 /// Converts a step to deltas as a model would send them: text word by word, calls, the token
@@ -117,7 +121,9 @@ fn deltas(step: &OfflineStep, request: &Request) -> Vec<Delta> {
         output: tokens(step.text.len()),
         ..Usage::default()
     }));
-    deltas.push(Delta::Finish(if step.calls.is_empty() {
+    deltas.push(Delta::Finish(if step.is_unable {
+        Finish::NotDone
+    } else if step.calls.is_empty() {
         Finish::Stop
     } else {
         Finish::ToolCalls

@@ -551,7 +551,7 @@ fn last_text(history: &History) -> String {
 
 fn end(history: &History, outcome: Outcome) -> SubagentEnd {
     match outcome {
-        Outcome::Ended | Outcome::Rejected | Outcome::Steered => {
+        Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
             let calls = history.messages.last().into_iter().flat_map(Message::calls);
             let mut rejected = calls.filter(|call| match &call.state {
                 CallState::Failed { cause, .. } => *cause == FailureCause::Rejected,

@@ -79,6 +79,8 @@ use transcript::{Content, Fault, Message, ModelRef, Part};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Ended,
+    /// The offline model could not fulfil the request.
+    NotDone,
     /// The user rejected a call without a comment, or a call was refused repeatedly because no
     /// user is present.
     Rejected,

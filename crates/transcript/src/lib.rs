@@ -141,6 +141,8 @@ pub enum Finish {
     Length,
     /// A filter stopped the model, or it refused.
     Refusal,
+    /// The offline model could not fulfil the request.
+    NotDone,
     /// Any other reason of the provider.
     Other,
 }

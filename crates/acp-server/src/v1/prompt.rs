@@ -82,7 +82,9 @@ async fn answer(
 fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
     let reason = match outcome {
         // A steering message has a turn and a response of its own.
-        Outcome::Ended | Outcome::Rejected | Outcome::Steered => v1::StopReason::EndTurn,
+        Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
+            v1::StopReason::EndTurn
+        }
         Outcome::Cancelled => v1::StopReason::Cancelled,
         Outcome::Refused => v1::StopReason::Refusal,
         Outcome::MaxTokens => v1::StopReason::MaxTokens,

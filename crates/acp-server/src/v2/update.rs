@@ -85,7 +85,9 @@ impl SessionView for ShownState {
 fn stop_reason(outcome: Outcome) -> v2::StopReason {
     match outcome {
         // A steering message has a turn of its own.
-        Outcome::Ended | Outcome::Rejected | Outcome::Steered => v2::StopReason::EndTurn,
+        Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
+            v2::StopReason::EndTurn
+        }
         Outcome::Cancelled => v2::StopReason::Cancelled,
         Outcome::Refused => v2::StopReason::Refusal,
         Outcome::MaxTokens => v2::StopReason::MaxTokens,

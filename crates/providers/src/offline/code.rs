@@ -14,7 +14,7 @@ pub(super) struct CodeLine {
 }
 
 /// The definition that a line contains.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Definition {
     /// The keyword, such as `fn`, `struct` or `class`; `#` for a heading, empty if there is no
     /// keyword.
@@ -120,21 +120,13 @@ impl CodeLine {
         self.text.len() - self.text.trim_start().len()
     }
 
-    /// Whether the line belongs to a definition below it: a comment, an attribute.
+    /// Returns whether the line belongs to a definition below it: a comment, an attribute.
     pub(super) fn is_above(&self) -> bool {
         let text = self.text.trim_start();
         ["//", "#[", "/*", "*", "--", "@"]
             .iter()
             .any(|start| text.starts_with(start))
             && !text.starts_with("//!")
-    }
-
-    /// Whether the line only mentions names, as comments and imports do.
-    pub(super) fn is_minor(&self) -> bool {
-        self.is_above()
-            || ["use ", "import ", "from ", "pub use "]
-                .iter()
-                .any(|start| self.text.starts_with(start))
     }
 
     fn is_prose(&self) -> bool {
@@ -158,25 +150,23 @@ impl CodeLine {
         }
     }
 
-    /// Returns the weight of the line's file by its path: sources before prose and tests before
-    /// generated files.
-    pub(super) fn worth(&self) -> f64 {
-        const OTHERS: &str =
-            "node_modules vendor dist target venv generated lock map svg snap csv log sum";
-        const TESTS: &str = "test tests spec testdata fixtures mock mocks mocked bench benches example examples html json";
-        let path = self.path.to_lowercase();
+    /// Rates the line's file by its path, the likeliest first: sources, prose, tests, generated
+    /// files.
+    pub(super) fn remoteness(&self) -> u8 {
+        const OTHERS: &str = "node_modules vendor dist target generated lock map svg csv log";
+        const TESTS: &str = "test tests testdata fixtures mock bench benches examples html json";
+        let parts = words(&self.path);
         let is = |list: &str| {
-            path.split(['/', '.', '_', '-'])
+            parts
+                .iter()
                 .any(|part| list.split(' ').any(|word| word == part))
         };
         if is(OTHERS) {
-            0.05
+            3
         } else if is(TESTS) {
-            0.3
-        } else if self.is_prose() {
-            0.4
+            2
         } else {
-            1.0
+            u8::from(self.is_prose())
         }
     }
 }

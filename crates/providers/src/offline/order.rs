@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::turn::{OfflineTurn, OrStep, PlannedCall};
+use super::turn::{OfflineTurn, OrStep, PlannedCall, unable};
 use base::text::{count, cut_chars};
 
 /// A word of a prompt, or the content of backticks, quotation marks or a fence.
@@ -95,7 +95,9 @@ pub(super) fn carry_out(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Opt
                     ),
                 )?
             }
-            ("run", _) => "Say which command, in backticks: run `cargo test`.".to_owned(),
+            ("run", _) => {
+                return Err(unable("Say which command, in backticks: run `cargo test`."));
+            }
             ("replace" | "change", [old, "with" | "by" | "to", new, path]) => {
                 replace(turn, old, new, path)?
             }
@@ -173,6 +175,7 @@ pub(super) fn fenced<'a>(path: &str, lines: impl Iterator<Item = &'a str>) -> St
         .skip(40)
         .for_each(|line| "…".clone_into(line));
     let text = text.join("\n");
+    let text = text.trim_end();
     let mut fence = "```".to_owned();
     while text.contains(&fence) {
         fence.push('`');

@@ -279,13 +279,10 @@ fn fold(deltas: &[Delta]) -> (String, Vec<(String, Value)>) {
             | Delta::Found(_) => {}
         }
     }
+    assert_eq!(finish == Some(Finish::ToolCalls), !calls.is_empty());
     assert_eq!(
-        finish,
-        Some(if calls.is_empty() {
-            Finish::Stop
-        } else {
-            Finish::ToolCalls
-        })
+        finish == Some(Finish::NotDone),
+        text.contains("not a language model")
     );
     (text, calls)
 }
@@ -349,12 +346,9 @@ fn play(project: &mut Project, prompt: &str) -> (Vec<(String, Value)>, String) {
 
 /// Returns the path and line of every list item in an answer.
 fn cited(answer: &str) -> Vec<(String, usize)> {
-    let items = answer.lines().filter(|line| {
-        line.starts_with("- `")
-            || line
-                .split_once(". `")
-                .is_some_and(|(n, _)| n.parse::<u8>().is_ok())
-    });
+    let items = answer
+        .lines()
+        .filter(|line| line.starts_with("- `") || line.starts_with('`'));
     let place = |line: &str| {
         let (path, number) = line.split('`').nth(1)?.rsplit_once(':')?;
         Some((path.to_owned(), number.parse().ok()?))
@@ -441,87 +435,36 @@ fn vague_word_alone_is_a_name() {
 }
 
 #[test]
-fn question_in_words_leads_to_the_place() {
-    // Question, the file that must be among the first three, a part of the cited line.
-    let table = [
-        (
-            "where is the wildcard of a rule matched?",
-            "src/permission/wildcard.rs",
-            "fn matches",
-        ),
-        (
-            "which limits are there for truncated tool results?",
-            "src/tool/truncate.rs",
-            "fn finish",
-        ),
-        ("how is ModelRef parsed?", "src/message.rs", "fn parse"),
-        (
-            "how are relative paths computed in the worktree?",
-            "src/worktree.rs",
-            "fn relative",
-        ),
-        (
-            "which status can a todo have?",
-            "src/message.rs",
-            "TodoStatus",
-        ),
-        (
-            "what happens when the provider is rate limited?",
-            "src/model/error.rs",
-            "",
-        ),
-    ];
-    for (question, path, contains) in table {
-        let mut project = Project::ours();
-        let (_, answer) = play(&mut project, question);
-        let is_it = |(cited, line): &(String, usize)| {
-            cited == path
-                && project.files[cited]
-                    .lines()
-                    .nth(line - 1)
-                    .unwrap()
-                    .contains(contains)
-        };
-        assert!(
-            cited(&answer).iter().take(3).any(is_it),
-            "{question}\n{answer}"
-        );
-    }
-}
-
-#[test]
-fn citations_are_correct_and_best_match_is_unique() {
+fn answer_shows_at_most_two_places_or_a_reason() {
     let mut project = Project::ours();
-    let table = [
-        ("Verdict", Some(true)),
-        ("how are lines cut?", None),
-        ("who makes ids?", None),
-        ("what is fmt?", Some(false)),
-    ];
-    for (question, best) in table {
+    for (question, count) in [("Verdict", 1), ("what is fmt?", 2), ("where is strsim?", 1)] {
         let (_, answer) = play(&mut project, question);
         let cited = cited(&answer);
-        assert!(!cited.is_empty(), "{question}: {answer}");
+        assert_eq!(cited.len(), count, "{question}: {answer}");
         for (path, line) in cited {
             let text = project.files[&path].lines().nth(line - 1).unwrap().trim();
-            let shown = |shown: &str| {
-                shown.contains(text) || text.chars().count() > 139 || text.contains('`')
-            };
             assert!(
-                shown(&answer),
+                answer.contains(text),
                 "{question}: {path}:{line} is not in {answer}"
             );
         }
-        assert!(
-            best.is_none_or(|best| answer.contains("he best match") == best),
-            "{question}: {answer}"
-        );
     }
-    let (calls, answer) = play(&mut project, "where is the flurbelizer?");
-    assert!(
-        answer.contains("no code about `flurbelizer`") && calls.len() < 8,
-        "{answer}"
-    );
+    for (question, why) in [
+        (
+            "where is the flurbelizer?",
+            "I found nothing named `flurbelizer`.",
+        ),
+        (
+            "how does compaction decide when to summarise?",
+            "I look up a single name",
+        ),
+        ("run the tests", "Say which command"),
+    ] {
+        let (_, answer) = play(&mut project, question);
+        assert!(answer.starts_with(why), "{question}: {answer}");
+        assert!(answer.contains("not a language model"), "{answer}");
+        assert!(cited(&answer).is_empty(), "{answer}");
+    }
 }
 
 #[test]

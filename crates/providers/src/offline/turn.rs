@@ -24,6 +24,17 @@ pub(super) type PlannedCall = (&'static str, Value);
 pub(super) struct OfflineStep {
     pub(super) text: String,
     pub(super) calls: Vec<PlannedCall>,
+    /// The request could not be fulfilled.
+    pub(super) is_unable: bool,
+}
+
+/// Returns the end of a turn that could not fulfil the request. `why` is a sentence.
+pub(super) fn unable(why: &str) -> Box<OfflineStep> {
+    Box::new(OfflineStep {
+        text: format!("{why}\n\n{}", prompts::offline::UNABLE.trim()),
+        is_unable: true,
+        ..OfflineStep::default()
+    })
 }
 
 /// A result, or the step that the answer ends with: the calls to wait for, or a failure.
@@ -145,10 +156,7 @@ impl OfflineTurn {
                 .map(str::trim)
                 .find(|line| !line.is_empty())
                 .unwrap_or("no reason was given");
-            Box::new(OfflineStep {
-                text: format!("Not done: {}.", first.trim_end_matches('.')),
-                calls: Vec::new(),
-            })
+            unable(&format!("Not done: {}.", first.trim_end_matches('.')))
         };
         if let Some((tool, _)) = wanted
             .iter()
@@ -167,6 +175,7 @@ impl OfflineTurn {
             return Err(Box::new(OfflineStep {
                 text: text.to_owned(),
                 calls,
+                is_unable: false,
             }));
         }
         let result = |call| match made(call) {

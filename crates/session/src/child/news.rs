@@ -118,7 +118,9 @@ impl<'a> ChildProgress<'a> {
             return;
         }
         let stop = match outcome {
-            Outcome::Ended | Outcome::Rejected | Outcome::Steered => SubagentStop::Done,
+            Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
+                SubagentStop::Done
+            }
             Outcome::Cancelled => SubagentStop::Cancelled,
             Outcome::Refused => SubagentStop::Refused,
             Outcome::MaxTokens => SubagentStop::MaxTokens,

@@ -230,7 +230,7 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
             "The answer was cut off at the output limit inside this call. It was not run; send it in smaller parts."
         }
         Finish::Refusal => "A content filter stopped the answer inside this call. It was not run.",
-        Finish::Stop | Finish::ToolCalls | Finish::Other => return,
+        Finish::Stop | Finish::ToolCalls | Finish::NotDone | Finish::Other => return,
     };
     let empty =
         |part: &Part| matches!(&part.content, Content::Text(text) if text.text.trim().is_empty());

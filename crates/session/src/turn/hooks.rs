@@ -403,7 +403,7 @@ pub(super) async fn ended(
     }
     remember(history, scope, false);
     let word = match outcome {
-        Outcome::Ended | Outcome::Rejected => "ended",
+        Outcome::Ended | Outcome::NotDone | Outcome::Rejected => "ended",
         Outcome::Refused => "refused",
         Outcome::MaxTokens | Outcome::StepLimit => "limit",
         Outcome::Failed(_) => "failed",

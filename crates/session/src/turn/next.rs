@@ -119,6 +119,7 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
         Some(Finish::Length) if cut_off(history) < MAX_CUT_OFF => return NextAction::Resume,
         Some(Finish::Length) => Outcome::MaxTokens,
         Some(Finish::Refusal) => Outcome::Refused,
+        Some(Finish::NotDone) => Outcome::NotDone,
         _ if owes => return NextAction::Insist,
         Some(Finish::Other) if unexplained(history) < MAX_UNEXPLAINED => return NextAction::GoOn,
         _ => Outcome::Ended,
