@@ -33,6 +33,77 @@ pub struct WireAddress {
     pub base_url: String,
 }
 
+/// SDK packages with their wire format, their usual address, and the variable that replaces it.
+static PACKAGES: &[(&str, &dyn Wire, &str, &str)] = &[
+    (
+        "@ai-sdk/anthropic",
+        &Messages,
+        "https://api.anthropic.com/v1",
+        "ANTHROPIC_BASE_URL",
+    ),
+    (
+        "@ai-sdk/openai",
+        &Responses,
+        "https://api.openai.com/v1",
+        "OPENAI_BASE_URL",
+    ),
+    (
+        "@ai-sdk/google",
+        &Gemini,
+        "https://generativelanguage.googleapis.com/v1beta",
+        "",
+    ),
+    ("@ai-sdk/groq", CHAT, "https://api.groq.com/openai/v1", ""),
+    ("@ai-sdk/mistral", CHAT, "https://api.mistral.ai/v1", ""),
+    ("@ai-sdk/xai", CHAT, "https://api.x.ai/v1", ""),
+    ("@ai-sdk/cerebras", CHAT, "https://api.cerebras.ai/v1", ""),
+    (
+        "@ai-sdk/deepinfra",
+        CHAT,
+        "https://api.deepinfra.com/v1/openai",
+        "",
+    ),
+    ("@ai-sdk/deepseek", CHAT, "https://api.deepseek.com", ""),
+    (
+        "@ai-sdk/togetherai",
+        CHAT,
+        "https://api.together.xyz/v1",
+        "",
+    ),
+    ("@ai-sdk/perplexity", CHAT, "https://api.perplexity.ai", ""),
+    (
+        "@ai-sdk/cohere",
+        CHAT,
+        "https://api.cohere.ai/compatibility/v1",
+        "",
+    ),
+    ("@ai-sdk/vercel", CHAT, "https://api.v0.dev/v1", ""),
+    (
+        "@ai-sdk/gateway",
+        CHAT,
+        "https://ai-gateway.vercel.sh/v1",
+        "",
+    ),
+    (
+        "@ai-sdk/alibaba",
+        CHAT,
+        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        "",
+    ),
+    (
+        "@openrouter/ai-sdk-provider",
+        CHAT,
+        "https://openrouter.ai/api/v1",
+        "",
+    ),
+    (
+        "venice-ai-sdk-provider",
+        CHAT,
+        "https://api.venice.ai/api/v1",
+        "",
+    ),
+];
+
 /// SDK packages and providers that need a login or a protocol that is not supported, with the
 /// reason for the user.
 const UNSUPPORTED: &[(&str, &str)] = &[
@@ -85,32 +156,13 @@ pub fn address(
             "The provider \"{id}\" cannot be asked: {why}."
         )));
     }
-    let at = |usual: &str| base_url.map_or_else(|| usual.to_owned(), str::to_owned);
-    let variable = |name: &str| environment.var(name).map(rooted);
-    let own = |usual: &str, name: &str| {
-        base_url
-            .map(str::to_owned)
-            .or_else(|| variable(name))
-            .unwrap_or(usual.to_owned())
-    };
-    let (wire, base): (&'static dyn Wire, Option<String>) = match npm.unwrap_or_default() {
-        "@ai-sdk/anthropic" => (
-            &Messages,
-            Some(own("https://api.anthropic.com/v1", "ANTHROPIC_BASE_URL")),
-        ),
-        "@ai-sdk/openai" => (
-            &Responses,
-            Some(own("https://api.openai.com/v1", "OPENAI_BASE_URL")),
-        ),
-        "@ai-sdk/google" => (
-            &Gemini,
-            Some(at("https://generativelanguage.googleapis.com/v1beta")),
-        ),
-        "@ai-sdk/google-vertex" => (
+    let known = PACKAGES.iter().find(|(name, ..)| npm == Some(*name));
+    let (wire, base): (&'static dyn Wire, Option<String>) = match (npm, known) {
+        (Some("@ai-sdk/google-vertex"), _) => (
             &Gemini,
             Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)),
         ),
-        "@ai-sdk/azure" => {
+        (Some("@ai-sdk/azure"), _) => {
             let chat = settings
                 .options
                 .get("useCompletionUrls")
@@ -121,28 +173,16 @@ pub fn address(
                 Some(azure(base_url, settings, environment)?),
             )
         }
-        "@ai-sdk/amazon-bedrock" => (
+        (Some("@ai-sdk/amazon-bedrock"), _) => (
             CHAT,
             Some(base_url.map_or_else(|| bedrock(settings, environment), str::to_owned)),
         ),
-        "@ai-sdk/groq" => (CHAT, Some(at("https://api.groq.com/openai/v1"))),
-        "@ai-sdk/mistral" => (CHAT, Some(at("https://api.mistral.ai/v1"))),
-        "@ai-sdk/xai" => (CHAT, Some(at("https://api.x.ai/v1"))),
-        "@ai-sdk/cerebras" => (CHAT, Some(at("https://api.cerebras.ai/v1"))),
-        "@ai-sdk/deepinfra" => (CHAT, Some(at("https://api.deepinfra.com/v1/openai"))),
-        "@ai-sdk/deepseek" => (CHAT, Some(at("https://api.deepseek.com"))),
-        "@ai-sdk/togetherai" => (CHAT, Some(at("https://api.together.xyz/v1"))),
-        "@ai-sdk/perplexity" => (CHAT, Some(at("https://api.perplexity.ai"))),
-        "@ai-sdk/cohere" => (CHAT, Some(at("https://api.cohere.ai/compatibility/v1"))),
-        "@ai-sdk/vercel" => (CHAT, Some(at("https://api.v0.dev/v1"))),
-        "@ai-sdk/gateway" => (CHAT, Some(at("https://ai-gateway.vercel.sh/v1"))),
-        "@ai-sdk/alibaba" => (
-            CHAT,
-            Some(at("https://dashscope-intl.aliyuncs.com/compatible-mode/v1")),
-        ),
-        "@openrouter/ai-sdk-provider" => (CHAT, Some(at("https://openrouter.ai/api/v1"))),
-        "venice-ai-sdk-provider" => (CHAT, Some(at("https://api.venice.ai/api/v1"))),
-        _ => (CHAT, base_url.map(str::to_owned)),
+        (_, Some((_, wire, usual, variable))) => {
+            let own = || environment.var(variable).map(rooted);
+            let base = base_url.map(str::to_owned).or_else(own);
+            (*wire, Some(base.unwrap_or_else(|| (*usual).to_owned())))
+        }
+        (_, None) => (CHAT, base_url.map(str::to_owned)),
     };
     let Some(base) = base else {
         let text = format!(
