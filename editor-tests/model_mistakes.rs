@@ -266,7 +266,7 @@ fn names_of_another_agent() -> Task {
                     &json!({"command": "cat b.txt", "description": "look"}),
                 ),
             ],
-            vec![one("MultiEdit", &edits), one("multiedit", &our_edits)],
+            vec![one("MultiEdit", &edits), one("edit", &our_edits)],
         ],
         steps: 5,
     }

@@ -58,40 +58,6 @@ pub mod reminder {
     pub const USER_SPOKE: &str = include_str!("reminder/user-spoke.md").trim_ascii_end();
 }
 
-pub mod tool {
-    //! Descriptions of tools.
-
-    pub const APPLY_PATCH: &str = include_str!("tool/apply_patch.md");
-    pub const BASH: &str = include_str!("tool/bash.md");
-    pub const BASH_OUTPUT: &str = include_str!("tool/bash_output.md");
-    pub const BASH_STOP: &str = include_str!("tool/bash_stop.md");
-    pub const CALL_MCP_TOOL: &str = include_str!("tool/call_mcp_tool.md");
-    pub const EDIT: &str = include_str!("tool/edit.md");
-    pub const GLOB: &str = include_str!("tool/glob.md");
-    pub const GREP: &str = include_str!("tool/grep.md");
-    pub const INVALID: &str = include_str!("tool/invalid.md");
-    pub const LIST: &str = include_str!("tool/list.md");
-    pub const LIST_MCP_RESOURCE_TEMPLATES: &str =
-        include_str!("tool/list_mcp_resource_templates.md");
-    pub const LIST_MCP_RESOURCES: &str = include_str!("tool/list_mcp_resources.md");
-    pub const LSP: &str = include_str!("tool/lsp.md");
-    pub const MULTIEDIT: &str = include_str!("tool/multiedit.md");
-    pub const PLAN_ENTER: &str = include_str!("tool/plan_enter.md");
-    pub const PLAN_EXIT: &str = include_str!("tool/plan_exit.md");
-    pub const QUESTION: &str = include_str!("tool/question.md");
-    pub const READ: &str = include_str!("tool/read.md");
-    pub const READ_MCP_RESOURCE: &str = include_str!("tool/read_mcp_resource.md");
-    pub const SEARCH_MCP_TOOLS: &str = include_str!("tool/search_mcp_tools.md");
-    pub const SKILL: &str = include_str!("tool/skill.md");
-    pub const STRUCTURED_OUTPUT: &str = include_str!("tool/structured_output.md");
-    pub const TASK: &str = include_str!("tool/task.md");
-    pub const TODOREAD: &str = include_str!("tool/todoread.md");
-    pub const TODOWRITE: &str = include_str!("tool/todowrite.md");
-    pub const WEBFETCH: &str = include_str!("tool/webfetch.md");
-    pub const WEBSEARCH: &str = include_str!("tool/websearch.md");
-    pub const WRITE: &str = include_str!("tool/write.md");
-}
-
 pub mod wire {
     //! Texts that replace content which a provider's API cannot express: attachments that the model
     //! cannot read, attachments of a tool result, a placeholder tool, and web searches by a

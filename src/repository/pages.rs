@@ -8,7 +8,12 @@ use std::path::{Path, PathBuf};
 const MAX_README_BYTES: usize = 10_000;
 
 /// Folders with Markdown for tests and models, which are not pages about adjutant.
-const MATERIAL: &[&str] = &["editor-tests/fixtures", "prompts"];
+const MATERIAL: &[&str] = &[
+    "crates/mcp/src",
+    "crates/tools/src",
+    "editor-tests/fixtures",
+    "prompts",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

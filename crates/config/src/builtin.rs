@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::file::LOOKING;
 use super::settings::Mode;
 use base::environment::Environment;
 use permission::Action::{self, Allow, Ask, Deny};
@@ -39,20 +40,6 @@ const PLAIN: BuiltIn = BuiltIn {
     only: None,
     read_only: false,
 };
-
-const LOOKING: &[&str] = &[
-    "read",
-    "list",
-    "glob",
-    "grep",
-    "bash",
-    "webfetch",
-    "websearch",
-    "codesearch",
-    "lsp",
-    "external_directory",
-    "doom_loop",
-];
 
 pub const AGENTS: [BuiltIn; 7] = [
     BuiltIn {

@@ -25,6 +25,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+pub(crate) use self::agent::LOOKING;
 pub use self::agent::Mode;
 pub use self::agent::{AgentConfig, PERMISSIONS, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};

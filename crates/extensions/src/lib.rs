@@ -36,6 +36,7 @@ use config::settings::{HookEntry, HookPoint};
 use events::{Event, Severity};
 use permission::{shell, wildcard};
 use providers::{Model, Request};
+use tools::registry::find_properties;
 use tools::{Failure, ToolContext};
 use transcript::ModelRef;
 
@@ -272,15 +273,16 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
         .await;
 }
 
-/// Whether a hook applies to an event.
+/// Returns whether a hook applies to an event. A hook for another name of a tool applies to the tool.
 fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     let tool = moment.tool.as_deref().unwrap_or_default();
+    let others = find_properties(tool).map_or(&[][..], |tool| tool.aliases.also);
     let named = !hook.on.is_about_a_call()
         || hook.tools.is_empty()
         || hook
             .tools
             .iter()
-            .any(|pattern| wildcard::matches(pattern, tool));
+            .any(|pattern| wildcard::matches(pattern, tool) || others.contains(&pattern.as_str()));
     let about = |pattern: &String| {
         moment
             .subjects

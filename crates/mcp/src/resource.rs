@@ -189,7 +189,7 @@ macro_rules! list_tool {
 list_tool!(
     ListResources,
     "list_mcp_resources",
-    prompts::tool::LIST_MCP_RESOURCES,
+    include_str!("list_mcp_resources.md"),
     "resources",
     "List MCP resources",
     all
@@ -197,7 +197,7 @@ list_tool!(
 list_tool!(
     ListTemplates,
     "list_mcp_resource_templates",
-    prompts::tool::LIST_MCP_RESOURCE_TEMPLATES,
+    include_str!("list_mcp_resource_templates.md"),
     "resourceTemplates",
     "List templates of MCP resources",
     templates
@@ -215,7 +215,7 @@ pub struct ReadInput {
 
 impl Tool for ReadResource {
     const NAME: &'static str = "read_mcp_resource";
-    const DESCRIPTION: &'static str = prompts::tool::READ_MCP_RESOURCE;
+    const DESCRIPTION: &'static str = include_str!("read_mcp_resource.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = READ;

@@ -122,7 +122,7 @@ pub struct SearchInput {
 
 impl Tool for SearchTool {
     const NAME: &'static str = SEARCH;
-    const DESCRIPTION: &'static str = prompts::tool::SEARCH_MCP_TOOLS;
+    const DESCRIPTION: &'static str = include_str!("search_mcp_tools.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
@@ -307,7 +307,7 @@ impl AnyTool for CallTool {
     }
 
     fn description(&self) -> String {
-        prompts::tool::CALL_MCP_TOOL.trim_ascii_end().to_owned()
+        include_str!("call_mcp_tool.md").trim_ascii_end().to_owned()
     }
 
     fn schema(&self) -> Arc<Value> {

@@ -173,7 +173,7 @@ impl PatchStep {
 
 impl Tool for ApplyPatchTool {
     const NAME: &'static str = "apply_patch";
-    const DESCRIPTION: &'static str = prompts::tool::APPLY_PATCH;
+    const DESCRIPTION: &'static str = include_str!("apply_patch.md");
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";

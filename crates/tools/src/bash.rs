@@ -78,7 +78,7 @@ pub struct Ready {
 
 impl Tool for BashTool {
     const NAME: &'static str = "bash";
-    const DESCRIPTION: &'static str = prompts::tool::BASH;
+    const DESCRIPTION: &'static str = include_str!("bash.md");
     const KIND: ToolKind = ToolKind::Execute;
     const CONCURRENT: bool = false;
     const ALIASES: Aliases = Aliases {

@@ -46,7 +46,7 @@ pub struct Ready {
 
 impl Tool for BashOutputTool {
     const NAME: &'static str = "bash_output";
-    const DESCRIPTION: &'static str = prompts::tool::BASH_OUTPUT;
+    const DESCRIPTION: &'static str = include_str!("bash_output.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = "bash";

@@ -20,7 +20,7 @@ pub struct Input {
 
 impl Tool for BashStopTool {
     const NAME: &'static str = "bash_stop";
-    const DESCRIPTION: &'static str = prompts::tool::BASH_STOP;
+    const DESCRIPTION: &'static str = include_str!("bash_stop.md");
     const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "bash";

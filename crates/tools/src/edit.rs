@@ -1,26 +1,41 @@
-//! `edit`: replaces one piece of a file by another.
+//! `edit`: replaces one piece of a file by another; also several, all of them or none, if a model
+//! sends them from habit.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::{Document, target};
 use super::language::Check;
 use super::near_match::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, schema};
 use base::task::spawn_blocking;
 use base::text;
 use events::{Location, ToolKind};
 use permission::Need;
 use transcript::Change;
 
+/// The field of several edits in other agents.
+const EDITS: &[&str] = &["changes", "replacements", "operations"];
+
 #[derive(Default)]
 pub struct EditTool;
 
+/// The arguments in one of two forms, of which only the first is offered.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Input {
+    One(OneEdit),
+    Several(SeveralEdits),
+}
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Input {
+pub struct OneEdit {
     pub file_path: String,
     /// The text to replace
     pub old_string: String,
@@ -28,6 +43,42 @@ pub struct Input {
     pub new_string: String,
     /// Replace every occurrence
     pub replace_all: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SeveralEdits {
+    pub file_path: String,
+    /// Applied in order, each to the result of the one before
+    pub edits: Vec<EditEntry>,
+}
+
+/// One replacement of several.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EditEntry {
+    pub old_string: String,
+    pub new_string: String,
+    pub replace_all: Option<bool>,
+}
+
+impl JsonSchema for Input {
+    fn schema_name() -> Cow<'static, str> {
+        OneEdit::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        OneEdit::json_schema(generator)
+    }
+}
+
+impl Input {
+    fn file_path(&self) -> &str {
+        match self {
+            Self::One(edit) => &edit.file_path,
+            Self::Several(edits) => &edits.file_path,
+        }
+    }
 }
 
 /// A checked edit; exactly the shown change is made.
@@ -42,7 +93,7 @@ pub struct Ready {
 
 impl Tool for EditTool {
     const NAME: &'static str = "edit";
-    const DESCRIPTION: &'static str = prompts::tool::EDIT;
+    const DESCRIPTION: &'static str = include_str!("edit.md");
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::OtherModels;
@@ -57,6 +108,9 @@ impl Tool for EditTool {
             "editfile",
             "fileedit",
             "stringreplace",
+            "multiedit",
+            "multieditfile",
+            "multistrreplace",
         ],
         says: &[("command", "strreplace", None)],
         fields: &[
@@ -64,13 +118,19 @@ impl Tool for EditTool {
             ("oldString", OLD),
             ("newString", NEW),
             ("replaceAll", ALL),
+            ("edits", EDITS),
         ],
     };
     type Input = Input;
     type Ready = Ready;
 
     fn describe(input: &Input, context: &ToolContext) -> CallDescription {
-        describe("Edit", &input.file_path, context)
+        describe("Edit", input.file_path(), context)
+    }
+
+    fn other_form(fields: &Map<String, Value>) -> Option<Value> {
+        let is_several = |name: &String| name == "edits" || EDITS.contains(&name.as_str());
+        fields.keys().any(is_several).then(schema::<SeveralEdits>)
     }
 
     async fn prepare(
@@ -78,18 +138,24 @@ impl Tool for EditTool {
         input: Input,
         context: &ToolContext,
     ) -> Result<(Vec<Need>, Ready), Failure> {
-        let document = target(context, &input.file_path).await?;
-        let all = input.replace_all.unwrap_or(false);
-        ready(
-            document,
-            vec![EditPiece {
-                from: input.old_string,
-                to: input.new_string,
-                all,
+        let document = target(context, input.file_path()).await?;
+        let edits = match input {
+            Input::One(edit) => vec![EditEntry {
+                old_string: edit.old_string,
+                new_string: edit.new_string,
+                replace_all: edit.replace_all,
             }],
-            context,
-        )
-        .await
+            Input::Several(SeveralEdits { edits, .. }) => edits,
+        };
+        if edits.is_empty() {
+            return Err(Failure::tell("edits is empty; there is nothing to change."));
+        }
+        let piece = |edit: EditEntry| EditPiece {
+            from: edit.old_string,
+            to: edit.new_string,
+            all: edit.replace_all.unwrap_or(false),
+        };
+        ready(document, edits.into_iter().map(piece).collect(), context).await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -111,15 +177,15 @@ pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDes
 
 /// One replacement of a call.
 #[derive(Debug)]
-pub(super) struct EditPiece {
-    pub(super) from: String,
-    pub(super) to: String,
+struct EditPiece {
+    from: String,
+    to: String,
     /// Whether all occurrences are replaced, instead of the only one.
-    pub(super) all: bool,
+    all: bool,
 }
 
 /// Makes all replacements in a document, one after the other, or none.
-pub(super) async fn ready(
+async fn ready(
     mut document: Document,
     pieces: Vec<EditPiece>,
     context: &ToolContext,
@@ -610,5 +676,71 @@ mod tests {
         .unwrap();
         let asked: Vec<&str> = needs.iter().map(|need| need.permission.as_str()).collect();
         assert_eq!(asked, ["external_directory", "edit"]);
+    }
+
+    #[tokio::test]
+    async fn edits_apply_all_or_none() {
+        let stage = TestProject::new();
+        stage.write("f", "a\nb\nc\n");
+        let context = stage.context();
+        call(&erase(read::ReadTool), json!({"filePath": "f"}), &context)
+            .await
+            .unwrap();
+        let edits = json!([{"oldString": "nope", "newString": "y"}, {"oldString": "a", "newString": "A"}, {"oldString": "no", "newString": "x"}]);
+        let failure = call(
+            &erase(EditTool),
+            json!({"filePath": "f", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+        assert!(
+            failure.starts_with("Edit 1 of 3: Could not find oldString"),
+            "{failure}"
+        );
+        assert!(
+            failure.contains("\n\nEdit 3 of 3: Could not find oldString"),
+            "{failure}"
+        );
+        assert!(
+            failure.ends_with("\n\nNothing was changed, although 1 edit fit: all edits of a call are made, or none."),
+            "{failure}"
+        );
+        assert_eq!(stage.read("f"), b"a\nb\nc\n");
+        let edits = json!([{"oldString": "a", "newString": "A"}, {"oldString": "A\nb", "newString": "A\nB"}]);
+        let (_, output) = call(
+            &erase(EditTool),
+            json!({"filePath": "f", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap();
+        assert_eq!(stage.read("f"), b"A\nB\nc\n");
+        assert_eq!(
+            output.text,
+            "Edit applied successfully.\n2 edits made, 2 replacements in all."
+        );
+        let edits = json!([{"oldString": "A", "newString": "x"}, {"oldString": "c", "newString": "x"}, {"oldString": "x", "newString": "y", "replaceAll": true}]);
+        let (_, output) = call(
+            &erase(EditTool),
+            json!({"filePath": "f", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap();
+        assert_eq!(
+            output.text,
+            "Edit applied successfully.\n3 edits made, 4 replacements in all.\nEdit 3 of 3: 2 places replaced, at lines 1, 3."
+        );
+        let edits = json!([{"oldString": "", "newString": "one\n"}, {"oldString": "one", "newString": "two"}]);
+        call(
+            &erase(EditTool),
+            json!({"filePath": "n", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap();
+        assert_eq!(stage.read("n"), b"two\n");
     }
 }

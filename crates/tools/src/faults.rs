@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::test::{TestProject, call};
-use super::{AnyTool, ToolContext, apply_patch, edit, erase, multiedit, read, write};
+use super::{AnyTool, ToolContext, apply_patch, edit, erase, read, write};
 
 /// Returns the tools that change files, each with the arguments that change `old` into `new` in the
 /// file `f`.
@@ -23,7 +23,7 @@ fn tools() -> [(Arc<dyn AnyTool>, Value); 4] {
             json!({ "filePath": "f", "oldString": "old", "newString": "new" }),
         ),
         (
-            erase(multiedit::MultieditTool),
+            erase(edit::EditTool),
             json!({ "filePath": "f", "edits": [one] }),
         ),
         (

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use super::test::context_in;
 use super::{
-    AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read,
-    write,
+    AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, read, write,
 };
 use base::environment::Environment;
 use base::worktree::Worktree;
@@ -106,7 +105,7 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
         ("read", erase(read::ReadTool)),
         ("write", erase(write::WriteTool)),
         ("edit", erase(edit::EditTool)),
-        ("multiedit", erase(multiedit::MultieditTool)),
+        ("multiedit", erase(edit::EditTool)),
         ("apply_patch", erase(apply_patch::ApplyPatchTool)),
         ("grep", erase(grep::GrepTool)),
         ("glob", erase(glob::GlobTool)),

@@ -54,7 +54,7 @@ struct NewestPaths {
 
 impl Tool for GlobTool {
     const NAME: &'static str = "glob";
-    const DESCRIPTION: &'static str = prompts::tool::GLOB;
+    const DESCRIPTION: &'static str = include_str!("glob.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {

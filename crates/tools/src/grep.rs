@@ -67,7 +67,7 @@ pub struct Ready {
 
 impl Tool for GrepTool {
     const NAME: &'static str = "grep";
-    const DESCRIPTION: &'static str = prompts::tool::GREP;
+    const DESCRIPTION: &'static str = include_str!("grep.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {

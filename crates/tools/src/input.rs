@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn invalid_field_is_named() {
-        let edits = super::super::schema::<super::super::multiedit::Input>();
+        let edits = super::super::schema::<super::super::edit::SeveralEdits>();
         let todos = super::super::schema::<super::super::todowrite::Input>();
         let read = super::super::schema::<super::super::read::Input>();
         let table = [

@@ -22,7 +22,7 @@ pub struct Input {
 
 impl Tool for InvalidTool {
     const NAME: &'static str = "invalid";
-    const DESCRIPTION: &'static str = prompts::tool::INVALID;
+    const DESCRIPTION: &'static str = include_str!("invalid.md");
     const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

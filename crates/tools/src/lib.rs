@@ -19,7 +19,6 @@ pub mod grep;
 pub mod invalid;
 pub mod list;
 pub mod lsp;
-pub mod multiedit;
 pub mod plan_enter;
 pub mod plan_exit;
 pub mod question;
@@ -101,9 +100,9 @@ use config::Settings;
 use config::settings::OutputLimits;
 use events::{
     CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender,
-use permission::plan::SharedAnalysis;
     ToolKind, TurnMessage, WriteFile,
 };
+use permission::plan::SharedAnalysis;
 use permission::{Need, Policy};
 use sandbox::WriteObserver;
 use transcript::{CallFacts, Change, File};
@@ -113,7 +112,7 @@ pub use futures_util::future::BoxFuture;
 /// A tool, with the types of its input and of its prepared call.
 pub trait Tool: Send + Sync + 'static {
     const NAME: &'static str;
-    /// The description for the model: `prompts/tool/<name>.md`.
+    /// The description for the model, from `<name>.md` next to the tool.
     const DESCRIPTION: &'static str;
     /// The kind of work, as ACP names it.
     const KIND: ToolKind;
@@ -141,6 +140,12 @@ pub trait Tool: Send + Sync + 'static {
     /// Returns whether this call may run in parallel with others of its step.
     fn is_concurrent(_input: &Self::Input, _context: &ToolContext) -> bool {
         Self::CONCURRENT
+    }
+
+    /// Returns the schema of arguments that have a form which is accepted from habit, but not
+    /// offered.
+    fn other_form(_fields: &Map<String, Value>) -> Option<Value> {
+        None
     }
 
     /// The message to the model after the user has rejected a call without a comment, for tools
@@ -231,12 +236,12 @@ pub struct CallContext {
     pub instructions: Arc<loaded_instructions::LoadedInstructions>,
     /// The receiver of the writes of the call's programs. `None` for work outside any call.
     pub observer: Option<Arc<dyn WriteObserver>>,
+    /// The analysis of the command line, if the call has one.
+    pub analysis: SharedAnalysis,
 }
 
 /// The state that the calls of a session share.
 #[derive(Clone)]
-    /// The analysis of the command line, if the call has one.
-    pub analysis: SharedAnalysis,
 pub struct SessionContext {
     pub id: SessionId,
     /// The mark of notes to the model.
@@ -480,10 +485,6 @@ pub struct PreparedCall {
     pub run: RunCall,
 }
 
-/// The work of a call after it has been allowed.
-pub type RunCall =
-    Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, Failure>> + Send>;
-
 /// The rest of a call that needs a further permission.
 #[derive(Debug)]
 pub struct FurtherCall {
@@ -492,6 +493,10 @@ pub struct FurtherCall {
     /// is asked again.
     pub is_agreed: bool,
 }
+
+/// The work of a call after it has been allowed.
+pub type RunCall =
+    Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, Failure>> + Send>;
 
 impl std::fmt::Debug for PreparedCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -40,7 +40,7 @@ pub struct Ready {
 
 impl Tool for ListTool {
     const NAME: &'static str = "list";
-    const DESCRIPTION: &'static str = prompts::tool::LIST;
+    const DESCRIPTION: &'static str = include_str!("list.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::Unlisted;

@@ -90,7 +90,7 @@ pub enum Ready {
 
 impl Tool for LspTool {
     const NAME: &'static str = "lsp";
-    const DESCRIPTION: &'static str = prompts::tool::LSP;
+    const DESCRIPTION: &'static str = include_str!("lsp.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

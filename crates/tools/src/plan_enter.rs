@@ -24,7 +24,7 @@ pub struct Input {
 
 impl Tool for PlanEnterTool {
     const NAME: &'static str = "plan_enter";
-    const DESCRIPTION: &'static str = prompts::tool::PLAN_ENTER;
+    const DESCRIPTION: &'static str = include_str!("plan_enter.md");
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;

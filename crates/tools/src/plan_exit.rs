@@ -28,7 +28,7 @@ pub struct Input {
 
 impl Tool for PlanExitTool {
     const NAME: &'static str = "plan_exit";
-    const DESCRIPTION: &'static str = prompts::tool::PLAN_EXIT;
+    const DESCRIPTION: &'static str = include_str!("plan_exit.md");
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;

@@ -58,7 +58,7 @@ pub struct ChoiceInput {
 
 impl Tool for QuestionTool {
     const NAME: &'static str = "question";
-    const DESCRIPTION: &'static str = prompts::tool::QUESTION;
+    const DESCRIPTION: &'static str = include_str!("question.md");
     const KIND: ToolKind = ToolKind::Other;
     // Two forms at once could be answered in the wrong order.
     const CONCURRENT: bool = false;

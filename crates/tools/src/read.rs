@@ -77,7 +77,7 @@ impl Excerpt {
 
 impl Tool for ReadTool {
     const NAME: &'static str = "read";
-    const DESCRIPTION: &'static str = prompts::tool::READ;
+    const DESCRIPTION: &'static str = include_str!("read.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {

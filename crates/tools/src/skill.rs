@@ -44,7 +44,7 @@ pub struct Input {
 
 impl Tool for SkillTool {
     const NAME: &'static str = "skill";
-    const DESCRIPTION: &'static str = prompts::tool::SKILL;
+    const DESCRIPTION: &'static str = include_str!("skill.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

@@ -153,7 +153,9 @@ impl AnyTool for StructuredOutputTool {
     }
 
     fn description(&self) -> String {
-        prompts::tool::STRUCTURED_OUTPUT.trim_ascii_end().to_owned()
+        include_str!("structured_output.md")
+            .trim_ascii_end()
+            .to_owned()
     }
 
     fn schema(&self) -> Arc<Value> {

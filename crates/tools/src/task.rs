@@ -110,7 +110,7 @@ pub struct Input {
 
 impl Tool for TaskTool {
     const NAME: &'static str = "task";
-    const DESCRIPTION: &'static str = prompts::tool::TASK;
+    const DESCRIPTION: &'static str = include_str!("task.md");
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

@@ -18,7 +18,7 @@ pub struct Input {}
 
 impl Tool for TodoreadTool {
     const NAME: &'static str = "todoread";
-    const DESCRIPTION: &'static str = prompts::tool::TODOREAD;
+    const DESCRIPTION: &'static str = include_str!("todoread.md");
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::Unlisted;

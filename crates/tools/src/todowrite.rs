@@ -22,7 +22,7 @@ pub struct Input {
 
 impl Tool for TodowriteTool {
     const NAME: &'static str = "todowrite";
-    const DESCRIPTION: &'static str = prompts::tool::TODOWRITE;
+    const DESCRIPTION: &'static str = include_str!("todowrite.md");
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = false;
     const KEEPS_INPUT: bool = true;

@@ -88,7 +88,7 @@ pub struct Visit {
 
 impl Tool for WebfetchTool {
     const NAME: &'static str = "webfetch";
-    const DESCRIPTION: &'static str = prompts::tool::WEBFETCH;
+    const DESCRIPTION: &'static str = include_str!("webfetch.md");
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {

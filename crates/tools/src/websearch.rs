@@ -173,7 +173,7 @@ fn chosen(environment: &Environment) -> Option<Searcher> {
 
 impl Tool for WebsearchTool {
     const NAME: &'static str = "websearch";
-    const DESCRIPTION: &'static str = prompts::tool::WEBSEARCH;
+    const DESCRIPTION: &'static str = include_str!("websearch.md");
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

@@ -32,7 +32,7 @@ pub struct Ready {
 
 impl Tool for WriteTool {
     const NAME: &'static str = "write";
-    const DESCRIPTION: &'static str = prompts::tool::WRITE;
+    const DESCRIPTION: &'static str = include_str!("write.md");
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";

@@ -87,7 +87,7 @@ impl Mode {
 }
 
 /// The known keys of a permission object, with their subjects. MCP servers add more.
-pub const PERMISSIONS: [(&str, &str); 20] = [
+pub const PERMISSIONS: &[(&str, &str)] = &[
     ("*", "Every tool that has no rule of its own."),
     (
         "read",
@@ -123,6 +123,21 @@ pub const PERMISSIONS: [(&str, &str); 20] = [
         "Touching anything outside the project; patterns are directories.",
     ),
     ("doom_loop", "Going on when the model repeats itself."),
+];
+
+/// The permissions of agents that only look for something.
+pub(crate) const LOOKING: &[&str] = &[
+    "read",
+    "list",
+    "glob",
+    "grep",
+    "bash",
+    "webfetch",
+    "websearch",
+    "codesearch",
+    "lsp",
+    "external_directory",
+    "doom_loop",
 ];
 
 /// Rules: `"ask"` for everything, or an action per tool, or patterns with an action each per tool.
