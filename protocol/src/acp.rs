@@ -90,10 +90,11 @@ impl<'de> Deserialize<'de> for Initialize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let text = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
-        let mut request: v1::InitializeRequest = read(text.get()).map_err(D::Error::custom)?;
+        let oldest = with_oldest_version(text.get());
+        let text = oldest.as_deref().unwrap_or(text.get());
+        let mut request: v1::InitializeRequest = read(text).map_err(D::Error::custom)?;
         if request.protocol_version > ProtocolVersion::V1 {
-            let params: serde_json::Value =
-                serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+            let params: serde_json::Value = serde_json::from_str(text).map_err(D::Error::custom)?;
             if request.client_info.is_none() {
                 // Invalid client information is ignored, because it is only logged.
                 request.client_info = v1::Implementation::deserialize(&params["info"]).ok();
@@ -106,6 +107,20 @@ impl<'de> Deserialize<'de> for Initialize {
         }
         Ok(Self(request))
     }
+}
+
+/// Returns params whose version is a text, as clients from before version 1 send it, with the
+/// oldest version instead.
+fn with_oldest_version(text: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct TextVersion {
+        #[serde(rename = "protocolVersion")]
+        _version: String,
+    }
+    serde_json::from_str::<TextVersion>(text).ok()?;
+    let mut params: serde_json::Value = serde_json::from_str(text).ok()?;
+    params["protocolVersion"] = 0.into();
+    Some(params.to_string())
 }
 
 /// Parses a message. The error contains the path of the member that does not fit.

@@ -20,3 +20,4 @@ pub mod negotiate;
 pub mod rpc;
 pub mod scan;
 pub mod table;
+mod words;

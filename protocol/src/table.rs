@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::Method;
 use crate::rpc::{self, Error, Id};
+use crate::words::in_words;
 
 /// The result of a handler's first phase.
 pub enum Reply<R> {
@@ -239,8 +240,10 @@ fn reply<R: Serialize>(id: &Id, result: Result<R, Error>) -> Vec<u8> {
 }
 
 fn decode<P: DeserializeOwned>(params: &str) -> Result<P, Error> {
-    let misfit = |e: serde_json::Error| misfit::<P>(params).unwrap_or_else(|| e.to_string());
-    serde_json::from_str(params).map_err(|e| Error::invalid_params(without_values(&misfit(e))))
+    let misfit = |e: serde_json::Error| {
+        misfit::<P>(params).unwrap_or_else(|| in_words(&without_values(&e.to_string())))
+    };
+    serde_json::from_str(params).map_err(|e| Error::invalid_params(misfit(e)))
 }
 
 /// Returns the path and the reason if a text does not fit a type.
@@ -253,8 +256,10 @@ pub(crate) fn misfit<T: DeserializeOwned>(text: &str) -> Option<String> {
     let why = why
         .rsplit_once(" at line ")
         .map_or(why.as_str(), |(why, _)| why);
+    // Messages of nested texts have been put into words already, with their own paths.
+    let why = in_words(&without_values(why));
     Some(if path == "." {
-        why.to_owned()
+        why
     } else {
         format!("{path}: {why}")
     })

@@ -1,0 +1,133 @@
+//! Errors of decoding in the words of JSON instead of those of Rust.
+
+/// Integer types, with the smallest and the largest value.
+const INTEGERS: [(&str, &str); 8] = [
+    ("u8", "from 0 to 255"),
+    ("u16", "from 0 to 65535"),
+    ("u32", "from 0 to 4294967295"),
+    ("u64", "that is not negative"),
+    ("usize", "that is not negative"),
+    ("i32", "from -2147483648 to 2147483647"),
+    ("i64", "from -9223372036854775808 to 9223372036854775807"),
+    ("isize", "from -9223372036854775808 to 9223372036854775807"),
+];
+
+/// Returns a message of serde in words: `expected a list, found a string`. Messages of other forms
+/// are returned as they are.
+pub(crate) fn in_words(message: &str) -> String {
+    if message.starts_with("data did not match any variant") {
+        return "no known form of this value fits".to_owned();
+    }
+    let rest = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "));
+    let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return message.to_owned();
+    };
+    format!(
+        "expected {}, found {}",
+        expected_in_words(expected),
+        found_in_words(found)
+    )
+}
+
+fn expected_in_words(expected: &str) -> String {
+    if let Some((_, range)) = INTEGERS.iter().find(|(name, _)| *name == expected) {
+        return format!("a whole number {range}");
+    }
+    let begins = |words: &[&str]| words.iter().any(|word| expected.starts_with(word));
+    if matches!(expected, "f32" | "f64") {
+        return "a number".to_owned();
+    }
+    if expected == "unit" {
+        return "null".to_owned();
+    }
+    if begins(&[
+        "struct ",
+        "a map",
+        "map",
+        "internally tagged enum",
+        "adjacently tagged enum",
+    ]) {
+        return "an object".to_owned();
+    }
+    if begins(&["a sequence", "sequence", "tuple ", "an array"]) {
+        return "a list".to_owned();
+    }
+    if begins(&["string or map", "enum "]) {
+        return "a string or an object".to_owned();
+    }
+    if begins(&[
+        "path string",
+        "a borrowed string",
+        "str",
+        "variant identifier",
+    ]) {
+        return "a string".to_owned();
+    }
+    expected.to_owned()
+}
+
+fn found_in_words(found: &str) -> String {
+    match found.split([' ', '`']).next().unwrap_or_default() {
+        "string" | "character" => "a string".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "map" => "an object".to_owned(),
+        "unit" | "null" | "Option" => "null".to_owned(),
+        "boolean" => found.replace("boolean ", ""),
+        "integer" => found.replace("integer ", ""),
+        "floating" => found.replace("floating point ", ""),
+        _ => found.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_in_words_of_json() {
+        let table = [
+            (
+                "invalid type: sequence, expected u16",
+                "expected a whole number from 0 to 65535, found a list",
+            ),
+            (
+                "invalid type: string …, expected u64",
+                "expected a whole number that is not negative, found a string",
+            ),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "expected a whole number from 0 to 4294967295, found `-1`",
+            ),
+            (
+                "invalid type: map, expected a string",
+                "expected a string, found an object",
+            ),
+            (
+                "invalid type: null, expected struct NewSessionRequest",
+                "expected an object, found null",
+            ),
+            (
+                "invalid type: boolean `true`, expected a sequence",
+                "expected a list, found `true`",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected f64",
+                "expected a number, found `1.5`",
+            ),
+            ("missing field `cwd`", "missing field `cwd`"),
+            (
+                "data did not match any variant of untagged enum McpServer",
+                "no known form of this value fits",
+            ),
+            (
+                "unknown variant `smell`, expected one of `text`, `image`",
+                "unknown variant `smell`, expected one of `text`, `image`",
+            ),
+        ];
+        for (message, wanted) in table {
+            assert_eq!(in_words(message), wanted);
+        }
+    }
+}
