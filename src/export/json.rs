@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -38,11 +39,37 @@ const MAX_MESSAGES_AHEAD: usize = 16;
 struct WrittenMessage {
     #[serde(flatten)]
     message: Message,
+    /// Of an assistant's message: the agent, for readers of OpenCode's format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    /// Of an assistant's message: the directories of its session, for the same readers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<MessagePath>,
     parts: Vec<Part>,
+}
+
+/// The directories of a session.
+#[derive(Clone, Serialize, Deserialize)]
+struct MessagePath {
+    cwd: PathBuf,
+    /// The root of the project.
+    root: PathBuf,
+}
+
+impl MessagePath {
+    fn of(record: &Record) -> Self {
+        let is_root = |dir: &&Path| dir.join(".git").exists();
+        let root = record.cwd.ancestors().find(is_root);
+        Self {
+            cwd: record.cwd.clone(),
+            root: root.unwrap_or(&record.cwd).to_owned(),
+        }
+    }
 }
 
 /// The messages, written as they are read. An error is stored in `failed`.
 struct WrittenMessages<'f> {
+    path: MessagePath,
     feed: RefCell<&'f mut SessionFeed>,
     failed: &'f RefCell<Option<store::Error>>,
 }
@@ -53,9 +80,14 @@ impl Serialize for WrittenMessages<'_> {
         let read = feed
             .by_ref()
             .map_while(|message| message.map_err(|e| self.failed.replace(Some(e))).ok());
-        let written = read.map(|mut message| WrittenMessage {
-            parts: std::mem::take(&mut message.parts),
-            message,
+        let written = read.map(|mut message| {
+            let own = message.assistant();
+            WrittenMessage {
+                mode: own.map(|own| own.agent.clone()),
+                path: own.map(|_| self.path.clone()),
+                parts: std::mem::take(&mut message.parts),
+                message,
+            }
         });
         let mut list = serializer.serialize_seq(None)?;
         for message in written {
@@ -84,8 +116,10 @@ struct WrittenSession<'f> {
 /// Returns [`WriteError`]. The text written so far is not a valid document.
 pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> {
     let session = feed.record.clone();
+    let path = MessagePath::of(&session);
     let failed = RefCell::new(None);
     let messages = WrittenMessages {
+        path,
         feed: RefCell::new(&mut feed),
         failed: &failed,
     };
@@ -218,7 +252,7 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(WrittenMessage { message, parts }) = list.next_element()? {
+        while let Some(WrittenMessage { message, parts, .. }) = list.next_element()? {
             if self.0.send(Ok(Some(Message { parts, ..message }))).is_err() {
                 return Err(A::Error::custom("nobody wants it any more"));
             }
