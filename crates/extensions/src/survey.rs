@@ -84,6 +84,7 @@ pub(super) fn context(
             order: None,
             agent: "build".into(),
             variables: Vec::new(),
+            can_explore: false,
             facts: LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,

@@ -230,6 +230,8 @@ pub struct CallContext {
     pub facts: LiveFacts,
     /// The name of the agent that makes the call.
     pub agent: String,
+    /// Whether that agent may start the agent `explore`.
+    pub can_explore: bool,
     /// Variables for a command, in addition to the usual ones.
     pub variables: Vec<(String, String)>,
     /// The instruction files in the model's context.

@@ -194,6 +194,7 @@ fn listened(
             message: None,
             order: None,
             agent: "build".into(),
+            can_explore: false,
             variables: Vec::new(),
             facts: events::LiveFacts::default(),
             instructions: Arc::default(),

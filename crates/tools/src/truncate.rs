@@ -138,6 +138,10 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
         })
     };
     output.cut = true;
+    if output.facts.output_path.is_some() && context.call.can_explore && !output.note.is_empty() {
+        output.note.push(' ');
+        output.note.push_str(EXPLORE);
+    }
     output.text = context.session.mark.data(output.text);
     if !output.note.is_empty() {
         let data = output.text.trim_end_matches('\n');
@@ -179,6 +183,9 @@ pub fn failure(why: String, context: &ToolContext) -> String {
     let shown = context.session.mark.data(shown);
     stored.map_or(shown.clone(), |hint| format!("{shown}\n\n{hint}"))
 }
+
+/// The alternative to reading the file, for agents that may delegate.
+const EXPLORE: &str = "The agent explore can search it for you.";
 
 /// Names the file with the whole text, for the model.
 pub fn hint(path: &Path) -> String {
@@ -406,6 +413,23 @@ mod tests {
                 expected,
                 "{text:?} {lines} {bytes} {keep:?}"
             );
+        }
+    }
+
+    #[test]
+    fn long_result_names_explore_where_the_agent_may_start_it() {
+        let stage = TestProject::new();
+        for can_explore in [true, false] {
+            let mut context = stage.context();
+            context.call.can_explore = can_explore;
+            let named = |lines: usize| {
+                let text = "line\n".repeat(lines);
+                finish(ToolOutput::text(text), &context)
+                    .text
+                    .contains(EXPLORE)
+            };
+            assert_eq!(named(3000), can_explore);
+            assert!(!named(3));
         }
     }
 

@@ -6,7 +6,7 @@ use super::TurnContext;
 use base::id::CallId;
 use events::LiveFacts;
 use permission::plan::SharedAnalysis;
-use permission::{PermissionContext, Policy};
+use permission::{Action, Need, PermissionContext, Policy, Rules, evaluate};
 use project::agent::Agent;
 use tools::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 
@@ -43,6 +43,20 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     }
 }
 
+/// Whether an agent may start the agent `explore`, at least after a question.
+fn can_explore(scope: &TurnContext, agent: &Agent) -> bool {
+    const EXPLORE: &str = "explore";
+    let need = Need::new("task", EXPLORE);
+    scope.depth < scope.project.settings.subagent_depth
+        && scope
+            .project
+            .agents
+            .get(EXPLORE)
+            .is_some_and(|explore| explore.is_subagent())
+        && !agent.rules.hides("task")
+        && evaluate(&agent.rules, &Rules::default(), &need).action != Action::Deny
+}
+
 /// Returns the context of a call.
 pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
     ToolContext {
@@ -51,6 +65,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             message: None,
             order: None,
             agent: agent.name.clone(),
+            can_explore: can_explore(scope, agent),
             variables: Vec::new(),
             facts: LiveFacts::default(),
             instructions: Arc::default(),
