@@ -72,6 +72,8 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             addresses: false,
             servers: vec![],
             system: None,
+            denied: vec![],
+            approvals: None,
             notices: vec![],
         };
         runtime.block_on(shared.create(place)).is_ok()

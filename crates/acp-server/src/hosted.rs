@@ -147,6 +147,9 @@ impl<S> LiveTurns<S> {
     pub fn is_opened_as(&self, options: &OpenOptions) -> bool {
         let plain = |options: &OpenOptions| OpenOptions {
             notices: Vec::new(),
+            // Stored with the session.
+            denied: Vec::new(),
+            approvals: None,
             ..options.clone()
         };
         self.options

@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use base::approvals::Approvals;
+
 pub const OWN: &str = "adjutant";
 /// In a prompt: the JSON Schema of the result.
 pub const SCHEMA: &str = "schema";
@@ -26,6 +28,11 @@ pub const NOT_DONE: &str = "notDone";
 pub const WORDS: &str = "words";
 /// In the capabilities of adjutant's own clients: no user is present to answer questions.
 pub const ALONE: &str = "alone";
+/// In a new session: permissions that it does not have, each `deny`, or an object of patterns. It can
+/// only be stricter than the user's rules.
+pub const PERMISSION: &str = "permission";
+/// In a new session: `ask`, to be asked about every change.
+pub const APPROVALS: &str = "approvals";
 /// In a load: `true` if the session has no prompt yet, so that it is not stored. It is created
 /// again under its old id.
 pub const UNSAID: &str = "unsaid";
@@ -79,8 +86,100 @@ pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
     })
 }
 
+/// The restrictions of one session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// The denied permissions, each with a pattern.
+    pub denied: Vec<(String, String)>,
+    pub approvals: Option<Approvals>,
+}
+
+/// Returns the restrictions that a client sets for a new session.
+///
+/// # Errors
+/// Returns the problem of a value that is not a restriction; the message is for the client's author.
+pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
+    let mut all = Restrictions::default();
+    match of_ours(meta, APPROVALS) {
+        None => {}
+        Some(value) if value == Approvals::Ask.as_str() => all.approvals = Some(Approvals::Ask),
+        Some(_) => {
+            return Err(format!(
+                "_meta.{OWN}.{APPROVALS} can only be \"ask\" here; the user chooses anything else"
+            ));
+        }
+    }
+    let permissions = match of_ours(meta, PERMISSION) {
+        None => return Ok(all),
+        Some(Value::Object(permissions)) => permissions,
+        Some(_) => {
+            return Err(format!(
+                "_meta.{OWN}.{PERMISSION} is an object of permissions"
+            ));
+        }
+    };
+    for (permission, value) in permissions {
+        let mut deny = |pattern: &str, value: &Value| {
+            if value != "deny" {
+                return Err(format!(
+                    "_meta.{OWN}.{PERMISSION}.{permission} can only be \"deny\", or patterns with \"deny\": a session is never less strict than the user's rules. To be asked about every change, set _meta.{OWN}.{APPROVALS} to \"ask\""
+                ));
+            }
+            all.denied.push((permission.clone(), pattern.to_owned()));
+            Ok(())
+        };
+        match value {
+            Value::Object(patterns) => {
+                for (pattern, value) in patterns {
+                    deny(pattern, value)?;
+                }
+            }
+            value => deny("*", value)?,
+        }
+    }
+    Ok(all)
+}
+
 /// Returns the user's comment on a rejection, which the protocol has no field for.
 pub fn words(meta: Option<&Meta>) -> Option<String> {
     let words = of_ours(meta, WORDS)?.as_str()?.trim();
     (!words.is_empty()).then(|| words.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn restrictions_can_only_deny_or_ask() {
+        let of = |ours: Value| {
+            let meta = Map::from_iter([(OWN.to_owned(), ours)]);
+            restrictions(Some(&meta))
+        };
+        let denied = |all: &[(&str, &str)], approvals| {
+            let denied = all
+                .iter()
+                .map(|(one, pattern)| ((*one).into(), (*pattern).into()));
+            Ok(Restrictions {
+                denied: denied.collect(),
+                approvals,
+            })
+        };
+        assert_eq!(of(json!({})), denied(&[], None));
+        assert_eq!(
+            of(
+                json!({ "permission": { "bash": "deny", "edit": { "*.lock": "deny" } }, "approvals": "ask" })
+            ),
+            denied(&[("bash", "*"), ("edit", "*.lock")], Some(Approvals::Ask))
+        );
+        for wrong in [
+            json!({ "permission": { "bash": "allow" } }),
+            json!({ "permission": { "bash": { "ls *": "allow" } } }),
+            json!({ "permission": "deny" }),
+            json!({ "approvals": "sandboxed" }),
+        ] {
+            assert!(of(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
 }

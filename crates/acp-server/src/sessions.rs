@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::Refusal;
 use super::face::SessionActivity;
 use super::hosted::LiveSession;
-use super::meta::{BEFORE, FILLING, Meta, UNSAID, of_ours, own};
+use super::meta::{BEFORE, FILLING, Meta, Restrictions, UNSAID, of_ours, own, restrictions};
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
 use base::environment::Timestamp;
@@ -43,11 +43,21 @@ pub struct SessionSetup {
     pub servers: Vec<Option<McpEntry>>,
     /// The client's addition to the system prompt.
     pub system: Option<SystemWords>,
+    /// The client's restrictions of a new session, or the problem of one.
+    pub restrictions: Result<Restrictions, String>,
     /// The session has no prompt yet. If it is opened again and is not stored, it is created.
     pub unsaid: bool,
 }
 
 impl SessionSetup {
+    /// Returns the setup for a new session, with the restrictions of the request's `_meta`.
+    pub fn fresh(self, meta: Option<&Meta>) -> Self {
+        Self {
+            restrictions: restrictions(meta),
+            ..self
+        }
+    }
+
     /// Returns the setup for a session that is opened again, with the flags of the request's
     /// `_meta`.
     pub fn again(self, meta: Option<&Meta>) -> Self {
@@ -677,8 +687,10 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         unsaid: _,
     } = place;
     let cwd = directory("cwd", &cwd)?;
+        restrictions,
     let system = match system {
         None => None,
+    let Restrictions { denied, approvals } = restrictions.map_err(Refusal::Invalid)?;
         Some(SystemWords::Added(words)) => Some(words.into()),
         Some(SystemWords::NotOffered) => {
             let why =
@@ -726,6 +738,8 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         notices,
     })
 }
+        denied,
+        approvals,
 
 fn directory(field: &str, path: &Path) -> Result<PathBuf, Refusal> {
     access::directory(path).map_err(|bad| Refusal::Invalid(format!("{field} {bad}")))

@@ -524,7 +524,7 @@ pub(super) fn rules(denied: &[(String, String)]) -> Rules {
         permission: permission.clone(),
         pattern: pattern.clone(),
         action: Action::Deny,
-        source: "the session that delegated".into(),
+        source: "the session that delegated, or the client of this one".into(),
     };
     denied.iter().map(rule).collect()
 }

@@ -88,6 +88,10 @@ pub struct OpenOptions {
     pub system: Option<Arc<str>>,
     /// Notices for the user, shown at the first turn.
     pub notices: Vec<Event>,
+    /// The permissions that a new session does not have, each with a pattern.
+    pub denied: Vec<(String, String)>,
+    /// The approvals of a new session, if the client chooses them.
+    pub approvals: Option<Approvals>,
 }
 
 pub struct OpenedSession {
@@ -174,6 +178,8 @@ impl Sessions {
             place: called,
             ..Record::new(id, place.cwd.clone(), now)
         };
+            denied: place.denied.clone(),
+            approvals: place.approvals,
         let claim = self
             .claim(&record.id)
             .ok_or_else(|| OpenError::Held(record.id.clone()))?;

@@ -8,6 +8,7 @@ use protocol::table::{Cx, Reply};
 use super::line;
 use crate::error::Refusal;
 use crate::face::{Alternative, Category, Group, Setting, SettingValue};
+use crate::meta::Meta;
 use crate::options::{self, Chosen, MODE};
 use crate::server::{ChoiceReply, Server};
 use crate::updates::UpdateSender;
@@ -73,8 +74,14 @@ pub(super) fn choices(
         _ => None,
     });
     let (current, values) = modes.unwrap_or_default();
-    let session_mode =
-        |mode: Alternative| v1::SessionMode::new(mode.id, mode.name).description(mode.description);
+    let agents = session.project().agents.clone();
+    let session_mode = |mode: Alternative| {
+        let color = agents.get(&mode.id).and_then(|agent| agent.color.clone());
+        let meta = color.map(|color| Meta::from_iter([("color".to_owned(), color.into())]));
+        v1::SessionMode::new(mode.id, mode.name)
+            .description(mode.description)
+            .meta(meta)
+    };
     let modes = v1::SessionModeState::new(current, values.into_iter().map(session_mode).collect());
     (modes, encode(settings))
 }

@@ -8,7 +8,7 @@ use protocol::table::{Cx, Reply};
 
 use super::options::choices;
 use super::requests::{archive_filter, session_info, system_text};
-use crate::meta::{self, BEFORE};
+use crate::meta::{self, BEFORE, Restrictions};
 use crate::server::Server;
 use crate::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
 use config::settings::McpEntry;
@@ -27,7 +27,7 @@ pub(super) fn new(
         &request.mcp_servers,
         system,
     );
-    let session = sessions::create(server, place);
+    let session = sessions::create(server, place.fresh(request.meta.as_ref()));
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
@@ -164,6 +164,7 @@ fn place(
         extra,
         servers: servers.iter().map(given).collect(),
         system,
+        restrictions: Ok(Restrictions::default()),
         unsaid: false,
     }
 }

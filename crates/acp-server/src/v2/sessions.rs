@@ -10,7 +10,7 @@ use super::options::choices;
 use super::requests::{archive_filter, session_info, system_text};
 use super::update;
 use crate::error::Refusal;
-use crate::meta::{self, BEFORE};
+use crate::meta::{self, BEFORE, Restrictions};
 use crate::server::Server;
 use crate::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
 use config::settings::McpEntry;
@@ -29,7 +29,7 @@ pub(super) fn new(
         request.mcp_servers,
         system,
     );
-    let session = place.map(|place| sessions::create(server, place));
+    let session = place.map(|place| sessions::create(server, place.fresh(request.meta.as_ref())));
     let server = server.clone();
     Reply::later(async move {
         let session = session?.await?;
@@ -186,6 +186,7 @@ fn place(
         extra,
         servers: servers.collect::<Result<_, _>>()?,
         system,
+        restrictions: Ok(Restrictions::default()),
         unsaid: false,
     })
 }
