@@ -386,8 +386,11 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
             },
             () = &mut again, if waits => {
                 waits = false;
-                commands = session.commands();
-                updates.event(Event::Commands(commands.clone())).await;
+                // The first turn has sent them again, and its answer is not interrupted.
+                if !session.is_greeted() {
+                    commands = session.commands();
+                    updates.event(Event::Commands(commands.clone())).await;
+                }
             }
             Ok(()) = servers.changed() => {
                 let now = session.commands();
@@ -684,13 +687,13 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         extra,
         servers,
         system,
+        restrictions,
         unsaid: _,
     } = place;
+    let Restrictions { denied, approvals } = restrictions.map_err(Refusal::Invalid)?;
     let cwd = directory("cwd", &cwd)?;
-        restrictions,
     let system = match system {
         None => None,
-    let Restrictions { denied, approvals } = restrictions.map_err(Refusal::Invalid)?;
         Some(SystemWords::Added(words)) => Some(words.into()),
         Some(SystemWords::NotOffered) => {
             let why =
@@ -735,11 +738,11 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         addresses,
         servers,
         system,
+        denied,
+        approvals,
         notices,
     })
 }
-        denied,
-        approvals,
 
 fn directory(field: &str, path: &Path) -> Result<PathBuf, Refusal> {
     access::directory(path).map_err(|bad| Refusal::Invalid(format!("{field} {bad}")))

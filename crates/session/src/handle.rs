@@ -340,6 +340,11 @@ impl Handle {
         (!self.greeted.swap(true, Ordering::Relaxed)).then_some(&self.notices)
     }
 
+    /// Whether the first turn has started.
+    pub fn is_greeted(&self) -> bool {
+        self.greeted.load(Ordering::Relaxed)
+    }
+
     /// Returns the present configuration: agents, models, commands. It is replaced at the start
     /// of a turn if a file has changed.
     pub fn project(&self) -> Arc<ProjectConfig> {
