@@ -503,6 +503,9 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
         "extensions",
         &format!("{count}, in {}", found.report.runtime),
     );
+    for why in &found.report.unable {
+        report.say("extensions", &format!("not in {}", base::text::title(why)));
+    }
     report.broken.extend(
         found
             .failed

@@ -8,6 +8,9 @@ import { fileURLToPath, pathToFileURL } from "node:url"
 import util from "node:util"
 
 const BUN = typeof Bun !== "undefined"
+const DENO = typeof Deno !== "undefined"
+/** The runtime with its version. */
+const RUNTIME = BUN ? `Bun ${Bun.version}` : DENO ? `Deno ${Deno.version.deno}` : `Node ${process.versions.node}`
 const out = process.stdout.write.bind(process.stdout)
 process.stdout.write = (...all) => process.stderr.write(...all)
 // An extension must not end the process, because it would end all the others.
@@ -65,7 +68,7 @@ function strip(url) {
     const sucrase = get("sucrase")
     if (sucrase) return sucrase.transform(source, { transforms: tsx ? ["typescript", "jsx"] : ["typescript"], filePath: file }).code
   }
-  throw new Error("TypeScript needs Bun, Node 22.13 or newer, or esbuild, tsx, typescript or sucrase in node_modules")
+  throw new Error("Node " + process.versions.node + " does not run TypeScript. Install a newer one with 'nvm install 22', or a package that removes types with 'npm install --prefix " + path.dirname(file) + " esbuild'")
 }
 const standIn = (specifier) => {
   const name = specifier.replace(/\\/tool$/, "")
@@ -144,9 +147,9 @@ async function prepare(standInSource, bases) {
             build.module(name, () => ({ exports: { ...own }, loader: "object" }))
         },
       })
-  } else if (module.registerHooks) module.registerHooks((await import(data(SYNC))).default)
+  } else if (DENO) return
+  else if (module.registerHooks) module.registerHooks((await import(data(SYNC))).default)
   else if (module.register) module.register(data(ASYNC), { data: { standIn: url, bases } })
-  else throw new Error(`Node ${process.versions.node} is too old: 20.6 is needed`)
 }
 
 /** Returns the entry file of a package. */
@@ -538,13 +541,45 @@ function addTool(name, made, file) {
   return { name, file, description: String(made.description ?? ""), schema: objectOf(made.args ?? made.parameters) }
 }
 
-async function load({ directory, worktree, project, files, config, standIn, bases, check, login }) {
+/** Hooks that are objects. */
+const OBJECTS = ["tool", "auth", "provider"]
+/**
+ * Returns a plugin's hooks, with those of nested objects under their full names as well
+ * (`permission: { ask }` is `permission.ask`), the names of all, and the names of hooks that are of another type.
+ */
+function named(hooks, known) {
+  const nested = {}, names = [], wrong = []
+  const isPart = (name) => known.some((one) => one.startsWith(name + "."))
+  const isObject = (value) => value !== null && typeof value === "object"
+  const enter = (value, at) => {
+    for (const [key, one] of Object.entries(value)) {
+      const name = `${at}.${key}`
+      if (isObject(one) && isPart(name)) enter(one, name)
+      else if (typeof one === "function" && (known.includes(name) || !at.startsWith("tool"))) {
+        nested[name] = one.bind(value)
+        names.push(name)
+      }
+    }
+  }
+  for (const [key, value] of Object.entries(hooks)) {
+    if (value === undefined || value === null || value === false) continue
+    if (OBJECTS.includes(key)) isObject(value) ? names.push(key) : wrong.push(key)
+    else if (typeof value === "function") names.push(key)
+    else if (known.includes(key)) wrong.push(key)
+    else if (key.includes(".")) names.push(key)
+    if (isObject(value) && isPart(key)) enter(value, key)
+  }
+  const whole = Object.keys(nested).length ? Object.assign(Object.create(hooks), nested) : hooks
+  return { hooks: whole, names: [...new Set(names)], wrong }
+}
+
+async function load({ directory, worktree, project, files, config, standIn, bases, check, login, known }) {
   process.chdir(directory)
   await prepare(standIn, bases)
   const $ = await shell(directory)
   // Many tools written for Bun need no more of it than this.
   if (!BUN) globalThis.Bun ??= likeBun($)
-  const result = { tools: [], hooks: [], errors: [], runtime: BUN ? `Bun ${Bun.version}` : `Node ${process.versions.node}` }
+  const result = { tools: [], hooks: [], errors: [], wrong: [], runtime: RUNTIME }
   for (const file of files) {
     try {
       const at = file.package ? entry(file.path) : file.path
@@ -571,14 +606,16 @@ async function load({ directory, worktree, project, files, config, standIn, base
       const functions = main.length ? main : [...new Set(Object.values(all).filter((one) => typeof one === "function"))]
       if (!functions.length) throw new Error("it exports no plugin: a function that gives hooks")
       for (const make of functions) {
-        const hooks = await limited(make(input, file.options), 30_000)
-        if (!hooks || typeof hooks !== "object") continue
+        const made = await limited(make(input, file.options), 30_000)
+        if (!made || typeof made !== "object") continue
+        const { hooks, names, wrong } = named(made, known)
         plugins.push({ file: file.id, hooks })
+        result.wrong.push(...wrong.map((hook) => ({ file: file.id, hook })))
         for (const [name, made] of Object.entries(hooks.tool ?? {})) {
           const added = addTool(name, made, file.id)
           if (added) result.tools.push(added)
         }
-        result.hooks.push({ file: file.id, names: Object.keys(hooks) })
+        result.hooks.push({ file: file.id, names })
       }
     } catch (e) {
       result.errors.push({ file: file.id, ...described(e, file.package ? undefined : file.path) })
@@ -698,7 +735,13 @@ async function settled({ limit }) {
   return {}
 }
 
-const METHODS = { load, call, hook, event, settled, methods, login }
+/** Answers if the runtime can do what the host needs. */
+function greet() {
+  if (BUN || DENO || module.registerHooks || module.register) return { runtime: RUNTIME }
+  throw new Error(`${RUNTIME} is too old: 20.6 is needed`)
+}
+
+const METHODS = { greet, load, call, hook, event, settled, methods, login }
 
 async function answer({ id, method, params }) {
   if (method === "abort") return running.get(params.call)?.abort(new Error("the user cancelled"))

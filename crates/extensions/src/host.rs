@@ -3,7 +3,6 @@
 //! output is untrusted data: a line that is not a message counts as printed text.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::runtime::{Runtime, runtimes};
 use base::lock::locked;
 use base::text;
 use base::variables::GIT_HELD;
@@ -132,31 +132,53 @@ impl Drop for PluginHost {
     }
 }
 
-/// Returns the program that runs JavaScript: Bun, otherwise Node.
-pub(super) fn runtime(dirs: &[PathBuf]) -> Option<(PathBuf, &'static [&'static str])> {
-    // Without this option, Bun installs missing packages.
-    let bun = base::executable::find("bun", dirs).map(|path| (path, &["--no-install", "-e"][..]));
-    bun.or_else(|| {
-        base::executable::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..]))
-    })
-}
+/// The time limit for the first answer of a program.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl PluginHost {
-    /// Starts a host.
+    /// Starts a host in the first program that can run it. Returns it with the programs that
+    /// cannot, and why.
+    ///
+    /// # Errors
+    /// Returns the reason why there is none, as the end of a sentence, or [`Failure::Cancelled`].
+    pub(super) async fn start(
+        context: &ToolContext,
+        listener: Arc<dyn Listener>,
+    ) -> Result<(Arc<Self>, Vec<String>), Failure> {
+        let mut failed = Vec::new();
+        for runtime in runtimes(&context.project.environment) {
+            let path = runtime.path.display().to_string();
+            let host = match Self::start_in(runtime, context, listener.clone()).await {
+                Ok(host) => host,
+                Err(Failure::Tell(why)) => {
+                    failed.push(format!("{path}: {why}"));
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            match host.request("greet", json!({}), GREETING_TIMEOUT).await {
+                Ok(_) => return Ok((host, failed)),
+                Err(why) => failed.push(format!("{path}: {why}")),
+            }
+            host.end();
+        }
+        Err(Failure::Tell(match failed.as_slice() {
+            [] => "there is neither Bun nor Node (20.6 or newer) nor Deno on PATH".into(),
+            failed => format!("nothing here can run them ({})", failed.join("; ")),
+        }))
+    }
+
+    /// Starts a host in one program.
     ///
     /// # Errors
     /// Returns the reason why it cannot be started, as the end of a sentence, or
     /// [`Failure::Cancelled`].
-    pub(super) async fn start(
+    async fn start_in(
+        Runtime { path, args }: Runtime,
         context: &ToolContext,
         listener: Arc<dyn Listener>,
     ) -> Result<Arc<Self>, Failure> {
         let environment = &context.project.environment;
-        let Some((path, args)) = runtime(&environment.path()) else {
-            return Err(Failure::Tell(
-                "there is neither Bun nor Node (20.6 or newer) on PATH".into(),
-            ));
-        };
         let confinement = context.confinement.quietly().writing();
         let lock = confinement.lock(context).await?;
         let mut env = context.project.settings.variables.tame(environment);
@@ -165,7 +187,8 @@ impl PluginHost {
         }
         // Not in the project, because Bun would load what its configuration files there name before
         // our code runs.
-        let program = Program::new(path, "/", env).args(args.iter().copied().chain([BOOT]));
+        let program =
+            Program::new(path, "/", env).args(args.iter().map(String::as_str).chain([BOOT]));
         let program = confinement.enter_shared(&lock, context, program)?;
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));

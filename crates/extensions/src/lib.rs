@@ -5,6 +5,7 @@
 pub mod advice;
 pub mod login;
 pub mod moment;
+pub mod runtime;
 pub mod scripts;
 pub mod subagents;
 pub mod survey;
@@ -16,6 +17,7 @@ mod conversation;
 mod host;
 mod load;
 mod plugin;
+mod lint;
 mod tool;
 mod transform;
 

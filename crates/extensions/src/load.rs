@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::client::{Notifier, seen_settings};
 use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
 use super::tool::{CustomTool, Home};
+use super::lint;
 use base::text;
 use config::contribution::Contribution;
 use config::script::{self, HOOKS, ScriptEntry, ScriptKind};
@@ -39,6 +40,10 @@ pub(super) struct LoadedScripts {
     /// The files that could not be loaded: name, message, stack.
     pub(super) errors: Vec<(String, String, String)>,
     pub(super) runtime: String,
+    /// The hooks that are not functions, with their files.
+    pub(super) wrong: Vec<(String, String)>,
+    /// The programs that cannot run the host, and why.
+    pub(super) unable: Vec<String>,
     /// The additions of plugins to the settings.
     pub(super) added: Vec<Contribution>,
 }
@@ -54,7 +59,10 @@ pub(super) async fn load(
     (notifier, home): (&dyn Notifier, &Weak<dyn Home>),
     context: &ToolContext,
 ) -> Result<LoadedScripts, Failure> {
-    let host = PluginHost::start(context, listener).await?;
+    let (host, unable) = PluginHost::start(context, listener).await?;
+    for why in &unable {
+        tracing::warn!("extensions do not run in {why}");
+    }
     let params = params((scripts, origin), purpose, notifier, context);
     let loaded = host
         .request("load", params, LOAD_TIMEOUT)
@@ -117,6 +125,20 @@ pub(super) async fn load(
     report_unused(&hooks, notifier);
     let tools = list("tools")
         .iter()
+    let wrong: Vec<_> = list("wrong")
+        .iter()
+        .map(|one| (words(one, "file"), words(one, "hook")))
+        .filter(|(file, _)| known(file))
+        .collect();
+    for (file, hook) in &wrong {
+        let file = text::title(file);
+        let hook = text::title(hook);
+        let title = format!(
+            "The plugin {file} has a {hook} that {}.",
+            lint::expected(&hook)
+        );
+        notifier.tell(Severity::Warning, title, None);
+    }
         .filter_map(|listed| CustomTool::of(listed, origin, home))
         .collect();
     tracing::info!("extensions are loaded with {}", words(&loaded, "runtime"));
@@ -128,6 +150,8 @@ pub(super) async fn load(
         runtime: words(&loaded, "runtime"),
         added,
     })
+        wrong,
+        unable,
 }
 
 /// Returns the request that loads the files. A file that has changed since the settings were read
@@ -182,7 +206,7 @@ fn params(
         "directory": context.project.cwd, "worktree": root, "files": files, "bases": bases,
         "project": { "id": root, "worktree": root, "vcs": root.join(".git").exists().then_some("git"), "time": { "created": 0 } },
         "config": seen_settings(&context.project.settings), "standIn": STAND_IN,
-        "check": purpose == LoadPurpose::Check, "login": purpose == LoadPurpose::Login,
+        "known": HOOKS, "check": purpose == LoadPurpose::Check, "login": purpose == LoadPurpose::Login,
     })
 }
 
@@ -190,8 +214,7 @@ fn params(
 fn report_unused(hooks: &BTreeMap<String, Vec<String>>, notifier: &dyn Notifier) {
     let mut unused: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, files) in hooks {
-        let is_unused = !HOOKS.contains(&name.as_str()) && name.contains('.');
-        if !is_unused {
+        if HOOKS.contains(&name.as_str()) {
             continue;
         }
         for file in files {

@@ -97,6 +97,10 @@ pub struct ScriptReport {
 /// The outcome of a hook.
 #[derive(Debug, Default)]
 pub(super) struct HookRun {
+    /// The hooks that are not functions, with their files.
+    pub wrong: Vec<(String, String)>,
+    /// The programs that cannot run extensions, and why.
+    pub unable: Vec<String>,
     /// The output after all plugins.
     pub(super) output: Value,
     /// The plugin that threw, with its message.
@@ -696,6 +700,8 @@ impl Notifier for Scripts {
 impl Home for Scripts {
     fn host<'a>(
         self: Arc<Self>,
+            report.wrong.extend(loaded.wrong.iter().cloned());
+            report.unable.clone_from(&loaded.unable);
         origin: ScriptOrigin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>> {

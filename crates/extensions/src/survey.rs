@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::lint;
 use super::scripts::{ScriptReport, Scripts};
 use super::tally::{Tallies, Tally};
 use base::environment::Environment;
@@ -143,7 +144,33 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
             format!("this does not load: {}", text::title(why)),
         ))
     };
-    settings.scripts.iter().filter_map(one).collect()
+    let mut problems: Vec<Problem> = settings.scripts.iter().filter_map(one).collect();
+    problems.extend(settings.scripts.iter().flat_map(hook_problems));
+    problems
+}
+
+/// Returns the hooks of a plugin that have no effect, as far as its text shows them.
+fn hook_problems(script: &ScriptEntry) -> Vec<Problem> {
+    const MAX_BYTES: u64 = 1 << 20;
+    let is_small =
+        std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
+    if script.kind != ScriptKind::Plugin || script.package || !is_small {
+        return Vec::new();
+    }
+    let source = std::fs::read_to_string(&script.path).unwrap_or_default();
+    let one = |mistake: lint::HookMistake| {
+        let at = SourceLocation {
+            line: mistake.line,
+            column: 1,
+            ..script.place.clone()
+        };
+        let problem = Problem::warning(ProblemCode::NoEffect, &at, &mistake.hook, mistake.words);
+        match mistake.meant {
+            Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
+            None => problem,
+        }
+    };
+    lint::mistakes(&source).into_iter().map(one).collect()
 }
 
 /// Returns the line of a file that an error is about: the first position in it that the stack
@@ -207,6 +234,12 @@ pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<Str
         if !hooks.is_empty() {
             about.push(format!("hooks {}", hooks.join(", ")));
         }
+        let wrong = survey
+            .report
+            .wrong
+            .iter()
+            .filter(|(file, _)| *file == script.name);
+        about.extend(wrong.map(|(_, hook)| format!("{hook} {}", lint::expected(hook))));
         let about = match (failed, &survey.failed) {
             (Some((_, why, _)), _) | (None, Some(why)) => format!("not loaded: {why}"),
             (None, None) if about.is_empty() => "loaded, and hooks into nothing".to_owned(),

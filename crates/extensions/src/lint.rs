@@ -1,0 +1,143 @@
+//! Finds hooks in the text of a plugin that have no effect, without running it.
+
+use base::text::nearest;
+use config::script::HOOKS;
+
+/// The first words of hooks with several. Keys that begin otherwise may be anything.
+const FAMILIES: [&str; 6] = [
+    "chat",
+    "command",
+    "experimental",
+    "permission",
+    "shell",
+    "tool",
+];
+
+/// Events whose names look like hooks.
+const EVENTS: [&str; 4] = [
+    "command.executed",
+    "permission.asked",
+    "permission.replied",
+    "permission.updated",
+];
+
+/// A hook of a plugin that has no effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HookMistake {
+    pub(super) line: u32,
+    pub(super) hook: String,
+    pub(super) words: String,
+    /// The name that was probably meant.
+    pub(super) meant: Option<&'static str>,
+}
+
+/// Returns what is wrong with a hook that is of another type, as the end of a sentence.
+pub(super) fn expected(hook: &str) -> &'static str {
+    if matches!(hook, "tool" | "auth" | "provider") {
+        "is not an object, so it has no effect"
+    } else {
+        "is not a function, so it is not called"
+    }
+}
+
+/// Returns the hooks in a plugin's text that are unknown or visibly no functions. Only quoted keys
+/// of properties are looked at; the session reports the rest when it runs the plugin.
+pub(super) fn mistakes(source: &str) -> Vec<HookMistake> {
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(source.lines()) {
+        let code = line.trim_start();
+        if code.starts_with("//") || code.starts_with('*') || code.starts_with("case ") {
+            continue;
+        }
+        for quote in ['"', '\''] {
+            let mut pieces = code.split(quote);
+            pieces.next();
+            while let (Some(name), Some(after)) = (pieces.next(), pieces.next()) {
+                if let Some((words, meant)) = mistake(name, after) {
+                    found.push(HookMistake {
+                        line: number,
+                        hook: name.to_owned(),
+                        words,
+                        meant,
+                    });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns what is wrong with a quoted name, given the text after it.
+fn mistake(name: &str, after: &str) -> Option<(String, Option<&'static str>)> {
+    let (family, _) = name.split_once('.')?;
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_' || c == '-';
+    if !FAMILIES.contains(&family) || EVENTS.contains(&name) || !name.chars().all(is_word) {
+        return None;
+    }
+    let after = after.trim_start();
+    let is_method = after.starts_with('(') || after.starts_with("](");
+    let value = after
+        .strip_prefix(':')
+        .or_else(|| after.strip_prefix("]:"))
+        .map(str::trim_start);
+    if !is_method && value.is_none() {
+        return None;
+    }
+    if !HOOKS.contains(&name) {
+        let meant = nearest(name, HOOKS.iter().copied());
+        return Some((
+            "there is no such hook, so it is not called".into(),
+            meant.and_then(|meant| HOOKS.iter().copied().find(|hook| *hook == meant)),
+        ));
+    }
+    let value = value?;
+    let is_literal = value.starts_with(['"', '\'', '`', '[', '{'])
+        || value.starts_with(|c: char| c.is_ascii_digit())
+        || value.starts_with("true");
+    // A quote ends the piece.
+    (is_literal || value.is_empty() && after.len() > 1).then(|| (expected(name).into(), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_quoted_keys_that_are_unknown_or_no_functions() {
+        let unknown = "there is no such hook, so it is not called";
+        let no_function = "is not a function, so it is not called";
+        let table = [
+            (r#""chat.message": async (input) => {},"#, None),
+            (
+                r#""chat.mesage": async (input) => {},"#,
+                Some((unknown, Some("chat.message"))),
+            ),
+            (
+                r#"'tool.execute.befor'(input) {},"#,
+                Some((unknown, Some("tool.execute.before"))),
+            ),
+            (r#"async ["tool.execute.after"](input) {},"#, None),
+            (
+                r#""chat.params": { temperature: 1 },"#,
+                Some((no_function, None)),
+            ),
+            (r#""chat.params": handler,"#, None),
+            (r#""chat.params": 1,"#, Some((no_function, None))),
+            (r#"if (event.type === "permission.nothing") {"#, None),
+            (r#""permission.asked": (event) => {},"#, None),
+            (r#"case "tool.none": break"#, None),
+            (r#"// "chat.none": async () => {}"#, None),
+            (r#""session.idle": () => {},"#, None),
+            (r#"log("chat.none: 1")"#, None),
+        ];
+        for (line, wanted) in table {
+            let found = mistakes(&format!("\n{line}\n"));
+            let found: Vec<_> = found
+                .iter()
+                .map(|one| (one.line, (one.words.as_str(), one.meant)))
+                .collect();
+            let wanted: Vec<_> = wanted.into_iter().map(|wanted| (2, wanted)).collect();
+            assert_eq!(found, wanted, "{line}");
+        }
+    }
+}
