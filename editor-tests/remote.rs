@@ -4,6 +4,7 @@ mod account;
 mod broken;
 mod entry;
 mod http;
+mod observers;
 mod pressure;
 mod socket;
 
@@ -31,7 +32,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 26] = [
+pub const ALL: [(&str, fn()); 27] = [
     ("bridge carries a conversation", over_a_bridge),
     ("many connections are served", many_connections),
     ("web pages are refused", not_for_pages),
@@ -73,6 +74,10 @@ pub const ALL: [(&str, fn()); 26] = [
     (
         "client that sends much is not blocked",
         pressure::client_that_sends_much_is_not_blocked,
+    ),
+    (
+        "observers receive events of their own user",
+        observers::observers_receive_events_of_their_own_user,
     ),
     ("stopping server finishes its turns", asked_to_stop),
     ("TLS carries a conversation", over_tls),

@@ -9,6 +9,7 @@ mod auth;
 mod config;
 mod connect;
 mod doctor;
+mod events;
 mod extensions;
 mod form;
 mod in_process;
@@ -93,6 +94,11 @@ enum Command {
     /// Loads them as a session would. Exits with 1 if something does not load.
     Extensions(extensions::Args),
     /// List, read and manage earlier sessions
+    /// Print what happens in your sessions as lines of JSON, for other programs
+    ///
+    /// The events have the format of OpenCode. They come from every adjutant of yours on this machine, also from those
+    /// started later. For adjutant serve on another machine, read /events there.
+    Events(events::Args),
     Sessions(sessions::Args),
     /// List, show and create agents
     Agents {
@@ -157,6 +163,7 @@ impl Command {
             | Self::Models(_)
             | Self::Doctor(_)
             | Self::Extensions(_)
+            | Self::Events(_)
             | Self::Completions { .. }
             | Self::Man => false,
         }
@@ -266,6 +273,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Trust(args) => trust::trust(&args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Extensions(args) => extensions::extensions(&args, &environment).await,
+        Command::Events(args) => events::events(&args, &environment).await,
         Command::Config {
             verb: Some(config::ConfigCommand::Check { json }),
         } => config::check(json, &environment).await,

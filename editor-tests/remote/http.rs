@@ -10,13 +10,17 @@ use super::{Served, model_that, project};
 use crate::editor::RESPONSE_TIMEOUT;
 
 /// A stream of events, and the id of the last one.
-struct Events(BufReader<TcpStream>, String);
+pub(super) struct Events(BufReader<TcpStream>, String);
 
 impl Events {
     fn open(served: &Served, headers: &str) -> (String, Self) {
+        Self::open_at(served, "/acp", headers)
+    }
+
+    pub(super) fn open_at(served: &Served, path: &str, headers: &str) -> (String, Self) {
         let mut stream = TcpStream::connect(&served.address).unwrap();
         stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
-        write!(stream, "GET /acp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: text/event-stream\r\n{headers}\r\n\r\n")
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: text/event-stream\r\n{headers}\r\n\r\n")
             .unwrap();
         let mut lines = BufReader::new(stream);
         let mut first = String::new();
@@ -24,7 +28,7 @@ impl Events {
         (first, Self(lines, String::new()))
     }
 
-    fn receive(&mut self) -> Value {
+    pub(super) fn receive(&mut self) -> Value {
         // Keep-alive comments never end.
         let end = Instant::now() + RESPONSE_TIMEOUT;
         loop {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use acp_server::server::Server;
 use acp_server::{v1, v2};
 use base::environment::Environment;
-use remote::serve;
+use remote::{observe, serve};
 use session::Sessions;
 
 /// Options of `adjutant acp`.
@@ -62,3 +62,8 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
         _ => ExitCode::SUCCESS,
     }
 }
+    base::task::spawn(observe::offer(
+        shared.events.clone(),
+        shared.environment.clone(),
+        ended.clone(),
+    ));

@@ -27,6 +27,7 @@ use acp_server::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, 
 use acp_server::prompt::{built_in_tools, may_be_tool};
 use base::environment::Environment;
 use base::id::SessionId;
+use remote::observe;
 use session::Sessions;
 use store::Record;
 use tools::structured_output::StructuredOutputTool;
@@ -162,6 +163,11 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let ended = CancellationToken::new();
     let client = Arc::new(Client::new(&args, &environment));
     let shared = Sessions::new(environment, ended.clone());
+    base::task::spawn(observe::offer(
+        shared.events.clone(),
+        shared.environment.clone(),
+        ended.clone(),
+    ));
     let routes = Table::new(client.clone())
         .notification(Client::update)
         .request(Client::permit)

@@ -17,7 +17,7 @@ use base::worktree::Worktree;
 use config::settings::{ServeSettings, TlsFiles};
 use remote::host::Host;
 use remote::tokens::Tokens;
-use remote::{listen, tokens};
+use remote::{listen, observe, tokens};
 
 /// Options of `adjutant serve`. They take the place of what the settings say.
 #[derive(Debug, clap::Args)]
@@ -192,6 +192,12 @@ async fn run(
         None => None,
     };
     let signal = base::task::spawn(super::signalled(stop.clone(), true));
+    let own = host.own_sessions();
+    base::task::spawn(observe::offer(
+        own.events.clone(),
+        own.environment.clone(),
+        own.ended.clone(),
+    ));
     let serving = base::task::spawn(listen::listen(host.clone(), listener, tls));
     stop.cancelled().await;
     let code = signal.await.ok().flatten().unwrap_or_default();

@@ -12,8 +12,8 @@ use permission::{Rule, Rules, rule};
 pub struct BuiltIn {
     pub name: &'static str,
     pub description: &'static str,
-    pub(crate) mode: Mode,
-    pub(crate) hidden: bool,
+    pub mode: Mode,
+    pub hidden: bool,
     pub temperature: Option<f64>,
     /// The system prompt, if it has its own.
     pub prompt: Option<&'static str>,

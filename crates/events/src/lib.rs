@@ -5,6 +5,7 @@
 //! The events have the shape of the next version of ACP (stable ids, entities that are updated,
 //! whole file changes) but do not depend on ACP: `editor/update.rs` converts them.
 
+pub mod bus;
 mod form;
 mod question;
 mod sample;

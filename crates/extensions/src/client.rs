@@ -15,6 +15,7 @@ use base::lock::locked;
 use base::text;
 use config::Settings;
 use config::builtin::AGENTS;
+use config::settings::{AgentEntry, Mode};
 use events::Severity;
 use providers::auth::Auth;
 use providers::catalog::Catalog;
@@ -26,8 +27,8 @@ use tools::todos::Todos;
 #[derive(Debug, Default)]
 pub(super) struct SessionState {
     pub(super) conversation: Mutex<Conversation>,
-    /// Whether it works on a prompt.
-    pub(super) busy: Mutex<bool>,
+    /// Its status while it works on a prompt, in OpenCode's format.
+    pub(super) status: Mutex<Option<Value>>,
     /// Whether a plugin subscribes to events.
     pub(super) listens: Mutex<bool>,
     /// Texts of plugins for the model, to be added to the next prompt.
@@ -55,7 +56,9 @@ pub(super) trait Notifier: Send + Sync {
     /// Records a failure of a plugin outside of a hook.
     fn failed(&self, file: &str, why: String);
     /// Sends an event to the plugins.
-    fn happened(self: Arc<Self>, kind: &'static str, properties: Value);
+    fn happened(&self, kind: &'static str, properties: &Value);
+    /// Sends events to plugins from now on, because one of them subscribes to them.
+    fn listens(&self);
 }
 
 /// The handlers of calls that plugins make through OpenCode's client.
@@ -120,6 +123,9 @@ impl Listener for PluginHandlers {
 
     fn listens(&self) {
         *locked(&self.knowledge.listens) = true;
+        if let Some(notifier) = self.notifier.upgrade() {
+            notifier.listens();
+        }
     }
 
     fn failed(&self, params: &Value) {
@@ -259,21 +265,28 @@ impl PluginHandlers {
 
     /// Returns the built-in agents and those of the settings.
     fn agents(&self) -> Value {
-        let of = |name: &str, description: &str| json!({ "name": name, "description": description, "mode": "all", "permission": {}, "tools": {}, "options": {} });
         let own = &self.settings.agents;
         let built = AGENTS
             .iter()
             .filter(|built| own.iter().all(|agent| agent.name != built.name));
-        let configured = own.iter().map(|agent| {
-            of(
-                &agent.name,
-                agent.description.as_deref().unwrap_or_default(),
-            )
+        let built = built.map(|built| {
+            let about = (built.description, built.mode, built.hidden);
+            agent(built.name, about, None)
         });
-        built
-            .map(|built| of(built.name, built.description))
-            .chain(configured)
-            .collect()
+        let configured = own.iter().filter(|agent| !agent.disable).map(|entry| {
+            let base = AGENTS.iter().find(|built| built.name == entry.name);
+            let mode = entry.mode.or(base.map(|built| built.mode));
+            let hidden = entry.hidden.or(base.map(|built| built.hidden));
+            let description = entry.description.as_deref();
+            let description = description.or(base.map(|built| built.description));
+            let about = (
+                description.unwrap_or_default(),
+                mode.unwrap_or(Mode::All),
+                hidden.unwrap_or_default(),
+            );
+            agent(&entry.name, about, Some(entry))
+        });
+        built.chain(configured).collect()
     }
 
     /// Returns the providers of the settings, without secrets.
@@ -316,12 +329,14 @@ impl PluginHandlers {
             }
             ("children", None) => children().into(),
             ("status", _) => {
-                let own = locked(&known.busy).then(|| self.session.clone());
-                let busy = own
-                    .into_iter()
-                    .chain(self.subagents.busy())
-                    .map(|id| (id, json!({ "type": "busy" })));
-                busy.collect::<Map<_, _>>().into()
+                let own = locked(&known.status).clone();
+                let own = own.map(|status| (self.session.clone(), status));
+                let children = self.subagents.busy().into_iter();
+                let children = children.map(|id| (id, json!({ "type": "busy" })));
+                own.into_iter()
+                    .chain(children)
+                    .collect::<Map<_, _>>()
+                    .into()
             }
             ("todo", None) => json!(self.todos.get()),
             ("messages", None) => locked(&known.conversation).messages(limit),
@@ -399,22 +414,21 @@ impl PluginHandlers {
         }
     }
 
-    /// Prompts a subagent, and sends the event of its end to the plugins.
+    /// Prompts a subagent. If it cannot be started, the plugins receive the events of its end; a
+    /// subagent that runs sends its own.
     async fn works(&self, (child, file): (&str, &str), body: &Value) -> Result<Value, String> {
         let access = &self.knowledge.access;
         let answer = self
             .subagents
             .prompt((child, &text::title(file)), body, access, &self.environment)
             .await;
-        if let Some(notifier) = self.notifier.upgrade() {
-            if let Err(why) = &answer {
-                let error = json!({ "name": "UnknownError", "data": { "message": why } });
-                notifier.clone().happened(
-                    "session.error",
-                    json!({ "sessionID": child, "error": error }),
-                );
-            }
-            notifier.happened("session.idle", json!({ "sessionID": child }));
+        if let (Err(why), Some(notifier)) = (&answer, self.notifier.upgrade()) {
+            let error = json!({ "name": "UnknownError", "data": { "message": why } });
+            notifier.happened(
+                "session.error",
+                &json!({ "sessionID": child, "error": error }),
+            );
+            notifier.happened("session.idle", &json!({ "sessionID": child }));
         }
         answer
     }
@@ -439,7 +453,7 @@ impl PluginHandlers {
         };
         match child {
             Some(child) => control.stop(&SessionId::new(child)),
-            None if *locked(&self.knowledge.busy) => {
+            None if locked(&self.knowledge.status).is_some() => {
                 self.tell(
                     Severity::Info,
                     format!("The plugin {} stopped a turn.", text::title(file)),
@@ -539,6 +553,27 @@ impl PluginHandlers {
             "auth": auth.entry(id), "provider": provider_of(&provider), "base": base,
         })))
     }
+}
+
+/// Returns an agent as OpenCode's client shows it.
+fn agent(
+    name: &str,
+    (description, mode, hidden): (&str, Mode, bool),
+    entry: Option<&AgentEntry>,
+) -> Value {
+    let mut shown = json!({
+        "name": name, "description": description, "mode": mode.as_str(), "hidden": hidden,
+        "native": AGENTS.iter().any(|built| built.name == name), "permission": {}, "tools": {}, "options": {},
+    });
+    if let Some(entry) = entry {
+        if let Some(color) = &entry.color {
+            shown["color"] = color.as_str().into();
+        }
+        if let Some(model) = &entry.model {
+            shown["model"] = json!({ "providerID": model.provider, "modelID": model.model });
+        }
+    }
+    shown
 }
 
 /// Returns the session that a call names, if it names one.

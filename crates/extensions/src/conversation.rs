@@ -3,14 +3,13 @@
 
 use serde_json::{Value, json};
 
+use super::shapes::{self, MessagePlace};
 use base::id::MessageId;
 use base::text;
-use transcript::{Call, CallState, Content, Message, Role};
+use transcript::Message;
 
 /// The number of messages that are retained, the last ones.
 const MAX_MESSAGES: usize = 200;
-/// The longest text of a part, in bytes.
-const MAX_TEXT_BYTES: usize = 20_000;
 
 /// The messages in the form for plugins.
 #[derive(Debug, Default)]
@@ -18,7 +17,7 @@ pub(super) struct Conversation(Vec<(MessageId, Value)>);
 
 impl Conversation {
     /// Adds new messages. The last two known ones may have grown, so they are replaced.
-    pub(super) fn update(&mut self, session: &str, history: &[Message]) {
+    pub(super) fn update(&mut self, place: &MessagePlace<'_>, history: &[Message]) {
         let history = &history[history.len().saturating_sub(MAX_MESSAGES)..];
         let first = history.first().map(|message| &message.id);
         let gone = self
@@ -38,7 +37,7 @@ impl Conversation {
         self.0.extend(
             history[same..]
                 .iter()
-                .map(|message| (message.id.clone(), shown(session, message))),
+                .map(|message| (message.id.clone(), shown(place, message))),
         );
     }
 
@@ -73,81 +72,13 @@ impl Conversation {
     }
 }
 
-fn shown(session: &str, message: &Message) -> Value {
-    let parts = message.parts.iter().filter_map(|part| {
-        let mut shown = part_of(&part.content)?;
-        shown["id"] = part.id.as_str().into();
-        shown["sessionID"] = session.into();
-        shown["messageID"] = message.id.as_str().into();
-        Some(shown)
-    });
+fn shown(place: &MessagePlace<'_>, message: &Message) -> Value {
+    let parts = message
+        .parts
+        .iter()
+        .filter_map(|part| shapes::part(place.session, &message.id, part, message.created));
     let parts: Vec<Value> = parts.collect();
-    let mut info = json!({ "id": message.id.as_str(), "sessionID": session, "time": { "created": message.created.0 } });
-    match &message.role {
-        Role::User(user) => {
-            info["role"] = "user".into();
-            info["agent"] = user.agent.as_str().into();
-            info["model"] =
-                json!({ "providerID": user.model.provider, "modelID": user.model.model });
-        }
-        Role::Assistant(own) => {
-            info["role"] = "assistant".into();
-            info["parentID"] = own.parent.as_str().into();
-            info["agent"] = own.agent.as_str().into();
-            info["mode"] = own.agent.as_str().into();
-            info["providerID"] = own.model.provider.as_str().into();
-            info["modelID"] = own.model.model.as_str().into();
-            info["cost"] = own.cost.unwrap_or_default().into();
-            info["tokens"] = json!({
-                "input": own.usage.input, "output": own.usage.output, "reasoning": own.usage.reasoning,
-                "cache": { "read": own.usage.cache_read, "write": own.usage.cache_write },
-            });
-            if let Some(completed) = own.completed {
-                info["time"]["completed"] = completed.0.into();
-            }
-            if let Some(fault) = &own.fault {
-                info["error"] =
-                    json!({ "name": "UnknownError", "data": { "message": fault.message } });
-            }
-        }
-    }
-    json!({ "info": info, "parts": parts })
-}
-
-fn part_of(content: &Content) -> Option<Value> {
-    let cut = |text: &str| text::head(text, MAX_TEXT_BYTES).to_owned();
-    Some(match content {
-        Content::Text(text) => {
-            json!({ "type": "text", "text": cut(&text.text), "synthetic": text.synthetic })
-        }
-        Content::Reasoning(reasoning) => {
-            json!({ "type": "reasoning", "text": cut(&reasoning.text) })
-        }
-        Content::File(file) => {
-            json!({ "type": "file", "mime": file.mime, "filename": file.name, "url": file.uri })
-        }
-        Content::Tool(call) => {
-            json!({ "type": "tool", "callID": call.call.as_str(), "tool": call.tool, "state": state(call) })
-        }
-        _ => return None,
-    })
-}
-
-fn state(call: &Call) -> Value {
-    let time = json!({ "start": 0, "end": 0 });
-    match &call.state {
-        CallState::Pending => json!({ "status": "pending", "input": *call.input, "raw": "" }),
-        CallState::Running { .. } => {
-            json!({ "status": "running", "input": *call.input, "title": call.title, "time": time })
-        }
-        CallState::Completed(done) => json!({
-            "status": "completed", "input": *call.input, "output": text::head(&done.output, MAX_TEXT_BYTES), "title": call.title,
-            "metadata": {}, "time": time,
-        }),
-        CallState::Failed { error, .. } => {
-            json!({ "status": "error", "input": *call.input, "error": text::head(error, MAX_TEXT_BYTES), "time": time })
-        }
-    }
+    json!({ "info": shapes::message(place, message), "parts": parts })
 }
 
 #[cfg(test)]
@@ -155,7 +86,13 @@ mod tests {
     use super::*;
     use base::environment::Timestamp;
     use base::id::PartId;
-    use transcript::{ModelRef, Part, Text, User};
+    use transcript::{Content, ModelRef, Part, Role, Text, User};
+
+    const PLACE: MessagePlace<'static> = MessagePlace {
+        session: "s",
+        cwd: "/w",
+        root: "/w",
+    };
 
     fn user_message(id: &str, text: &str) -> Message {
         let model = ModelRef {
@@ -197,14 +134,14 @@ mod tests {
             user_message("b", "two"),
             user_message("c", "th"),
         ];
-        conversation.update("s", &history);
+        conversation.update(&PLACE, &history);
         history[2] = user_message("c", "three");
         history.push(user_message("d", "four"));
-        conversation.update("s", &history);
+        conversation.update(&PLACE, &history);
         assert_eq!(texts(&conversation), ["one", "two", "three", "four"]);
         history.truncate(1);
         history.push(user_message("e", "five"));
-        conversation.update("s", &history);
+        conversation.update(&PLACE, &history);
         assert_eq!(
             (texts(&conversation), conversation.title()),
             (vec!["one".into(), "five".into()], "one".into())
@@ -213,9 +150,9 @@ mod tests {
         let long: Vec<Message> = (0..MAX_MESSAGES + 10)
             .map(|n| user_message(&format!("m{n}"), "x"))
             .collect();
-        conversation.update("s", &long);
+        conversation.update(&PLACE, &long);
         assert_eq!(conversation.0.len(), MAX_MESSAGES);
-        conversation.update("s", &[long, vec![user_message("z", "last")]].concat());
+        conversation.update(&PLACE, &[long, vec![user_message("z", "last")]].concat());
         assert_eq!(
             (conversation.0.len(), texts(&conversation).pop()),
             (MAX_MESSAGES, Some("last".into()))

@@ -716,11 +716,27 @@ async function hook({ name, input, output, limit }) {
   return { output, ran }
 }
 
-/** The queue of events, which are handled one after the other. */
+/** The queue of events for hooks, which are handled one after the other, and its length. */
 let heard = Promise.resolve()
-const event = (params) => (heard = heard.then(() => deliver(params)))
-async function deliver({ event }) {
-  published(event)
+let unheard = 0
+/** The batches that wait until the queue is short again. */
+const held = []
+const MAX_UNHEARD = 100
+/** Takes a batch of events. Answers when there is room for more. */
+async function events({ events }) {
+  const hooked = plugins.some(({ hooks }) => typeof hooks.event === "function")
+  for (const event of events) {
+    published(event)
+    if (!hooked) continue
+    unheard += 1
+    heard = heard.then(() => deliver(event)).finally(() => {
+      unheard -= 1
+      if (unheard <= MAX_UNHEARD) for (const go of held.splice(0)) go()
+    })
+  }
+  if (unheard > MAX_UNHEARD) await new Promise((resolve) => held.push(resolve))
+}
+async function deliver(event) {
   for (const { file, hooks } of plugins) {
     if (typeof hooks.event !== "function") continue
     try { await limited(hooks.event({ event }), 5_000, true) } catch (e) { send({ method: "failed", params: { file, hook: "event", ...described(e) } }) }
@@ -741,7 +757,7 @@ function greet() {
   throw new Error(`${RUNTIME} is too old: 20.6 is needed`)
 }
 
-const METHODS = { greet, load, call, hook, event, settled, methods, login }
+const METHODS = { greet, load, call, hook, events, settled, methods, login }
 
 async function answer({ id, method, params }) {
   if (method === "abort") return running.get(params.call)?.abort(new Error("the user cancelled"))

@@ -230,6 +230,11 @@ impl PluginHost {
         self.stop.cancel();
     }
 
+    /// Returns the token that is cancelled when the process has ended.
+    pub(super) fn end_signal(&self) -> CancellationToken {
+        self.gone.clone()
+    }
+
     /// Waits until the process and everything it started have ended.
     pub(super) async fn gone(&self) {
         self.gone.cancelled().await;
@@ -284,7 +289,7 @@ impl PluginHost {
     }
 
     /// Sends a request, whose answer may take any time.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         method: &str,
         params: Value,

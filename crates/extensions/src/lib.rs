@@ -7,6 +7,7 @@ pub mod login;
 pub mod moment;
 pub mod runtime;
 pub mod scripts;
+pub mod shapes;
 pub mod subagents;
 pub mod survey;
 pub mod tally;
@@ -14,10 +15,11 @@ pub mod tally;
 mod client;
 mod command;
 mod conversation;
+mod feed;
 mod host;
+mod lint;
 mod load;
 mod plugin;
-mod lint;
 mod tool;
 mod transform;
 
@@ -35,6 +37,7 @@ use base::lock::locked;
 use base::text;
 use config::Settings;
 use config::settings::{HookEntry, HookPoint};
+use events::bus::Publisher;
 use events::{Event, Severity};
 use permission::{shell, wildcard};
 use providers::{Model, Request};
@@ -77,6 +80,14 @@ pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bo
 }
 
 impl Extensions {
+    /// Returns the extensions of a session whose events plugins may receive.
+    pub fn of(publisher: Publisher) -> Self {
+        Self {
+            scripts: Arc::new(Scripts::of(publisher)),
+            ..Self::default()
+        }
+    }
+
     /// Marks the session as begun. Returns `true` the first time.
     pub fn begin(&self) -> bool {
         !self.started.swap(true, Ordering::Relaxed)

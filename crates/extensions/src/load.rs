@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::client::{Notifier, seen_settings};
+use super::feed::Feed;
 use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
-use super::tool::{CustomTool, Home};
 use super::lint;
+use super::tool::{CustomTool, Home};
 use base::text;
 use config::contribution::Contribution;
 use config::script::{self, HOOKS, ScriptEntry, ScriptKind};
@@ -39,11 +40,13 @@ pub(super) struct LoadedScripts {
     pub(super) hooks: BTreeMap<String, Vec<String>>,
     /// The files that could not be loaded: name, message, stack.
     pub(super) errors: Vec<(String, String, String)>,
-    pub(super) runtime: String,
     /// The hooks that are not functions, with their files.
     pub(super) wrong: Vec<(String, String)>,
     /// The programs that cannot run the host, and why.
     pub(super) unable: Vec<String>,
+    pub(super) runtime: String,
+    /// The events for the host, once a plugin of it receives them.
+    pub(super) feed: OnceLock<Feed>,
     /// The additions of plugins to the settings.
     pub(super) added: Vec<Contribution>,
 }
@@ -122,9 +125,6 @@ pub(super) async fn load(
         );
         notifier.tell(Severity::Warning, title, Some(stack.clone()));
     }
-    report_unused(&hooks, notifier);
-    let tools = list("tools")
-        .iter()
     let wrong: Vec<_> = list("wrong")
         .iter()
         .map(|one| (words(one, "file"), words(one, "hook")))
@@ -139,6 +139,9 @@ pub(super) async fn load(
         );
         notifier.tell(Severity::Warning, title, None);
     }
+    report_unused(&hooks, notifier);
+    let tools = list("tools")
+        .iter()
         .filter_map(|listed| CustomTool::of(listed, origin, home))
         .collect();
     tracing::info!("extensions are loaded with {}", words(&loaded, "runtime"));
@@ -147,11 +150,12 @@ pub(super) async fn load(
         tools,
         hooks,
         errors,
-        runtime: words(&loaded, "runtime"),
-        added,
-    })
         wrong,
         unable,
+        runtime: words(&loaded, "runtime"),
+        feed: OnceLock::new(),
+        added,
+    })
 }
 
 /// Returns the request that loads the files. A file that has changed since the settings were read

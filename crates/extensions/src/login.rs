@@ -265,7 +265,9 @@ impl Notifier for LoginRelay {
 
     fn failed(&self, _: &str, _: String) {}
 
-    fn happened(self: Arc<Self>, _: &'static str, _: Value) {}
+    fn happened(&self, _: &'static str, _: &Value) {}
+
+    fn listens(&self) {}
 }
 
 #[cfg(test)]

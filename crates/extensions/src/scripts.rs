@@ -11,8 +11,10 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::client::{Notifier, PluginHandlers, PluginPrompt, SessionState};
+use super::feed::Feed;
 use super::host::{PluginHost, ScriptOrigin};
 use super::load::{self, LoadPurpose, LoadedScripts};
+use super::shapes::MessagePlace;
 use super::subagents::{SessionControl, Subagents, TurnLoan};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
@@ -21,6 +23,7 @@ use base::text;
 use config::Settings;
 use config::contribution::Contribution;
 use config::script::ScriptEntry;
+use events::bus::{EventFilter, Publisher};
 use events::{Event, Severity};
 use permission::Rules;
 use tools::registry::find_properties;
@@ -56,6 +59,8 @@ pub struct Scripts {
     compiles: bool,
     /// The state that plugins may ask for.
     knowledge: Arc<SessionState>,
+    /// The events of the session; `None` if nothing but the files is looked at.
+    publisher: Option<Publisher>,
 }
 
 /// The scripts of one origin.
@@ -92,15 +97,15 @@ pub struct ScriptReport {
     pub hooks: BTreeMap<String, Vec<String>>,
     /// The files that could not be loaded, with the message and the stack.
     pub errors: Vec<(String, String, String)>,
+    /// The hooks that are not functions, with their files.
+    pub wrong: Vec<(String, String)>,
+    /// The programs that cannot run extensions, and why.
+    pub unable: Vec<String>,
 }
 
 /// The outcome of a hook.
 #[derive(Debug, Default)]
 pub(super) struct HookRun {
-    /// The hooks that are not functions, with their files.
-    pub wrong: Vec<(String, String)>,
-    /// The programs that cannot run extensions, and why.
-    pub unable: Vec<String>,
     /// The output after all plugins.
     pub(super) output: Value,
     /// The plugin that threw, with its message.
@@ -127,6 +132,14 @@ impl HookRun {
 }
 
 impl Scripts {
+    /// Returns the scripts of a session whose events they may receive.
+    pub fn of(publisher: Publisher) -> Self {
+        Self {
+            publisher: Some(publisher),
+            ..Self::default()
+        }
+    }
+
     /// Returns scripts that are only checked for loading: no function of a plugin is called.
     pub fn compiling() -> Self {
         Self {
@@ -290,6 +303,7 @@ impl Scripts {
         )
         .await?;
         loaded.tools = self.named(loaded.tools, &context.project.settings);
+        self.feed(&loaded);
         Ok(loaded)
     }
 
@@ -491,11 +505,16 @@ impl Scripts {
 
     /// Stores the part of the conversation that plugins may ask for. Does nothing if there are
     /// none.
-    pub fn remember(&self, session: &str, history: &[Message], busy: bool) {
+    pub fn remember(&self, place: &MessagePlace<'_>, history: &[Message], busy: bool) {
         if self.current().next().is_some() {
-            locked(&self.knowledge.conversation).update(session, history);
-            *locked(&self.knowledge.busy) = busy;
+            locked(&self.knowledge.conversation).update(place, history);
+            self.set_status(busy.then(|| json!({ "type": "busy" })));
         }
+    }
+
+    /// Sets the state of the session for plugins that ask; `None` if it is idle.
+    pub fn set_status(&self, status: Option<Value>) {
+        *locked(&self.knowledge.status) = status;
     }
 
     /// Gives plugins access to a running turn; `None` ends it. Does nothing if there are none.
@@ -526,27 +545,47 @@ impl Scripts {
     /// run. Handlers that take longer than the limit are not waited for.
     pub async fn wants_more(&self) -> bool {
         let limit = u64::try_from(SETTLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-        for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
-            loaded
-                .host
-                .settled(json!({ "limit": limit }), HOST_GRACE)
-                .await;
+        for loaded in self.current() {
+            let Some(feed) = loaded.feed.get() else {
+                continue;
+            };
+            let received = tokio::time::timeout(SETTLE_TIMEOUT, feed.drained()).await;
+            if received.is_ok() {
+                loaded
+                    .host
+                    .settled(json!({ "limit": limit }), HOST_GRACE)
+                    .await;
+            }
         }
         !locked(&self.knowledge.prompts).is_empty()
     }
 
-    fn subscribes(&self, loaded: &LoadedScripts) -> bool {
-        *locked(&self.knowledge.listens) || loaded.hooks.contains_key("event")
+    /// Sends events to a host from now on, if a plugin of it receives them.
+    fn feed(&self, loaded: &LoadedScripts) {
+        let Some(publisher) = &self.publisher else {
+            return;
+        };
+        if !*locked(&self.knowledge.listens) && !loaded.hooks.contains_key("event") {
+            return;
+        }
+        let filter = EventFilter {
+            session: Some(publisher.session.clone()),
+            roots: None,
+        };
+        loaded
+            .feed
+            .get_or_init(|| Feed::start(publisher.bus().subscribe(filter), &loaded.host));
     }
 
-    /// Sends an event in OpenCode's format to the plugins, without waiting for their handlers.
-    pub async fn event(&self, kind: &str, properties: Value) {
-        for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
-            let params = json!({ "event": { "type": kind, "properties": properties } });
-            // A host that does not read is detected at its next request.
-            tokio::time::timeout(HOST_GRACE, loaded.host.tell("event", params))
-                .await
-                .ok();
+    /// Sends an event in OpenCode's format to the plugins only.
+    pub fn event(&self, kind: &'static str, properties: &Value) {
+        let Some(publisher) = &self.publisher else {
+            return;
+        };
+        for loaded in self.current() {
+            if let Some(feed) = loaded.feed.get() {
+                feed.push(publisher.event(kind, None, properties.clone()));
+            }
         }
     }
 
@@ -661,6 +700,8 @@ impl Scripts {
                     .extend(files.iter().cloned());
             }
             report.errors.extend(loaded.errors.iter().cloned());
+            report.wrong.extend(loaded.wrong.iter().cloned());
+            report.unable.clone_from(&loaded.unable);
         }
         match whys.pop() {
             Some(why) if !any => Err(why),
@@ -692,16 +733,20 @@ impl Notifier for Scripts {
         self.counted(file, Duration::ZERO, Some(why));
     }
 
-    fn happened(self: Arc<Self>, kind: &'static str, properties: Value) {
-        base::task::spawn(async move { self.event(kind, properties).await });
+    fn happened(&self, kind: &'static str, properties: &Value) {
+        self.event(kind, properties);
+    }
+
+    fn listens(&self) {
+        for loaded in self.current() {
+            self.feed(&loaded);
+        }
     }
 }
 
 impl Home for Scripts {
     fn host<'a>(
         self: Arc<Self>,
-            report.wrong.extend(loaded.wrong.iter().cloned());
-            report.unable.clone_from(&loaded.unable);
         origin: ScriptOrigin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>> {

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::admission::{Admission, Identity};
 use super::budget::MessageBudget;
 use super::places::{Counted, SocketPlace};
+use super::watch::Watch;
 use super::{InFlightEnd, serve_until};
 use acp_server::hosted::{Hosted, Liveness, UserLimits};
 use acp_server::meters::Meters;
@@ -25,6 +26,7 @@ use acp_server::{v1, v2};
 use base::environment::Environment;
 use base::lock::locked;
 use config::settings::ServeSettings;
+use events::bus::EventFilter;
 use permission::account::AccountAccess;
 use session::{ServedPlaces, Sessions};
 use store::{StoreMeters, StoreNumber};
@@ -116,19 +118,8 @@ impl Host {
     /// # Errors
     /// There are too many connections; the message is for the user.
     pub fn connect(self: &Arc<Self>, identity: &Identity) -> Result<Connection, String> {
-        let limits = &self.settings.limits;
         let user = self.user(identity.user.as_deref());
-        let full = |most: usize, whose: &str| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            format!("{whose} has {most} connections, and no more are allowed")
-        };
-        if self.draining.is_cancelled() {
-            return Err("this server is about to stop".into());
-        }
-        let all = Counted::one(&self.connections, limits.connections);
-        let all = all.ok_or_else(|| full(limits.connections, "this server"))?;
-        let own = Counted::one(&user.connections, limits.user_connections);
-        let own = own.ok_or_else(|| full(limits.user_connections, "the user"))?;
+        let places = self.places(&user)?;
         self.opened.fetch_add(1, Ordering::Relaxed);
         let (outbox, outgoing) = Outbox::pulled();
         let (lines, input) = mpsc::channel(4);
@@ -159,7 +150,7 @@ impl Host {
             for server in std::iter::once(first).chain(second) {
                 server.leave();
             }
-            drop((all, own));
+            drop(places);
         });
         let id = self.environment.fresh("con_");
         tracing::info!("{} has opened connection {id}", identity.name);
@@ -173,6 +164,41 @@ impl Host {
             ended,
             draining: self.draining.clone(),
         })
+    }
+
+    /// Subscribes an admitted client to the events of its user's sessions.
+    ///
+    /// # Errors
+    /// There are too many connections; the message is for the user.
+    pub fn watch(
+        self: &Arc<Self>,
+        identity: &Identity,
+        filter: EventFilter,
+    ) -> Result<Watch, String> {
+        let user = self.user(identity.user.as_deref());
+        let places = self.places(&user)?;
+        Ok(Watch {
+            events: user.sessions.events.subscribe(filter),
+            places,
+            ended: self.ended.clone(),
+        })
+    }
+
+    /// Counts one more connection, of the process and of its user.
+    fn places(&self, user: &ServedUser) -> Result<[Counted; 2], String> {
+        let limits = &self.settings.limits;
+        let full = |most: usize, whose: &str| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            format!("{whose} has {most} connections, and no more are allowed")
+        };
+        if self.draining.is_cancelled() {
+            return Err("this server is about to stop".into());
+        }
+        let all = Counted::one(&self.connections, limits.connections);
+        let all = all.ok_or_else(|| full(limits.connections, "this server"))?;
+        let own = Counted::one(&user.connections, limits.user_connections);
+        let own = own.ok_or_else(|| full(limits.user_connections, "the user"))?;
+        Ok([all, own])
     }
 
     /// Returns the budget for a user's incomplete messages.

@@ -13,6 +13,7 @@ mod failover;
 pub mod host;
 pub mod listen;
 pub mod mailbox;
+pub mod observe;
 pub mod places;
 mod repeated;
 pub mod reply;
@@ -23,6 +24,7 @@ pub mod streams;
 pub mod tally;
 pub mod tokens;
 mod waiting_lines;
+pub mod watch;
 pub mod websocket;
 
 use std::collections::HashMap;

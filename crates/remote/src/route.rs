@@ -13,7 +13,7 @@ use super::reply::{ResponseBody, plain};
 use super::resume::{RECEIVED, Resumables};
 use super::streams::{CONNECTION_ID, Profiles};
 use super::tally::{MessageTally, ResumableConnection};
-use super::websocket;
+use super::{watch, websocket};
 
 /// The state shared by all requests to a serving process.
 pub struct Doors {
@@ -59,14 +59,17 @@ pub async fn answer(
             _ => {}
         }
     }
-    if !matches!(path, "/acp" | "/metrics") {
-        return plain(StatusCode::NOT_FOUND, "the protocol is spoken at /acp");
+    if !matches!(path, "/acp" | "/events" | "/metrics") {
+        return plain(
+            StatusCode::NOT_FOUND,
+            "the protocol is spoken at /acp, and /events are for observers",
+        );
     }
     let identity = match host.admission.admit(&head, &caller) {
         Ok(identity) => identity,
         Err(denied) => return refused(&caller, &denied),
     };
-    if path == "/acp" && caller.place.is_none() {
+    if path != "/metrics" && caller.place.is_none() {
         let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, &host.full());
         response
             .headers_mut()
@@ -80,7 +83,10 @@ pub async fn answer(
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
-        (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this can only be read"),
+        (&Method::GET, "/events") => watch::get(host, &head, &identity, &caller),
+        (_, "/metrics" | "/events") => {
+            plain(StatusCode::METHOD_NOT_ALLOWED, "this can only be read")
+        }
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
             upgrade(&doors, Request::from_parts(head, body), identity, caller).await
         }

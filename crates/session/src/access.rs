@@ -11,7 +11,7 @@ use super::sessions::Sessions;
 use base::id::SessionId;
 use base::lock::locked;
 use base::worktree::normal;
-use store::{self, LockHolder, RecordChange};
+use store::{self, LockHolder, Record, RecordChange};
 
 /// The reason why a session cannot work in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -201,9 +201,27 @@ impl Sessions {
         for live in children {
             live.close().await;
         }
-        match family.into_iter().find(|member| self.holds(member)) {
-            Some(busy) => Err(OpenError::Held(busy)),
-            None => Ok(self.store.delete(id).await?),
+        if let Some(busy) = family.iter().find(|member| self.holds(member)) {
+            return Err(OpenError::Held(busy.clone()));
         }
+        let records = self.observed(&family).await;
+        self.store.delete(id).await?;
+        for record in records {
+            self.events_of(&record).deleted(&record);
+        }
+        Ok(())
+    }
+
+    /// Returns the records of sessions, if anyone observes.
+    async fn observed(&self, sessions: &[SessionId]) -> Vec<Record> {
+        let mut records = Vec::new();
+        for id in sessions {
+            if self.events.is_observed()
+                && let Ok(stored) = self.store.peek(id).await
+            {
+                records.push(stored.record);
+            }
+        }
+        records
     }
 }

@@ -14,6 +14,7 @@ use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
 use super::project::ConfigWatcher;
 use super::prompt::{PromptResult, PromptRun};
+use super::published::SessionEvents;
 use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
@@ -47,6 +48,8 @@ pub(super) struct Actor {
 pub(super) struct SessionState {
     pub(super) sessions: Arc<Sessions>,
     pub(super) record: Record,
+    /// The publisher of changes to the record.
+    pub(super) events: SessionEvents,
     pub(super) inbox: Inbox,
     pub(super) choices: Choices,
     pub(super) titling: Titling,
@@ -133,11 +136,7 @@ impl Actor {
             () = ended.cancelled() => self.session.close(None, false),
         }
         if self.session.take_title() {
-            self.session
-                .sessions
-                .store
-                .record(&self.session.record)
-                .await;
+            self.session.store_record().await;
             self.session
                 .sessions
                 .store
@@ -244,11 +243,7 @@ impl Actor {
         if is_message {
             self.close_turn(&outlet).await;
         } else if changed || titled {
-            self.session
-                .sessions
-                .store
-                .record(&self.session.record)
-                .await;
+            self.session.store_record().await;
         }
         drop(outlet);
         self.session
@@ -289,7 +284,7 @@ impl Actor {
             None => title::title(&self.history),
         };
         session.record.title = fresh.clone().or(session.record.title.take());
-        session.sessions.store.record(&session.record).await;
+        session.store_record().await;
         if fresh.is_some() {
             outlet
                 .event(Event::Info {
@@ -336,19 +331,19 @@ impl Actor {
         self.counted.clone_from(&runs);
         self.scope.record.fetch(&tracker, &runs).await;
         let worktree = self.scope.project.worktree.clone();
-        let counted = base::task::spawn_blocking(move || {
-            diff::count(&diff::diffs(&runs, &tracker, &worktree))
-        });
+        let counted = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree));
         // A process that exits does not wait for a number: comparing many files takes
         // seconds.
         let ended = session.sessions.ended.clone();
-        let changed = tokio::select! {
+        let diffs = tokio::select! {
             counted = counted => counted.unwrap_or_default(),
             () = ended.cancelled() => return,
         };
+        session.events.diff(&diffs);
+        let changed = diff::count(&diffs);
         if changed != session.record.changed {
             session.record.changed = changed;
-            session.sessions.store.record(&session.record).await;
+            session.store_record().await;
         }
     }
 
@@ -480,7 +475,14 @@ impl SessionState {
     /// Changes the record here and in the store, independently of a turn's own record.
     async fn amend(&mut self, change: RecordChange) {
         change.apply(&mut self.record);
+        self.events.updated(&self.record);
         self.sessions.store.amend(&self.record.id, change).await;
+    }
+
+    /// Stores the record as a whole.
+    async fn store_record(&self) {
+        self.events.updated(&self.record);
+        self.sessions.store.record(&self.record).await;
     }
 
     /// Applies the title agent's title, unless the user has given another one. Returns whether

@@ -248,7 +248,7 @@ impl ChildTask<'_> {
         let context = scope.clone();
         let before = history.cost().unwrap_or_default();
         let message = self.message(&scope, &model);
-        self.shared.store.record(&record).await;
+        scope.record.session(&record).await;
         scope.record.whole(&message).await;
         let mut news = ChildProgress::new(
             self.parent,
@@ -283,7 +283,7 @@ impl ChildTask<'_> {
         record.model = Some(model.clone());
         record.todos = todos.get();
         record.cost = history.cost();
-        self.shared.store.record(&record).await;
+        context.record.session(&record).await;
         self.shared.store.close(&id).await;
         if let Some(cost) = record.cost {
             self.parent.spent.add(cost - before);
@@ -345,7 +345,8 @@ impl ChildTask<'_> {
                 inherited: rules(&record.denied),
                 ..self.parent.permissions.clone()
             },
-            record: Recorder::new(self.shared.store.clone(), record.id.clone()),
+            record: Recorder::new(self.shared.store.clone(), record.id.clone())
+                .publishing(self.parent.record.events.of_subagent(record.id.clone())),
             cancelled,
             // The user's messages go to the session that the user has opened.
             spoken: watch::channel(false).1,
@@ -405,6 +406,11 @@ impl ChildTask<'_> {
             // The parent's turn notifies the user that the conversation is not stored.
             tracing::error!("a subagent's session is not kept: {e}");
         }
+        self.parent
+            .record
+            .events
+            .of_subagent(record.id.clone())
+            .created(&record);
         record
     }
 

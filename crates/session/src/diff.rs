@@ -22,10 +22,30 @@ const MAX_COMPARED_BYTES: usize = 8 << 20;
 pub struct Diff {
     /// The path relative to the project.
     pub path: String,
+    pub kind: DiffKind,
     pub additions: usize,
     pub deletions: usize,
     /// A unified diff, or a sentence instead of one; ends with a line end.
     pub text: String,
+}
+
+/// The effect on a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiffKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Diff {
+    /// Returns the name of the effect, as in OpenCode.
+    pub fn status(&self) -> &'static str {
+        match self.kind {
+            DiffKind::Added => "added",
+            DiffKind::Modified => "modified",
+            DiffKind::Deleted => "deleted",
+        }
+    }
 }
 
 /// Compares the old and new contents of files. Reads stored contents: blocks.
@@ -38,8 +58,14 @@ pub fn diffs(changes: &[FileChange], tracker: &Tracker, worktree: &Worktree) -> 
 
 fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     let path = text::escaped(&worktree.relative(change.path.as_ref()));
+    let kind = match (&change.old, &change.new) {
+        (None, _) => DiffKind::Added,
+        (_, None) => DiffKind::Deleted,
+        _ => DiffKind::Modified,
+    };
     let none = |text: String| Diff {
         path: path.clone(),
+        kind,
         additions: 0,
         deletions: 0,
         text,
@@ -71,6 +97,7 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     text += &diff.unified(Some((&from, &to)));
     Diff {
         path,
+        kind,
         additions,
         deletions,
         text,

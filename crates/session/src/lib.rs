@@ -26,6 +26,7 @@ pub mod open;
 pub mod project;
 mod prompt;
 pub mod prune;
+pub mod published;
 pub mod recent;
 pub mod replay;
 pub mod revert;

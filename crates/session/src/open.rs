@@ -15,6 +15,7 @@ use super::handle::{self, CancelScope, Handle};
 use super::inbox::Inbox;
 use super::live::HistoryGuard;
 use super::project::{ConfigSnapshot, ConfigWatcher, ProjectConfig, ProjectPaths};
+use super::published::SessionEvents;
 use super::recent::RecentModels;
 use super::replay::Replay;
 use super::revert::{RevertError, RevertPoint};
@@ -33,6 +34,7 @@ use base::task::JoinHandle;
 use config::Settings;
 use config::settings::McpEntry;
 use events::{Event, Outlet, Severity};
+use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::{ForSession, McpServers};
 use permission::account::AccountProperty;
@@ -86,12 +88,12 @@ pub struct OpenOptions {
     pub servers: Vec<McpEntry>,
     /// The client's addition to the system prompt.
     pub system: Option<Arc<str>>,
-    /// Notices for the user, shown at the first turn.
-    pub notices: Vec<Event>,
     /// The permissions that a new session does not have, each with a pattern.
     pub denied: Vec<(String, String)>,
     /// The approvals of a new session, if the client chooses them.
     pub approvals: Option<Approvals>,
+    /// Notices for the user, shown at the first turn.
+    pub notices: Vec<Event>,
 }
 
 pub struct OpenedSession {
@@ -176,10 +178,10 @@ impl Sessions {
         let record = Record {
             extra,
             place: called,
-            ..Record::new(id, place.cwd.clone(), now)
-        };
             denied: place.denied.clone(),
             approvals: place.approvals,
+            ..Record::new(id, place.cwd.clone(), now)
+        };
         let claim = self
             .claim(&record.id)
             .ok_or_else(|| OpenError::Held(record.id.clone()))?;
@@ -197,6 +199,7 @@ impl Sessions {
                 details: Some(e.to_string()),
             });
         }
+        self.events_of(&record).created(&record);
         Ok(self
             .open(place, record, History::default(), claim, reading)
             .await)
@@ -458,8 +461,16 @@ impl Sessions {
         }
         let (spoken, heard) = watch::channel(false);
         let jobs = Arc::new(tools::jobs::Jobs::after(turn::jobs::last(&history)));
+        let events = SessionEvents::new(
+            self.events.clone(),
+            &self.environment,
+            record.id.clone(),
+            (&options.cwd, &paths.worktree.root),
+        );
+        let mut resources = self.resources(&options, &project, &record, jobs, snapshots);
+        resources.extensions = Arc::new(Extensions::of(events.publisher.clone()));
         let scope = TurnContext {
-            resources: self.resources(&options, &project, &record, jobs, snapshots),
+            resources,
             permissions: self
                 .permissions(&project_name, &record, chosen.clone(), options.attended)
                 .await,
@@ -470,7 +481,9 @@ impl Sessions {
             choice: chosen.clone(),
             exposed: options.exposed,
             words: options.system.clone(),
-            record: Recorder::new(self.store.clone(), record.id.clone()).choosing(chosen.clone()),
+            record: Recorder::new(self.store.clone(), record.id.clone())
+                .choosing(chosen.clone())
+                .publishing(events),
             cancelled: self.ended.child_token(),
             leaving: self.leaving.clone(),
             spoken: heard,
@@ -553,6 +566,7 @@ impl Sessions {
         let (replay, coming) = self.replay(&scope, history, end, &record);
         let session = SessionState {
             sessions: self.clone(),
+            events: scope.record.events.clone(),
             record,
             inbox: Inbox::new(mail, cancel, spoken),
             choices,

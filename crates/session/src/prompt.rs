@@ -138,7 +138,7 @@ impl PromptRun {
         } = self;
         refresh_project(watcher, &mut scope, &choice).await;
         let resumed = history.messages.iter().any(Message::is_prompt);
-        let Some(content) = hooks::prompt(&scope, resumed, content).await else {
+        let Some(content) = hooks::prompt(&scope, (&record, resumed), content).await else {
             scope
                 .outlet
                 .event(Event::Prompted {
@@ -188,6 +188,9 @@ impl PromptRun {
         record.title = title.clone().or(record.title);
         scope.record.session(&record).await;
         scope.record.whole(&message).await;
+        if let Some(command) = command_of(&message) {
+            scope.record.events.command(command, &message.id);
+        }
         scope
             .outlet
             .event(Event::Prompted {
@@ -211,6 +214,15 @@ impl PromptRun {
             record,
             outcome,
         }
+    }
+}
+
+/// Returns the name and the arguments of the command that a prompt was, if it was one. Its typed
+/// text is for the user only.
+fn command_of(message: &Message) -> Option<(&str, &str)> {
+    match &message.parts.first()?.content {
+        Content::Text(typed) if typed.ignored => command::typed(typed.text.trim_start()),
+        _ => None,
     }
 }
 

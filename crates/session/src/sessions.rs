@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::live::{HistoryGuard, LiveSessions};
 use super::maintenance::Maintenance;
 use super::models::{ModelSources, RegistrySender};
+use super::published::SessionEvents;
 use crate::grants::Grants;
 use crate::turn::models::Models;
 use base::environment::Environment;
@@ -19,11 +20,12 @@ use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
 use config::Settings;
+use events::bus::EventBus;
 use lsp::LanguageServers;
 use permission::account::AccountAccess;
 use sandbox::Sandbox;
 use snapshot::Trackers;
-use store::Store;
+use store::{Record, Store};
 use transcript::ModelRef;
 
 /// The settings of a serving host for its sessions.
@@ -42,6 +44,8 @@ pub struct ServedPlaces {
 pub struct Sessions {
     pub environment: Environment,
     pub store: Store,
+    /// The events of all sessions in this process.
+    pub events: EventBus,
     pub ended: CancellationToken,
     /// Cancelled when turns must end at their next step, because the process is about to exit.
     pub leaving: CancellationToken,
@@ -102,6 +106,7 @@ impl Sessions {
             catalogs: mcp::catalogs(&environment, user),
             environment,
             store,
+            events: EventBus::default(),
             leaving: CancellationToken::new(),
             served: OnceLock::new(),
             ended,
@@ -132,6 +137,16 @@ impl Sessions {
         {
             tracing::warn!("the store did not stop in time; leaving it");
         }
+    }
+
+    /// Returns the publisher of events about a session that may not be open.
+    pub(super) fn events_of(&self, record: &Record) -> SessionEvents {
+        SessionEvents::new(
+            self.events.clone(),
+            &self.environment,
+            record.id.clone(),
+            (&record.cwd, &record.cwd),
+        )
     }
 
     /// Claims a session's history; returns `None` while it is in use.

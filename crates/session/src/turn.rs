@@ -54,6 +54,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::grants::Grants;
+use crate::published;
 use base::approvals::Approvals;
 use base::environment::{Environment, Timestamp};
 use base::id::{CallId, MessageId, PartId, SessionId};
@@ -61,7 +62,7 @@ use base::lock::locked;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use config::settings::Settings;
-use events::{Event, Outlet, SessionRequestSender, Severity};
+use events::{Event, Outlet, SessionRequestSender, Severity, Status};
 use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::McpServers;
@@ -338,6 +339,21 @@ impl TurnContext {
 
     pub fn now(&self) -> Timestamp {
         self.environment.now()
+    }
+
+    /// Reports the present activity to the client and to observers.
+    pub async fn report(&self, status: Status) {
+        self.publish(&status);
+        self.outlet.event(Event::Status(status)).await;
+    }
+
+    /// Reports the present activity to observers only.
+    pub fn publish(&self, status: &Status) {
+        self.record.events.status(status);
+        if self.depth == 0 {
+            let shown = published::shown(status);
+            self.resources.extensions.scripts.set_status(shown);
+        }
     }
 
     /// Notifies the user that the conversation is not stored.

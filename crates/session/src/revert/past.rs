@@ -28,8 +28,8 @@ pub async fn settle(history: &mut History, record: &mut Record, recorder: &Recor
     history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
     record.undone_cost = history.undone_cost;
     remember(record, &history.messages);
-    history.messages.truncate(end);
-    recorder.cut(&from).await;
+    let removed = history.messages.split_off(end);
+    recorder.cut(&from, &removed).await;
     evict::reload(history, recorder).await;
 }
 

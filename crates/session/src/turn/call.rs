@@ -598,6 +598,13 @@ impl RunningCall<'_> {
         done: Result<ToolOutput, Failure>,
         context: &ToolContext,
     ) -> Result<ToolOutput, Failure> {
+        if let Ok(output) = &done {
+            hooks::edited(self.scope, output);
+            if self.call.tool == "todowrite" {
+                let plan = self.scope.resources.todos.get();
+                self.scope.record.events.plan(&plan);
+            }
+        }
         if !any(&self.scope.project.settings, HookPoint::ToolAfter) {
             return done;
         }
@@ -609,9 +616,6 @@ impl RunningCall<'_> {
         } else {
             Vec::new()
         };
-        if let Ok(output) = &done {
-            hooks::edited(self.scope, output).await;
-        }
         let done = hooks::after(self.scope, &self.frame.agent, &self.call, done, context).await;
         adopt(before, context).await;
         done

@@ -90,7 +90,7 @@ pub async fn compact(
             })
             .await
     };
-    scope.outlet.event(Event::Status(Status::Compacting)).await;
+    scope.report(Status::Compacting).await;
     report(CompactionState::InProgress).await;
     let hook_texts = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
     let prompt = SummarySource {
@@ -99,7 +99,7 @@ pub async fn compact(
     };
     let writer = writer(scope, frame);
     let summary = write(scope, &writer, usable, &prompt).await;
-    scope.outlet.event(Event::Status(Status::Busy)).await;
+    scope.report(Status::Busy).await;
     let summary = match summary {
         Ok(summary) => summary,
         Err(SummaryError::Cancelled) => {
@@ -186,7 +186,7 @@ pub async fn compact(
         summary: text,
     })
     .await;
-    hooks::compacted(scope).await;
+    scope.record.events.compacted();
     step::usage(history, scope, &frame.model).await;
     Ok(())
 }
@@ -493,12 +493,12 @@ async fn ask(
             wait,
             cause: error.to_string(),
         };
-        scope.outlet.event(Event::Status(status)).await;
+        scope.report(status).await;
         tokio::select! {
             () = sleep(wait) => {} // the backoff before a retry
             () = scope.cancelled.cancelled() => return Err(SummaryError::Cancelled),
         }
-        scope.outlet.event(Event::Status(Status::Compacting)).await;
+        scope.report(Status::Compacting).await;
     }
 }
 

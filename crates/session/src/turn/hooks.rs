@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::frame::Frame;
-use super::{History, Outcome, TurnContext, frame, next, remind, tool_context};
+use super::{History, Outcome, TurnContext, frame, next, remind, step, tool_context};
 use base::text;
 use config::contribution::Contribution;
 use config::settings::HookPoint;
-use events::{Event, Outlet, Severity};
+use events::{Event, Outlet, Severity, Status};
 use extensions::advice::Advice;
 use extensions::moment::Moment;
 use extensions::subagents::TurnLoan;
@@ -19,6 +19,7 @@ use extensions::{any, guards};
 use permission::{Action, Need, Verdict};
 use project::agent::Agent;
 use providers::Request;
+use store::Record;
 use tools::{Failure, ToolContext, ToolOutput};
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 
@@ -231,7 +232,7 @@ pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
 /// a hook refuses the prompt; the user has been notified.
 pub async fn prompt(
     scope: &TurnContext,
-    resumed: bool,
+    (record, resumed): (&Record, bool),
     mut content: Vec<Content>,
 ) -> Option<Vec<Content>> {
     let settings = &scope.project.settings;
@@ -256,12 +257,8 @@ pub async fn prompt(
         } else {
             "session.created"
         };
-        scripts
-            .event(
-                kind,
-                json!({ "info": info(scope), "sessionID": scope.session.as_str() }),
-            )
-            .await;
+        // Other observers learnt of it when it was opened.
+        scripts.event(kind, &scope.record.events.about(record));
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
         let advice = scope
             .resources
@@ -311,8 +308,6 @@ pub async fn prompt(
             .flatten()
     })
     .await;
-    let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
-    scripts.event("session.status", busy).await;
     content.extend(notes.iter().map(|note| remind::note(note)));
     Some(content)
 }
@@ -321,7 +316,7 @@ pub async fn prompt(
 pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
     if scope.depth == 0 {
         scope.resources.extensions.scripts.remember(
-            scope.session.as_str(),
+            &scope.record.events.place(),
             &history.messages,
             busy,
         );
@@ -402,6 +397,7 @@ pub(super) async fn ended(
         scripts.lend(|| None);
     }
     remember(history, scope, false);
+    report_end(scope, outcome);
     let word = match outcome {
         Outcome::Ended | Outcome::NotDone | Outcome::Rejected => "ended",
         Outcome::Refused => "refused",
@@ -412,7 +408,6 @@ pub(super) async fn ended(
     if scope.depth > 0 || !any(&scope.project.settings, HookPoint::TurnEnd) {
         return None;
     }
-    report_end(scope, outcome).await;
     let agent = frame::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
     let last = next::turn(history)
@@ -455,8 +450,7 @@ pub(super) async fn ended(
         .into_iter()
         .chain(plugin_prompts(scope).await)
         .collect();
-    let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
-    scripts.event("session.status", busy).await;
+    scope.record.events.status(&Status::Busy);
     Some(prompts.join("\n\n"))
 }
 
@@ -541,76 +535,49 @@ pub async fn session_end(scope: &TurnContext) {
     }
 }
 
-/// Returns the session in the format of OpenCode's events.
-fn info(scope: &TurnContext) -> Value {
-    let created = scope.now().0;
-    json!({
-        "id": scope.session.as_str(), "directory": scope.project.cwd, "projectID": "project", "title": "",
-        "version": "1", "time": { "created": created, "updated": created },
-    })
-}
-
-/// Notifies plugins of the end of a turn.
-async fn report_end(scope: &TurnContext, outcome: &Outcome) {
-    let scripts = &scope.resources.extensions.scripts;
-    let session = scope.session.as_str();
-    if let Outcome::Failed(fault) = outcome {
-        let error = json!({ "name": "UnknownError", "data": { "message": fault.message } });
-        scripts
-            .event(
-                "session.error",
-                json!({ "sessionID": session, "error": error }),
-            )
-            .await;
+/// Publishes the end of a turn.
+fn report_end(scope: &TurnContext, outcome: &Outcome) {
+    let events = &scope.record.events;
+    match outcome {
+        Outcome::Failed(fault) => events.failed(fault),
+        Outcome::Cancelled => events.failed(&step::cancelled()),
+        // The turn of the next message continues.
+        Outcome::Steered => return,
+        Outcome::Ended
+        | Outcome::Rejected
+        | Outcome::Refused
+        | Outcome::MaxTokens
+        | Outcome::StepLimit
+        | Outcome::NotDone => {}
     }
-    scripts
-        .event(
-            "session.status",
-            json!({ "sessionID": session, "status": { "type": "idle" } }),
-        )
-        .await;
-    scripts
-        .event("session.idle", json!({ "sessionID": session }))
-        .await;
+    events.idle();
 }
 
-/// Notifies plugins of a permission question.
-pub(super) async fn asked(scope: &TurnContext, call: &Call, need: &Need) {
-    let asked = json!({
-        "id": call.call.as_str(), "sessionID": scope.session.as_str(), "type": need.permission, "permission": need.permission,
-        "pattern": need.patterns, "patterns": need.patterns, "title": call.title, "callID": call.call.as_str(), "metadata": {},
+/// Publishes a permission question. Returns its id.
+pub(super) fn asked(scope: &TurnContext, call: &Call, needs: &[&Need]) -> String {
+    let id = scope.environment.fresh("per");
+    let all = |of: fn(&Need) -> &Vec<String>| -> Vec<&String> {
+        needs.iter().flat_map(|need| of(need)).collect()
+    };
+    let first = needs.first();
+    scope.record.events.asked(|| {
+        let permission = first.map(|need| &need.permission);
+        let patterns = all(|need| &need.patterns);
+        json!({
+            "id": id, "sessionID": scope.session.as_str(), "type": permission, "permission": permission,
+            "pattern": patterns, "patterns": patterns, "always": all(|need| &need.always), "title": call.title,
+            "callID": call.call.as_str(), "metadata": first.map(|need| &need.metadata),
+            "time": { "created": scope.now().0 },
+        })
     });
-    for kind in ["permission.asked", "permission.updated"] {
-        scope
-            .resources
-            .extensions
-            .scripts
-            .event(kind, asked.clone())
-            .await;
-    }
+    id
 }
 
-/// Notifies plugins of the files that a call has changed.
-pub(super) async fn edited(scope: &TurnContext, output: &ToolOutput) {
+/// Publishes the files that a call has changed.
+pub(super) fn edited(scope: &TurnContext, output: &ToolOutput) {
     for change in &output.changes {
-        scope
-            .resources
-            .extensions
-            .scripts
-            .event("file.edited", json!({ "file": change.path }))
-            .await;
+        scope.record.events.edited(&change.path);
     }
-}
-
-/// Notifies plugins of a compaction.
-pub(super) async fn compacted(scope: &TurnContext) {
-    let session = json!({ "sessionID": scope.session.as_str() });
-    scope
-        .resources
-        .extensions
-        .scripts
-        .event("session.compacted", session)
-        .await;
 }
 
 /// Replaces the texts of a prompt by those of plugins; further texts are appended.

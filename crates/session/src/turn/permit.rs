@@ -238,9 +238,8 @@ async fn ask(
         session: None,
         reply,
     };
-    for one in asked {
-        hooks::asked(scope, call, &one.need).await;
-    }
+    let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
+    let id = hooks::asked(scope, call, &needs);
     if !scope
         .outlet
         .send(TurnMessage::AskPermission(Box::new(request)))
@@ -249,11 +248,17 @@ async fn ask(
         return Err(Failure::Cancelled);
     }
     asks();
+    let events = &scope.record.events;
     loop {
         tokio::select! {
             biased;
-            () = scope.cancelled.cancelled() => return Err(Failure::Cancelled),
-            answer = &mut answer => return match answer {
+            () = scope.cancelled.cancelled() => {
+                events.replied(&id, "reject");
+                return Err(Failure::Cancelled);
+            }
+            answer = &mut answer => {
+                events.replied(&id, reply_name(&answer));
+                return match answer {
                 Ok(PermissionReply::Once) => still_allowed(scope, agent, asked).await,
                 Ok(PermissionReply::Always) => {
                     still_allowed(scope, agent, asked).await?;
@@ -268,13 +273,24 @@ async fn ask(
                                 // The client disconnected or answered with an error, which is not
                                 // an approval.
                 Err(_) => Err(Failure::Denied(Denial::Rejected)),
-            },
+                };
+            }
             Ok(()) = changes.changed() => {
                 if granted(scope, agent, asked).await {
+                    events.replied(&id, "once");
                     return Ok(());
                 }
             }
         }
+    }
+}
+
+/// Returns the name of an answer in OpenCode.
+fn reply_name(answer: &Result<PermissionReply, oneshot::error::RecvError>) -> &'static str {
+    match answer {
+        Ok(PermissionReply::Once) => "once",
+        Ok(PermissionReply::Always) => "always",
+        Ok(PermissionReply::No(_)) | Err(_) => "reject",
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::Choice;
+use crate::published::SessionEvents;
 use base::id::{MessageId, SessionId};
 use base::lock::locked;
 use snapshot::Tracker;
@@ -45,11 +46,14 @@ pub struct Recorder {
     sent: Arc<Mutex<HashSet<String>>>,
     /// The present choice; `None` for a session without choices.
     choice: Option<watch::Receiver<Choice>>,
+    /// Changes are published as well.
+    pub events: SessionEvents,
 }
 
 impl Recorder {
     pub fn new(store: Store, session: SessionId) -> Self {
         Self {
+            events: SessionEvents::silent(session.clone()),
             store,
             session,
             notified: Arc::default(),
@@ -57,6 +61,12 @@ impl Recorder {
             sent: Arc::default(),
             choice: None,
         }
+    }
+
+    /// Returns a recorder that publishes all changes to the conversation as well.
+    #[must_use]
+    pub fn publishing(self, events: SessionEvents) -> Self {
+        Self { events, ..self }
     }
 
     /// Returns a recorder that stores the present choice instead of a record's, because the
@@ -71,10 +81,17 @@ impl Recorder {
 
     /// Stores a message without its parts.
     pub async fn message(&self, message: &Message) {
+        self.events.message(message);
         self.store.message(&self.session, message).await;
     }
 
     pub async fn part(&self, message: &MessageId, part: &Part) {
+        self.events.part(message, part);
+        self.partial(message, part).await;
+    }
+
+    /// Stores a part whose text is incomplete. Its deltas are published separately.
+    pub async fn partial(&self, message: &MessageId, part: &Part) {
         if self.store.is_known_shared()
             && let Content::Tool(call) = &part.content
             && let CallState::Completed(_) | CallState::Failed { .. } = call.state
@@ -202,11 +219,15 @@ impl Recorder {
         if let Some(choice) = &self.choice {
             choice.borrow().record_change().apply(&mut record);
         }
+        self.events.updated(&record);
         self.store.record(&record).await;
     }
 
-    /// Deletes a message and all later ones.
-    pub async fn cut(&self, from: &MessageId) {
+    /// Deletes a message and all later ones, which are `removed`.
+    pub async fn cut(&self, from: &MessageId, removed: &[Message]) {
+        for message in removed {
+            self.events.removed(&message.id);
+        }
         self.store.cut(&self.session, from).await;
     }
 

@@ -19,7 +19,7 @@ use transcript::{Content, Fault, FaultKind, Message, Text};
 /// Runs the turn whose prompt is the history's last message. Events are sent and messages are
 /// stored as they arise; the history is returned with the outcome.
 pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
-    scope.outlet.event(Event::Status(Status::Busy)).await;
+    scope.report(Status::Busy).await;
     let mut outcome = make_steps(&mut history, &scope).await;
     let mut sent_on = 0;
     while let Some(prompt) = hooks::ended(&history, &scope, &outcome, sent_on).await {
@@ -32,7 +32,7 @@ pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome)
     }
     prune::prune(&mut history, &scope).await;
     evict::evict(&mut history, &scope).await;
-    scope.outlet.event(Event::Status(Status::Idle)).await;
+    scope.report(Status::Idle).await;
     (history, outcome)
 }
 
@@ -49,6 +49,8 @@ pub async fn summarise(
         Err(fault) => Err(Outcome::Failed(fault)),
     };
     evict::evict(history, scope).await;
+    scope.publish(&Status::Idle);
+    scope.record.events.idle();
     made.map_or_else(|outcome| outcome, |()| Outcome::Ended)
 }
 

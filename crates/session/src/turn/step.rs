@@ -228,11 +228,12 @@ async fn ask(
             wait,
             cause: error.to_string(),
         };
-        scope.outlet.event(Event::Status(status)).await;
+        scope.report(status).await;
         tokio::select! {
             () = tokio::time::sleep(wait) => {} // the backoff before a retry
             () = scope.cancelled.cancelled() => return Err(cancelled()),
         }
+        scope.publish(&Status::Busy);
     }
 }
 
@@ -285,7 +286,8 @@ async fn add_text(scope: &TurnContext, message: &mut Message, text: Text) {
     message.parts.push(part);
 }
 
-fn cancelled() -> Fault {
+/// Returns the fault of a cancelled turn.
+pub(super) fn cancelled() -> Fault {
     Fault {
         kind: FaultKind::Interrupted,
         message: "The user cancelled the turn.".into(),
@@ -538,6 +540,8 @@ impl AnswerBuilder<'_> {
                 continue;
             }
             self.sent += delta.len();
+            let events = &self.scope.record.events;
+            events.delta(&self.message.id, &part.id, &delta);
             let event = match part.content {
                 Content::Reasoning(_) => Event::Thought {
                     part: part.id.clone(),
@@ -573,10 +577,13 @@ impl AnswerBuilder<'_> {
         }
         self.length = length;
         for place in std::mem::take(&mut self.unsaved) {
-            self.scope
-                .record
-                .part(&self.message.id, &self.message.parts[place])
-                .await;
+            let part = &self.message.parts[place];
+            let record = &self.scope.record;
+            if now {
+                record.part(&self.message.id, part).await;
+            } else {
+                record.partial(&self.message.id, part).await;
+            }
         }
         self.saved = Instant::now();
     }

@@ -30,13 +30,14 @@ const PLACES: [&str; 6] = [
 ];
 
 /// Our other subcommands. A test of the command line checks that the two lists are complete.
-const CHANGING: [&str; 9] = [
+const CHANGING: [&str; 10] = [
     "trust",
     "run",
     "acp",
     "serve",
     "connect",
     "mcp",
+    "events",
     "extensions",
     "completions",
     "man",
@@ -205,6 +206,8 @@ mod tests {
             "adjutant sessions import x.json",
             "adjutant agents create --name x",
             "adjutant run 'do it'",
+            "adjutant events",
+            "adjutant events --session ses_1",
             "adjutant $x",
             "adjutant",
             "env A=b adjutant trust",

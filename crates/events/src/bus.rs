@@ -1,0 +1,513 @@
+//! The events of sessions for observers outside the conversation: plugins, `adjutant events` and
+//! clients of `adjutant serve`. Publishing never waits: an observer that reads too slowly loses
+//! events from the middle of its queue.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use base::environment::Environment;
+use base::id::SessionId;
+use base::lock::locked;
+
+/// The number of events in each half of an observer's queue.
+const MAX_HALF: usize = 512;
+
+/// The number of queued events, from the newest on, that a newer one may replace.
+const MAX_SEARCHED: usize = 64;
+
+/// The longest merged delta, in bytes.
+const MAX_DELTA_BYTES: usize = 64 << 10;
+
+/// The kind of an event that reports how many events an observer has lost.
+pub const LOST: &str = "adjutant.events.lost";
+
+/// The kind of an event with new text of a part.
+pub const DELTA: &str = "message.part.delta";
+
+/// An event of a session, in the format of OpenCode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionEvent {
+    /// The id; unique, and greater than all earlier ones of the process.
+    pub id: String,
+    /// The kind: `message.updated`.
+    pub kind: &'static str,
+    pub session: SessionId,
+    /// The user's session to which it belongs: itself, or an ancestor if it is a subagent's.
+    pub root: SessionId,
+    pub directory: Arc<Path>,
+    /// The entity whose state it contains: a newer event of the same kind about it replaces it.
+    pub subject: Option<String>,
+    pub properties: Value,
+}
+
+impl SessionEvent {
+    /// Returns the event as observers receive it.
+    pub fn to_json(&self) -> Value {
+        json!({ "id": self.id, "type": self.kind, "properties": self.properties })
+    }
+
+    fn is_about(&self, session: &SessionId) -> bool {
+        self.session == *session || self.root == *session
+    }
+
+    fn is_delta_of(&self, subject: Option<&str>) -> bool {
+        self.kind == DELTA && subject.is_some() && self.subject.as_deref() == subject
+    }
+
+    /// Appends the text of the following event, if both are deltas of the same part. Returns
+    /// whether they are.
+    fn absorb(&mut self, next: &Self) -> bool {
+        if !(self.kind == DELTA && next.is_delta_of(self.subject.as_deref())) {
+            return false;
+        }
+        let (Some(Value::String(text)), Some(more)) = (
+            self.properties.get_mut("delta"),
+            next.properties.get("delta").and_then(Value::as_str),
+        ) else {
+            return false;
+        };
+        if text.len() + more.len() > MAX_DELTA_BYTES {
+            return false;
+        }
+        text.push_str(more);
+        true
+    }
+}
+
+/// The unread events of one observer.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The oldest events.
+    front: VecDeque<SessionEvent>,
+    /// The newest events; empty unless `front` is full.
+    back: VecDeque<SessionEvent>,
+    /// The number of events lost between the two.
+    lost: u64,
+}
+
+impl Queue {
+    fn push(&mut self, event: SessionEvent) {
+        let last = self.back.back_mut().or(self.front.back_mut());
+        if last.is_some_and(|last| last.absorb(&event)) {
+            return;
+        }
+        if event.kind != DELTA && event.subject.is_some() && self.replace(&event) {
+            return;
+        }
+        if self.back.is_empty() && self.lost == 0 && self.front.len() < MAX_HALF {
+            self.front.push_back(event);
+            return;
+        }
+        self.back.push_back(event);
+        if self.back.len() > MAX_HALF {
+            self.back.pop_front();
+            self.lost += 1;
+        }
+    }
+
+    /// Puts an event in the place of an unread one about the same entity. Returns whether there is
+    /// one. Deltas after it are dropped, because the newer event contains their text.
+    fn replace(&mut self, event: &SessionEvent) -> bool {
+        let is_same = |known: &SessionEvent| {
+            known.kind == event.kind
+                && known.session == event.session
+                && known.subject == event.subject
+        };
+        let half = if self.back.is_empty() {
+            &mut self.front
+        } else {
+            &mut self.back
+        };
+        let first = half.len().saturating_sub(MAX_SEARCHED);
+        let Some(at) = (first..half.len()).rev().find(|at| is_same(&half[*at])) else {
+            return false;
+        };
+        half[at] = event.clone();
+        let mut index = 0;
+        half.retain(|known| {
+            let keeps = index <= at || !known.is_delta_of(event.subject.as_deref());
+            index += 1;
+            keeps
+        });
+        true
+    }
+
+    fn pop(&mut self) -> Option<Value> {
+        if let Some(event) = self.front.pop_front() {
+            return Some(event.to_json());
+        }
+        let lost = std::mem::take(&mut self.lost);
+        self.front = std::mem::take(&mut self.back);
+        if lost > 0 {
+            return Some(json!({ "type": LOST, "properties": { "count": lost } }));
+        }
+        Some(self.front.pop_front()?.to_json())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.back.is_empty() && self.lost == 0
+    }
+}
+
+/// The observer's side of the queue, shared with the bus.
+#[derive(Debug)]
+struct Observer {
+    filter: EventFilter,
+    // A leaf lock around the queue.
+    queue: Mutex<Queue>,
+    news: Notify,
+}
+
+/// The events that an observer receives.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Only this session and its subagents.
+    pub session: Option<SessionId>,
+    /// Only sessions in these directories or below; `None` for any.
+    pub roots: Option<Arc<[PathBuf]>>,
+}
+
+impl EventFilter {
+    fn covers(&self, event: &SessionEvent) -> bool {
+        let within =
+            |roots: &Arc<[PathBuf]>| roots.iter().any(|root| event.directory.starts_with(root));
+        self.session
+            .as_ref()
+            .is_none_or(|session| event.is_about(session))
+            && self.roots.as_ref().is_none_or(within)
+    }
+}
+
+/// The events of all sessions of one user in this process.
+#[derive(Debug, Clone, Default)]
+pub struct EventBus(Arc<BusState>);
+
+#[derive(Debug, Default)]
+struct BusState {
+    // A leaf lock around a list.
+    observers: Mutex<Vec<Weak<Observer>>>,
+    /// The length of that list, read without the lock.
+    count: AtomicUsize,
+}
+
+impl EventBus {
+    /// Whether anyone observes. If not, nothing needs to be published.
+    pub fn is_observed(&self) -> bool {
+        self.0.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns a subscription to the events from now on.
+    pub fn subscribe(&self, filter: EventFilter) -> Subscription {
+        let observer = Arc::new(Observer {
+            filter,
+            queue: Mutex::default(),
+            news: Notify::new(),
+        });
+        let mut observers = locked(&self.0.observers);
+        observers.push(Arc::downgrade(&observer));
+        self.0.count.store(observers.len(), Ordering::Relaxed);
+        Subscription { observer }
+    }
+
+    /// Adds an event to the queues of its observers.
+    pub fn publish(&self, event: &SessionEvent) {
+        let mut observers = locked(&self.0.observers);
+        observers.retain(|observer| {
+            let Some(observer) = observer.upgrade() else {
+                return false;
+            };
+            if observer.filter.covers(event) {
+                locked(&observer.queue).push(event.clone());
+                observer.news.notify_one();
+            }
+            true
+        });
+        self.0.count.store(observers.len(), Ordering::Relaxed);
+    }
+}
+
+/// The events that one observer has not read yet. There is one reader.
+#[derive(Debug)]
+pub struct Subscription {
+    observer: Arc<Observer>,
+}
+
+impl Subscription {
+    /// Waits for the next event. Cancel-safe.
+    pub async fn next(&mut self) -> Value {
+        loop {
+            self.ready().await;
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+        }
+    }
+
+    /// Waits until there is an event. Cancel-safe.
+    pub async fn ready(&self) {
+        while locked(&self.observer.queue).is_empty() {
+            self.observer.news.notified().await;
+        }
+    }
+
+    /// Returns the next event, if there is one.
+    pub fn try_next(&mut self) -> Option<Value> {
+        locked(&self.observer.queue).pop()
+    }
+
+    /// Returns access to the same queue for its other side.
+    pub fn entry(&self) -> SubscriptionEntry {
+        SubscriptionEntry(Arc::downgrade(&self.observer))
+    }
+}
+
+/// The side of a subscription where events arrive.
+#[derive(Debug, Clone)]
+pub struct SubscriptionEntry(Weak<Observer>);
+
+impl SubscriptionEntry {
+    /// Adds an event for this observer only.
+    pub fn push(&self, event: SessionEvent) {
+        if let Some(observer) = self.0.upgrade() {
+            locked(&observer.queue).push(event);
+            observer.news.notify_one();
+        }
+    }
+
+    /// Whether all events were read.
+    pub fn is_empty(&self) -> bool {
+        self.0
+            .upgrade()
+            .is_none_or(|observer| locked(&observer.queue).is_empty())
+    }
+}
+
+/// The publisher of one session's events.
+#[derive(Debug, Clone)]
+pub struct Publisher {
+    bus: EventBus,
+    environment: Option<Environment>,
+    pub session: SessionId,
+    root: SessionId,
+    directory: Arc<Path>,
+}
+
+impl Publisher {
+    pub fn new(
+        bus: EventBus,
+        environment: &Environment,
+        session: SessionId,
+        directory: &Path,
+    ) -> Self {
+        Self {
+            bus,
+            environment: Some(environment.clone()),
+            root: session.clone(),
+            session,
+            directory: directory.into(),
+        }
+    }
+
+    /// Returns a publisher without observers.
+    pub fn silent(session: SessionId) -> Self {
+        Self {
+            bus: EventBus::default(),
+            environment: None,
+            root: session.clone(),
+            session,
+            directory: Path::new("").into(),
+        }
+    }
+
+    /// Returns the publisher of a subagent's session.
+    #[must_use]
+    pub fn of_subagent(&self, session: SessionId) -> Self {
+        Self {
+            session,
+            ..self.clone()
+        }
+    }
+
+    pub fn bus(&self) -> &EventBus {
+        &self.bus
+    }
+
+    /// Whether anyone observes.
+    pub fn is_observed(&self) -> bool {
+        self.bus.is_observed()
+    }
+
+    /// Returns an event of this session. `subject` is the entity whose state it contains.
+    pub fn event(
+        &self,
+        kind: &'static str,
+        subject: Option<&str>,
+        properties: Value,
+    ) -> SessionEvent {
+        let id = self
+            .environment
+            .as_ref()
+            .map(|environment| environment.fresh("evt"));
+        SessionEvent {
+            id: id.unwrap_or_default(),
+            kind,
+            session: self.session.clone(),
+            root: self.root.clone(),
+            directory: self.directory.clone(),
+            subject: subject.map(str::to_owned),
+            properties,
+        }
+    }
+
+    /// Publishes an event. `properties` is only called if anyone observes.
+    pub fn publish(
+        &self,
+        kind: &'static str,
+        subject: Option<&str>,
+        properties: impl FnOnce() -> Value,
+    ) {
+        if self.is_observed() {
+            self.bus.publish(&self.event(kind, subject, properties()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publisher(bus: &EventBus, session: &str) -> Publisher {
+        Publisher {
+            bus: bus.clone(),
+            directory: Path::new("/p/one").into(),
+            ..Publisher::silent(SessionId::new(session))
+        }
+    }
+
+    fn delta(of: &Publisher, part: &str, text: &str) {
+        of.publish(
+            DELTA,
+            Some(part),
+            || json!({ "partID": part, "delta": text }),
+        );
+    }
+
+    fn state(of: &Publisher, part: &str, text: &str) {
+        of.publish(
+            "message.part.updated",
+            Some(part),
+            || json!({ "text": text }),
+        );
+    }
+
+    /// Reads everything: the kind, and the text or the count.
+    fn read(subscription: &mut Subscription) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(event) = subscription.try_next() {
+            let about = &event["properties"];
+            let text = ["delta", "text", "count", "n"]
+                .iter()
+                .find_map(|key| about.get(*key));
+            all.push(format!(
+                "{} {}",
+                event["type"].as_str().unwrap(),
+                text.unwrap_or(&Value::Null)
+            ));
+        }
+        all
+    }
+
+    #[test]
+    fn deltas_are_merged_and_states_replaced() {
+        let bus = EventBus::default();
+        let mut seen = bus.subscribe(EventFilter::default());
+        let one = publisher(&bus, "ses_1");
+        state(&one, "a", "");
+        delta(&one, "a", "x");
+        delta(&one, "a", "y");
+        delta(&one, "b", "z");
+        delta(&one, "a", "!");
+        one.publish("session.status", None, || json!({ "n": 1 }));
+        one.publish("session.status", None, || json!({ "n": 2 }));
+        assert_eq!(
+            read(&mut seen),
+            [
+                "message.part.updated \"\"",
+                "message.part.delta \"xy\"",
+                "message.part.delta \"z\"",
+                "message.part.delta \"!\"",
+                "session.status 1",
+                "session.status 2",
+            ]
+        );
+        state(&one, "a", "xy");
+        delta(&one, "a", "!");
+        delta(&one, "b", "z");
+        state(&one, "a", "xy!?");
+        assert_eq!(
+            read(&mut seen),
+            ["message.part.updated \"xy!?\"", "message.part.delta \"z\""]
+        );
+    }
+
+    #[test]
+    fn slow_observer_loses_the_middle() {
+        let bus = EventBus::default();
+        let mut seen = bus.subscribe(EventFilter::default());
+        let one = publisher(&bus, "ses_1");
+        for n in 0..2000 {
+            one.publish("session.status", None, || json!({ "n": n }));
+        }
+        let all = read(&mut seen);
+        assert_eq!(all.len(), 2 * MAX_HALF + 1);
+        assert_eq!(all[MAX_HALF - 1], "session.status 511");
+        assert_eq!(all[MAX_HALF], format!("{LOST} 976"));
+        assert_eq!(all[MAX_HALF + 1], "session.status 1488");
+        assert_eq!(all.last().unwrap(), "session.status 1999");
+        one.publish("session.status", None, || json!({ "n": 7 }));
+        assert_eq!(read(&mut seen), ["session.status 7"]);
+    }
+
+    #[test]
+    fn filter_selects_sessions_with_their_subagents_and_directories() {
+        let bus = EventBus::default();
+        let one = publisher(&bus, "ses_1");
+        let child = one.of_subagent(SessionId::new("ses_2"));
+        let other = publisher(&bus, "ses_3");
+        let roots = |root: &str| Some(Arc::from([PathBuf::from(root)]));
+        let session = |id: &str| Some(SessionId::new(id));
+        let filter = |session, roots| EventFilter { session, roots };
+        let table = [
+            (filter(None, None), 3),
+            (filter(session("ses_1"), None), 2),
+            (filter(session("ses_2"), None), 1),
+            (filter(session("ses_4"), None), 0),
+            (filter(None, roots("/p")), 3),
+            (filter(None, roots("/p/on")), 0),
+            (filter(None, Some(Arc::from([]))), 0),
+        ];
+        for (filter, count) in table {
+            let mut seen = bus.subscribe(filter.clone());
+            for publisher in [&one, &child, &other] {
+                publisher.publish("session.idle", None, || json!({}));
+            }
+            assert_eq!(read(&mut seen).len(), count, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn without_observers_nothing_is_made() {
+        let bus = EventBus::default();
+        drop(bus.subscribe(EventFilter::default()));
+        let one = publisher(&bus, "ses_1");
+        // The next event finds out that the observer has gone.
+        one.publish("session.idle", None, || json!({}));
+        assert!(!bus.is_observed());
+        one.publish("session.idle", None, || unreachable!());
+    }
+}

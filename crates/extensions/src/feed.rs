@@ -1,0 +1,89 @@
+//! The events for one plugin host. A task sends them in batches, so that no turn waits for a plugin;
+//! a host that falls behind loses events from the middle of its queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::host::PluginHost;
+use events::bus::{SessionEvent, Subscription, SubscriptionEntry};
+
+/// The maximum number of events in one message to the host.
+const MAX_BATCH: usize = 64;
+
+/// The sending side of a host's events.
+#[derive(Debug, Clone)]
+pub(super) struct Feed {
+    entry: SubscriptionEntry,
+    progress: Arc<FeedProgress>,
+}
+
+#[derive(Debug, Default)]
+struct FeedProgress {
+    /// Whether a batch was taken from the queue and not yet sent.
+    sending: AtomicBool,
+    sent: Notify,
+}
+
+impl Feed {
+    /// Starts sending events to a host, until it ends.
+    pub(super) fn start(events: Subscription, host: &Arc<PluginHost>) -> Self {
+        let feed = Self {
+            entry: events.entry(),
+            progress: Arc::default(),
+        };
+        base::task::spawn(send(events, Arc::downgrade(host), feed.progress.clone()));
+        feed
+    }
+
+    /// Adds an event for this host only.
+    pub(super) fn push(&self, event: SessionEvent) {
+        self.entry.push(event);
+    }
+
+    /// Waits until the host has received all events so far.
+    pub(super) async fn drained(&self) {
+        loop {
+            let sent = self.progress.sent.notified();
+            tokio::pin!(sent);
+            sent.as_mut().enable();
+            if self.entry.is_empty() && !self.progress.sending.load(Ordering::Acquire) {
+                return;
+            }
+            sent.await;
+        }
+    }
+}
+
+async fn send(
+    mut events: Subscription,
+    host: std::sync::Weak<PluginHost>,
+    progress: Arc<FeedProgress>,
+) {
+    loop {
+        let Some(gone) = host.upgrade().map(|host| host.end_signal()) else {
+            return;
+        };
+        tokio::select! {
+            () = events.ready() => {}
+            () = gone.cancelled() => return,
+        }
+        progress.sending.store(true, Ordering::Release);
+        let batch: Vec<Value> = std::iter::from_fn(|| events.try_next())
+            .take(MAX_BATCH)
+            .collect();
+        let Some(strong) = host.upgrade() else { return };
+        let answer = strong.ask("events", json!({ "events": batch })).await;
+        drop(strong);
+        progress.sending.store(false, Ordering::Release);
+        progress.sent.notify_waiters();
+        // The answer comes when the host has room for more.
+        let Ok(answer) = answer else { return };
+        tokio::select! {
+            _ = answer => {}
+            () = gone.cancelled() => return,
+        }
+    }
+}

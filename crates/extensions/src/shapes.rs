@@ -1,0 +1,156 @@
+//! Messages and their parts in the format of OpenCode, for its client and its events.
+
+use serde_json::{Value, json};
+
+use base::environment::Timestamp;
+use base::id::MessageId;
+use base::text;
+use transcript::{Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role};
+
+/// The longest text of a part, in bytes.
+const MAX_TEXT_BYTES: usize = 20_000;
+
+/// The session of a message, and the directories that its messages name.
+#[derive(Debug, Clone, Copy)]
+pub struct MessagePlace<'a> {
+    pub session: &'a str,
+    pub cwd: &'a str,
+    /// The root of the project.
+    pub root: &'a str,
+}
+
+/// Returns a message without its parts.
+pub fn message(place: &MessagePlace<'_>, message: &Message) -> Value {
+    let mut info = json!({
+        "id": message.id.as_str(), "sessionID": place.session, "time": { "created": message.created.0 },
+    });
+    match &message.role {
+        Role::User(user) => {
+            info["role"] = "user".into();
+            info["agent"] = user.agent.as_str().into();
+            info["model"] =
+                json!({ "providerID": user.model.provider, "modelID": user.model.model });
+            if let Some(effort) = &user.model.effort {
+                info["model"]["variant"] = effort.as_str().into();
+            }
+        }
+        Role::Assistant(own) => {
+            info["role"] = "assistant".into();
+            info["parentID"] = own.parent.as_str().into();
+            info["agent"] = own.agent.as_str().into();
+            info["mode"] = own.agent.as_str().into();
+            info["path"] = json!({ "cwd": place.cwd, "root": place.root });
+            info["providerID"] = own.model.provider.as_str().into();
+            info["modelID"] = own.model.model.as_str().into();
+            info["cost"] = own.cost.unwrap_or_default().into();
+            info["tokens"] = json!({
+                "input": own.usage.input, "output": own.usage.output, "reasoning": own.usage.reasoning,
+                "cache": { "read": own.usage.cache_read, "write": own.usage.cache_write },
+            });
+            if let Some(effort) = &own.model.effort {
+                info["variant"] = effort.as_str().into();
+            }
+            if own.summary {
+                info["summary"] = true.into();
+            }
+            if let Some(finish) = own.finish {
+                info["finish"] = reason(finish).into();
+            }
+            if let Some(completed) = own.completed {
+                info["time"]["completed"] = completed.0.into();
+            }
+            if let Some(fault) = &own.fault {
+                info["error"] = error(fault);
+            }
+        }
+    }
+    info
+}
+
+fn reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::ToolCalls => "tool-calls",
+        Finish::Length => "length",
+        Finish::Refusal => "content-filter",
+        Finish::NotDone | Finish::Other => "other",
+    }
+}
+
+/// Returns the failure of a step or a turn.
+pub fn error(fault: &Fault) -> Value {
+    let name = match fault.kind {
+        FaultKind::Auth => "ProviderAuthError",
+        FaultKind::Interrupted => "MessageAbortedError",
+        FaultKind::ContextOverflow => "ContextOverflowError",
+        FaultKind::Provider | FaultKind::Picture | FaultKind::Store | FaultKind::Internal => {
+            "UnknownError"
+        }
+    };
+    json!({ "name": name, "data": { "message": fault.message } })
+}
+
+/// Returns a part; `None` if OpenCode has no such part. `at` is the time of its last change.
+pub fn part(session: &str, message: &MessageId, part: &Part, at: Timestamp) -> Option<Value> {
+    let mut shown = content(&part.content, at)?;
+    shown["id"] = part.id.as_str().into();
+    shown["sessionID"] = session.into();
+    shown["messageID"] = message.as_str().into();
+    Some(shown)
+}
+
+fn content(content: &Content, at: Timestamp) -> Option<Value> {
+    let cut = |text: &str| text::head(text, MAX_TEXT_BYTES).to_owned();
+    Some(match content {
+        Content::Text(text) => {
+            json!({ "type": "text", "text": cut(&text.text), "synthetic": text.synthetic, "ignored": text.ignored })
+        }
+        Content::Reasoning(reasoning) => {
+            json!({ "type": "reasoning", "text": cut(&reasoning.text), "time": { "start": at.0 } })
+        }
+        Content::File(file) => {
+            json!({ "type": "file", "mime": file.mime, "filename": file.name, "url": file.uri })
+        }
+        Content::Tool(call) => {
+            json!({ "type": "tool", "callID": call.call.as_str(), "tool": call.tool, "state": state(call, at) })
+        }
+        Content::Patch { files, .. } => {
+            let files: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+            json!({ "type": "patch", "hash": "", "files": files })
+        }
+        Content::Agent { name } => json!({ "type": "agent", "name": name }),
+        Content::Subtask {
+            agent,
+            description,
+            prompt,
+            ..
+        } => {
+            json!({ "type": "subtask", "agent": agent, "description": description, "prompt": cut(prompt) })
+        }
+        Content::Compaction(compaction) => {
+            json!({ "type": "compaction", "auto": compaction.auto, "overflow": compaction.overflow })
+        }
+        Content::Retry { attempt, reason } => json!({
+            "type": "retry", "attempt": attempt, "time": { "created": at.0 },
+            "error": { "name": "APIError", "data": { "message": reason, "isRetryable": true } },
+        }),
+        Content::PromptOptions(_) | Content::Format { .. } => return None,
+    })
+}
+
+fn state(call: &Call, at: Timestamp) -> Value {
+    let time = json!({ "start": at.0, "end": at.0 });
+    match &call.state {
+        CallState::Pending => json!({ "status": "pending", "input": *call.input, "raw": "" }),
+        CallState::Running { .. } => json!({
+            "status": "running", "input": *call.input, "title": call.title, "metadata": {}, "time": { "start": at.0 },
+        }),
+        CallState::Completed(done) => json!({
+            "status": "completed", "input": *call.input, "output": text::head(&done.output, MAX_TEXT_BYTES), "title": call.title,
+            "metadata": {}, "time": time,
+        }),
+        CallState::Failed { error, .. } => json!({
+            "status": "error", "input": *call.input, "error": text::head(error, MAX_TEXT_BYTES), "metadata": {}, "time": time,
+        }),
+    }
+}
