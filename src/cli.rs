@@ -27,6 +27,7 @@ mod serve;
 mod sessions;
 mod terminal;
 mod trust;
+mod wire;
 mod work;
 
 use std::io::IsTerminal;
@@ -93,12 +94,12 @@ enum Command {
     ///
     /// Loads them as a session would. Exits with 1 if something does not load.
     Extensions(extensions::Args),
-    /// List, read and manage earlier sessions
     /// Print what happens in your sessions as lines of JSON, for other programs
     ///
     /// The events have the format of OpenCode. They come from every adjutant of yours on this machine, also from those
     /// started later. For adjutant serve on another machine, read /events there.
     Events(events::Args),
+    /// List, read and manage earlier sessions
     Sessions(sessions::Args),
     /// List, show and create agents
     Agents {
@@ -162,8 +163,8 @@ impl Command {
             | Self::Config { .. }
             | Self::Models(_)
             | Self::Doctor(_)
-            | Self::Extensions(_)
             | Self::Events(_)
+            | Self::Extensions(_)
             | Self::Completions { .. }
             | Self::Man => false,
         }
@@ -272,8 +273,8 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Mcp(args) => mcp::mcp(args, &environment).await,
         Command::Trust(args) => trust::trust(&args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
-        Command::Extensions(args) => extensions::extensions(&args, &environment).await,
         Command::Events(args) => events::events(&args, &environment).await,
+        Command::Extensions(args) => extensions::extensions(&args, &environment).await,
         Command::Config {
             verb: Some(config::ConfigCommand::Check { json }),
         } => config::check(json, &environment).await,

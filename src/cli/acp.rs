@@ -1,5 +1,6 @@
 //! `adjutant acp`: serves one editor on standard input and output.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use protocol::lines::{self, Outbox};
@@ -7,6 +8,7 @@ use protocol::negotiate::Versions;
 use protocol::rpc::Peer;
 use tokio_util::sync::CancellationToken;
 
+use super::wire::{self, WireLog};
 use acp_server::server::Server;
 use acp_server::{v1, v2};
 use base::environment::Environment;
@@ -18,6 +20,25 @@ use session::Sessions;
 pub(super) struct Args {
     #[command(flatten)]
     draft: DraftSwitch,
+    /// Log what the editor and adjutant say to each other to this file, for a report of an error.
+    /// Keys are blanked
+    #[arg(long, value_name = "FILE")]
+    log_wire: Option<PathBuf>,
+}
+
+impl Args {
+    /// Opens the log of the connection, if the option or the variable names a file.
+    fn wire_log(&self, environment: &Environment) -> Result<Option<WireLog>, String> {
+        let variable = environment
+            .var(wire::VARIABLE)
+            .filter(|path| !path.is_empty());
+        let Some(path) = self.log_wire.clone().or(variable.map(PathBuf::from)) else {
+            return Ok(None);
+        };
+        WireLog::open(&path, environment)
+            .map(Some)
+            .map_err(|e| format!("the connection cannot be logged to {}: {e}", path.display()))
+    }
 }
 
 /// Whether the draft of the protocol's next version is spoken.
@@ -41,14 +62,29 @@ impl DraftSwitch {
 /// Serves until the client closes the input, stops reading the output, or a signal arrives.
 pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let draft = args.draft.is_on(&environment);
+    let log = match args.wire_log(&environment) {
+        Ok(log) => log,
+        Err(why) => return super::complain(&why),
+    };
     let output = match lines::take_stdout() {
         Ok(output) => output,
         Err(e) => return super::complain(&format!("standard output cannot be used: {e}")),
     };
     let ended = CancellationToken::new();
-    let peer = Peer::new(Outbox::start(output));
-    let input = lines::read(std::io::stdin());
+    let (outbox, input) = match &log {
+        None => (Outbox::start(output), lines::read(std::io::stdin())),
+        Some(log) => (
+            Outbox::start(log.output(output)),
+            lines::read(log.input(std::io::stdin())),
+        ),
+    };
+    let peer = Peer::new(outbox);
     let shared = Sessions::new(environment, ended.clone());
+    base::task::spawn(observe::offer(
+        shared.events.clone(),
+        shared.environment.clone(),
+        ended.clone(),
+    ));
     // Each version has a server of its own, and the handshake selects one of them.
     let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
     let second = draft.then(|| v2::table(&server(v2::view)));
@@ -62,8 +98,3 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
         _ => ExitCode::SUCCESS,
     }
 }
-    base::task::spawn(observe::offer(
-        shared.events.clone(),
-        shared.environment.clone(),
-        ended.clone(),
-    ));
