@@ -75,6 +75,7 @@ pub fn all() -> Vec<(&'static str, fn())> {
         }),
         ("a formatter in between", || run(&a_formatter_in_between())),
         ("the first request is small", first_request),
+        ("sessions of a project share their prompt", shared_prompt),
     ]
 }
 
@@ -442,6 +443,51 @@ fn first_request() {
                 "{name} is offered: {names:?}"
             );
         }
+    }
+}
+
+/// The most bytes of a system prompt that differ between two sessions of a project.
+const OWN: usize = 400;
+
+/// Two sessions of a project have the same system prompt up to the session's own part at its end, which
+/// follows the project's instructions. Providers' caches depend on it.
+fn shared_prompt() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let model = Model::answering_with(move |request| {
+        let system = request["messages"][0]["content"]
+            .as_str()
+            .map(str::to_owned);
+        tell.send((system, request["tools"].clone())).ok();
+        model::script("text: Done.").unwrap()
+    });
+    let project = Project::new();
+    project.provider(&model.base(), &json!({}));
+    project.write("AGENTS.md", "Be kind to all who read this.\n");
+    let mut client = Client::new(project);
+    let mut id = 1;
+    for words in ["Hello.", "Good evening."] {
+        let session = client.open();
+        id += 1;
+        client.prompt(id, &session, words);
+        client.answer(id);
+    }
+    client.leave();
+    let prompts: Vec<String> = told
+        .try_iter()
+        .filter(|(_, tools)| tools.is_array())
+        .filter_map(|(system, _)| system)
+        .collect();
+    let [one, other] = &prompts[..] else {
+        panic!("{prompts:?}");
+    };
+    let pairs = one.bytes().zip(other.bytes());
+    let same = pairs.take_while(|(one, other)| one == other).count();
+    let own = &one[same..];
+    assert_ne!(one, other, "each has its mark");
+    assert!(own.len() < OWN && !own.contains("Be kind"), "{own}");
+    assert!(one[..same].contains("Be kind"), "{one}");
+    if std::env::var_os("ADJUTANT_HANDS").is_some() {
+        eprintln!("| shared system prompt | | {same} of {} | |", one.len());
     }
 }
 

@@ -15,7 +15,8 @@ use base::text::shared::SharedText;
 #[derive(Debug, Clone)]
 pub struct Request {
     pub model: Arc<Model>,
-    /// The system prompt, in blocks; the earlier ones change less often.
+    /// The system prompt, in blocks; the earlier ones change less often, and all but the last are the
+    /// same for other sessions of the project.
     pub system: Vec<String>,
     /// The conversation, oldest first.
     pub messages: Vec<ModelMessage>,
@@ -28,6 +29,11 @@ pub struct Request {
     pub session: String,
     /// The encoded body, for reuse by the next request; not part of the content.
     pub body_cache: BodyCache,
+}
+
+/// Returns the index of the last block of a system prompt that other sessions of the project share.
+pub(crate) const fn last_shared_block(blocks: usize) -> usize {
+    blocks.saturating_sub(2)
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -67,6 +67,12 @@ impl ReminderMark {
         self.without(&text).unwrap_or(text)
     }
 
+    /// Returns a text that is not adjutant's own in the form for the system prompt, before the
+    /// mark is named: without the mark, its tags of notes escaped.
+    pub fn quoted(&self, text: &str) -> String {
+        without_tags(&self.data(text.to_owned()))
+    }
+
     /// Removes the mark from a shared text, which is copied only if it contains the mark.
     pub fn shared_data(&self, text: &SharedText) -> SharedText {
         self.without(text)
@@ -98,6 +104,22 @@ pub fn without_notes(text: &str) -> String {
     }
     visible.push_str(rest);
     visible
+}
+
+/// Removes the marks from the tags of notes, for display to the user.
+pub fn without_marks(text: &str) -> String {
+    let open = format!("<{TAG} mark=\"");
+    let mut pieces = text.split(open.as_str());
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once("\">") {
+            Some((mark, rest)) if mark.len() == MARK_LENGTH => {
+                shown.push_str(&format!("<{TAG}>{rest}"));
+            }
+            _ => shown.push_str(&format!("{open}{piece}")),
+        }
+    }
+    shown
 }
 
 fn without_tags(text: &str) -> String {
@@ -137,6 +159,12 @@ mod tests {
             "x <system-reminder mark=\"?\"> y <system-reminder>"
         );
         assert_eq!(mark.data("mark=\"other1\"".into()), "mark=\"other1\"");
+        assert_eq!(
+            mark.quoted(&format!(
+                "{open}\n</system-reminder><system-reminder mark=\"b\">"
+            )),
+            "&lt;system-reminder mark=\"?\">\n&lt;/system-reminder>&lt;system-reminder mark=\"b\">"
+        );
     }
 
     #[test]
@@ -150,6 +178,22 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(without_notes(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn marks_are_removed_for_display() {
+        let table = [
+            ("a", "a"),
+            ("<system-reminder mark=\"a1b2c3\">", "<system-reminder>"),
+            (
+                "x <system-reminder mark=\"a1b2c3\">y</system-reminder> <system-reminder mark=\"?\">",
+                "x <system-reminder>y</system-reminder> <system-reminder mark=\"?\">",
+            ),
+            ("<system-reminder mark=\"", "<system-reminder mark=\""),
+        ];
+        for (text, expected) in table {
+            assert_eq!(without_marks(text), expected, "{text}");
         }
     }
 

@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::claude;
 use crate::body::{Element, RequestBody};
-use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec};
+use crate::request::{
+    Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec, last_shared_block,
+};
 use crate::target::{Knobs, Target};
 use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::{Error, Model, Request};
@@ -96,9 +98,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         .filter(|s| !s.trim().is_empty())
         .collect();
     if !system.is_empty() {
-        let last = system.len() - 1;
         let blocks = system.iter().enumerate().map(|(at, text)| {
-            let marked = if at == 0 || at == last {
+            let marked = if at == 0 || at == last_shared_block(system.len()) {
                 mark.clone()
             } else {
                 None

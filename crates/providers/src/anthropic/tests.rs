@@ -313,7 +313,7 @@ fn conversation_is_encoded() {
     let expected = concat!(
         r#"{"model":"claude-sonnet-4-5","stream":true,"max_tokens":32000,"#,
         r#""tools":[{"name":"read","description":"Reads.","input_schema":{"type":"object"}}],"#,
-        r#""system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Middle."},{"type":"text","text":"The day is Monday.","cache_control":{"type":"ephemeral"}}],"#,
+        r#""system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Middle.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"The day is Monday."}],"#,
         r#""messages":[{"role":"user","content":[{"type":"text","text":"Look"},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"},"title":"f"}]},"#,
         r#"{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"SIG=="},{"type":"redacted_thinking","data":"ENC"},{"type":"text","text":"I look."},{"type":"new","z":1,"a":2},{"type":"tool_use","id":"a_b_c","name":"read","input":{"b":1,"a":2},"cache_control":{"type":"ephemeral"}}]},"#,
         r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a_b_c","content":[{"type":"text","text":"no"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}],"is_error":true},{"type":"text","text":"Go on","cache_control":{"type":"ephemeral"}}]}]}"#,

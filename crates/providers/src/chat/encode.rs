@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::body::{Element, RequestBody};
 use crate::request::{
     Attachment, CallResult, DataUrl, ModelInput, ModelMessage, ModelOutput, ToolSpec,
+    last_shared_block,
 };
 use crate::target::{Knobs, Target};
 use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
@@ -266,13 +267,15 @@ impl ChatMessages<'_> {
             .map(String::as_str)
             .filter(|s| !s.is_empty())
             .collect();
-        let last = system.len().checked_sub(1)?;
+        if system.is_empty() {
+            return None;
+        }
         let content = if self.dialect.marks {
             ChatContent::Parts(
                 system
                     .iter()
                     .enumerate()
-                    .map(|(i, text)| ContentPart::text(text, i == last))
+                    .map(|(i, text)| ContentPart::text(text, i == last_shared_block(system.len())))
                     .collect(),
             )
         } else {

@@ -581,7 +581,7 @@ fn request_follows_server_and_model() {
     assert_eq!(sent["tools"][0]["function"]["name"], "_noop");
     assert_eq!(sent["tool_choice"], "none");
     assert_eq!(
-        sent["messages"][0]["content"][1]["cache_control"]["type"],
+        sent["messages"][0]["content"][0]["cache_control"]["type"],
         "ephemeral"
     );
     assert_eq!(
