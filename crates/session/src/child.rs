@@ -2,8 +2,11 @@
 //! and cost; its turn runs inside the parent's, so that it never outlives the parent and is
 //! cancelled with it.
 //!
+//! A fork copies the child sessions of its origin that it goes on with ([`forked`]).
+//!
 //! [`news`] reports the child's progress in the parent.
 
+mod forked;
 mod news;
 
 use std::pin::Pin;
@@ -13,6 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::forked::ForkedTask;
 use self::news::ChildProgress;
 use super::live::HistoryGuard;
 use super::sessions::Sessions;
@@ -316,9 +320,57 @@ impl ChildTask<'_> {
         if !id.is_well_formed() || id == self.parent.session {
             return Err(missing(&id));
         }
+        let id = self.own(id).await?;
         let claim = self.claim(&id)?;
         let (record, history) = self.earlier(&id).await?;
         Ok((claim, record, history))
+    }
+
+    /// Returns the session of a task: the one of that id, or the copy that a fork has or makes of
+    /// it.
+    async fn own(&self, id: SessionId) -> Result<SessionId, String> {
+        let store = &self.shared.store;
+        let parent = &self.parent.session;
+        let children = store.children(parent).await.unwrap_or_default();
+        if children.contains(&id) {
+            return Ok(id);
+        }
+        let history = store.peek(parent).await.map_err(|_| missing(&id))?;
+        let (of, prompts) = match forked::find(&history.messages, parent, &id) {
+            None => return Err(missing(&id)),
+            Some(ForkedTask::Own(own)) => return Ok(own),
+            Some(ForkedTask::Foreign(of, prompts)) => (of, prompts),
+        };
+        let mut stored = match store.peek(&of).await {
+            Ok(stored) => stored,
+            Err(store::Error::NotFound(_)) => return Err(missing(&id)),
+            Err(e) => return Err(format!("The task cannot be continued: {e}.")),
+        };
+        let visible = store::visible(&stored.messages, &stored.record.undone);
+        stored.messages.truncate(visible);
+        let end = forked::end(&stored.messages, &prompts);
+        stored.messages.truncate(end);
+        let now = self.parent.now();
+        stored.record = Record {
+            parent: Some(parent.clone()),
+            depth: self.parent.depth + 1,
+            todos: revert::todos(&stored.messages).unwrap_or_default(),
+            cost: crate::turn::cost(&stored.messages),
+            created: now,
+            updated: now,
+            changed: None,
+            undone: Vec::new(),
+            undone_cost: None,
+            past_undos: Vec::new(),
+            ..stored.record
+        };
+        let copy = store::renamed(stored, &self.parent.environment);
+        let id = copy.record.id.clone();
+        store
+            .import_copy(copy, &of)
+            .await
+            .map_err(|e| format!("The task cannot be continued: {e}."))?;
+        Ok(id)
     }
 
     /// Returns the context of the child's turn: the parent's, except for the state that each

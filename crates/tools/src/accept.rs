@@ -171,7 +171,7 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
                     let value = value
                         .as_str()
                         .map_or_else(|| value.to_string(), str::to_owned);
-                    folded(name) == *field && folded(&value) == *word
+                    folded(name) == *field && (*word == "*" || folded(&value) == *word)
                 };
                 if let Some(name) = fields.iter().find(is_match).map(|(name, _)| name.clone()) {
                     fields.remove(&name);

@@ -4,7 +4,7 @@
 #[derive(Debug)]
 pub struct Aliases {
     pub also: &'static [&'static str],
-    /// Fields of other tools with one of their values. They select one of several operations of a
+    /// Fields of other tools with one of their values, or `*` for any. They select one of several operations of a
     /// tool, or ask for the default behaviour; with a third entry, that field of ours is set to
     /// true.
     pub says: &'static [(&'static str, &'static str, Option<&'static str>)],

@@ -123,8 +123,10 @@ impl Tool for TaskTool {
             "dispatchagent",
             "runsubagent",
         ],
-        says: &[],
+        // The command of the user that led to the task; only the task counts.
+        says: &[("command", "*", None)],
         fields: &[
+            ("task_id", &["sessionid", "resume"]),
             (
                 "subagent_type",
                 &["agent", "subagent", "agenttype", "agentname"],
