@@ -41,6 +41,7 @@ pub mod size;
 pub mod step;
 pub mod subtask;
 pub mod tool_context;
+mod unseen_results;
 pub mod view;
 mod waiting_line;
 

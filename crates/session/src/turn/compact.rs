@@ -12,7 +12,7 @@ use super::next::CompactionTrigger;
 use super::view::{self, VisibleHistory, view};
 use super::{
     History, Outcome, TurnContext, compaction_carryover, digest, hooks, remind, request, retry,
-    size, step,
+    size, step, unseen_results,
 };
 use base::environment::Timestamp;
 use base::id::PartId;
@@ -78,6 +78,7 @@ pub async fn compact(
         prompt,
         estimated,
         usable,
+        unseen,
     } = plan(history, scope, frame, why, focus.clone()).map_err(Outcome::Failed)?;
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
     let report = async |state| {
@@ -112,18 +113,7 @@ pub async fn compact(
             return Err(Outcome::Failed(fault));
         }
     };
-    let counted = size::load(history);
-    // If the provider refuses although the estimate is far below its limit, the estimate is
-    // wrong and must not reject a summary. The next step shows whether there is enough room.
-    let limit = frame
-        .model
-        .usable(scope.project.settings.compaction.reserved);
-    let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
-    let before = if counted > 0 && trusted {
-        counted
-    } else {
-        counted.max(estimated)
-    };
+    let (before, trusted) = size_before(history, scope, frame, why, estimated);
     let overflow = why == CompactionTrigger::Refused;
     let compaction = Compaction {
         auto,
@@ -141,6 +131,7 @@ pub async fn compact(
         notes: carried.notes(scope, &frame.agent.name),
         ..summary
     };
+    let cut = unseen_results::cut_to_fit(history, unseen, scope, &frame.agent).await;
     // Only a request that contains the summary shows whether it makes room. Until then nothing
     // is stored, and a summary that makes no room is removed again.
     let at = put(
@@ -163,12 +154,8 @@ pub async fn compact(
     };
     let allowed = why == CompactionTrigger::Asked && size::tokens(text.len()) <= MIN_SUMMARY_TOKENS;
     if after >= before && trusted && !allowed {
-        let paid = history.messages[messages..]
-            .iter()
-            .filter_map(|m| m.assistant()?.cost)
-            .sum();
-        scope.spent.add(paid);
-        history.messages.truncate(messages);
+        withdraw(history, messages, scope);
+        cut.restore(history);
         let fault = fault(SummaryError::Bad(
             "the summary would take no less room than what it replaces",
         ));
@@ -176,6 +163,7 @@ pub async fn compact(
         return Err(Outcome::Failed(fault));
     }
     set_after(&mut history.messages[at], after);
+    cut.record(history, scope).await;
     for message in &history.messages[at..] {
         scope.record.whole(message).await;
     }
@@ -191,6 +179,41 @@ pub async fn compact(
     Ok(())
 }
 
+/// Returns the tokens that the conversation has before its compaction, and whether that number is
+/// trusted.
+fn size_before(
+    history: &History,
+    scope: &TurnContext,
+    frame: &Frame,
+    why: CompactionTrigger,
+    estimated: u64,
+) -> (u64, bool) {
+    let counted = size::load(history);
+    // If the provider refuses although the estimate is far below its limit, the estimate is
+    // wrong and must not reject a summary. The next step shows whether there is enough room.
+    let limit = frame
+        .model
+        .usable(scope.project.settings.compaction.reserved);
+    let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
+    let before = if counted > 0 && trusted {
+        counted
+    } else {
+        counted.max(estimated)
+    };
+    (before, trusted)
+}
+
+/// Removes a summary that is of no use, with the messages after the first `messages`. It was paid
+/// for all the same.
+fn withdraw(history: &mut History, messages: usize, scope: &TurnContext) {
+    let paid = history.messages[messages..]
+        .iter()
+        .filter_map(|m| m.assistant()?.cost)
+        .sum();
+    scope.spent.add(paid);
+    history.messages.truncate(messages);
+}
+
 struct CompactionPlan {
     /// The first message that is not summarised.
     tail: Option<base::id::MessageId>,
@@ -198,6 +221,7 @@ struct CompactionPlan {
     /// The estimated tokens of the next request without a compaction.
     estimated: u64,
     usable: u64,
+    unseen: Option<unseen_results::UnseenResults>,
 }
 
 /// The input of a summary.
@@ -278,6 +302,9 @@ fn plan(
         from if from > seen.before_compaction => from,
         _ => end,
     };
+    // Results that the model has not seen are not summarised, as far as half of it suffices.
+    let unseen = unseen_results::find(&seen, end, from, room / 2);
+    let from = unseen.as_ref().map_or(from, |(at, _)| *at);
     let tail = if from < end || unanswered.is_some() {
         seen.messages.get(from).map(|first| first.id.clone())
     } else {
@@ -300,6 +327,7 @@ fn plan(
         prompt,
         estimated,
         usable,
+        unseen: unseen.map(|(_, unseen)| unseen),
     })
 }
 
