@@ -22,6 +22,7 @@ use base::channel::{self, Receiver, Sender};
 use base::environment::Timestamp;
 use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
+use base::text::mark::without_marks;
 pub use form::{
     FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat,
     TextLimits,
@@ -338,7 +339,7 @@ impl From<&Call> for CallUpdate {
                 }
             }
             CallState::Failed { error, cause, .. } => {
-                update.output = Some(error.clone());
+                update.output = Some(without_marks(error));
                 let stopped = cause.is_interruption() || *cause == FailureCause::NotBegun;
                 if stopped {
                     Progress::Cancelled

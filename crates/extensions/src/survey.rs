@@ -98,6 +98,7 @@ pub(super) fn context(
             todos: Arc::default(),
             jobs: Arc::default(),
             formatters: Arc::default(),
+            instruction_problems: Arc::default(),
             language: Arc::new(SessionServers::new(&Arc::default())),
             exec: Arc::default(),
         },

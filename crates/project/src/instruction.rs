@@ -1,5 +1,5 @@
 //! Instruction files: `AGENTS.md` and its alternatives, the user's own, the project's, those that
-//! the settings name, and those next to a file that is read. This module only reads; it lists
+//! the settings name, and those of a directory in which a tool works. This module only reads; it lists
 //! addresses for another module to fetch.
 //!
 //! The contents go to the model. Therefore a project's files pass the same gate as reading them
@@ -146,11 +146,11 @@ pub fn cached_page_path(environment: &Environment, address: &str) -> PathBuf {
         .join(format!("{name}.md"))
 }
 
-/// Returns the instruction files that apply to a file: one for each directory from the file's up
-/// to, but without, its root, nearest first. `known` tells whether the model has a file already: in
-/// the system prompt, or attached earlier in this message.
-pub fn instructions_for_file(
-    path: &Path,
+/// Returns the instruction files that apply in a directory: one for each directory from it up to,
+/// but without, its root, nearest first. `known` tells whether a file is not wanted, for instance
+/// because the model has it already.
+pub fn instructions_in(
+    dir: &Path,
     cwd: &Path,
     environment: &Environment,
     worktree: &Worktree,
@@ -165,15 +165,12 @@ pub fn instructions_for_file(
         read: HashSet::new(),
     };
     let uses_claude = uses_claude_files(environment);
-    let path = normal(path);
+    let dir = normal(dir);
     let roots = std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path));
     let Some(root) = roots
-        .filter(|root| path.starts_with(root))
+        .filter(|root| dir.starts_with(root))
         .max_by_key(|root| root.components().count())
     else {
-        return reader.found;
-    };
-    let Some(dir) = path.parent() else {
         return reader.found;
     };
     for dir in dir
@@ -188,13 +185,19 @@ pub fn instructions_for_file(
             if !candidate.is_file() {
                 continue;
             }
-            if candidate != path && !known(&candidate) {
+            if !known(&candidate) {
                 reader.file(&candidate, FileOwner::Inside);
             }
             break;
         }
     }
     reader.found
+}
+
+/// Returns whether a file has the name of an instruction file.
+pub fn has_instruction_name(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| NAMES.iter().any(|known| name == *known))
 }
 
 fn uses_claude_files(environment: &Environment) -> bool {
@@ -942,8 +945,10 @@ mod tests {
             let known = |path: &Path| known.iter().any(|known| known == path);
             let worktree = place.worktree();
             let search_filter = place.search_filter(&environment, &worktree);
-            let found = instructions_for_file(
-                &place.path(path),
+            let path = place.path(path);
+            let known = |candidate: &Path| candidate == path || known(candidate);
+            let found = instructions_in(
+                path.parent().unwrap(),
                 &root,
                 &environment,
                 &worktree,

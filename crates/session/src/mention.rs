@@ -208,7 +208,9 @@ impl Reader {
             Ok(output) => {
                 self.text += output.text.len();
                 let text = hidden_text(format!("{CONTENTS_OF}{path}:\n{}", output.text));
+                let note = Some(output.note).filter(|note| !note.is_empty());
                 std::iter::once(text)
+                    .chain(note.map(|note| hidden_text(tagged(&note))))
                     .chain(output.attachments.into_iter().map(Content::File))
                     .collect()
             }

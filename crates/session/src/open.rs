@@ -704,6 +704,7 @@ impl Sessions {
             todos: Arc::new(tools::todos::Todos::new(record.todos.clone())),
             jobs,
             formatters: Arc::default(),
+            instruction_problems: Arc::default(),
             language: Arc::new(SessionServers::new(&self.language)),
             files: options.files,
             snapshots: Some(snapshots),

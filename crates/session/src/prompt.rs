@@ -153,7 +153,7 @@ impl PromptRun {
         };
         // The next prompt deletes undone turns.
         revert::settle(&mut history, &mut record, &scope.record).await;
-        let mut draft = PromptDraft::new(head(&scope), &record);
+        let mut draft = PromptDraft::new(head(&scope), &record, &history, &scope);
         let TypedPrompt {
             content,
             once,

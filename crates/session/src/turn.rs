@@ -253,6 +253,8 @@ pub struct SessionResources {
     pub jobs: Arc<tools::jobs::Jobs>,
     /// The formatters that the user has been notified about.
     pub formatters: Arc<tools::format::NotifiedFormatters>,
+    /// The problems of instruction files that the user has been notified about.
+    pub instruction_problems: Arc<tools::loaded_instructions::NotifiedProblems>,
     pub language: Arc<SessionServers>,
     /// The file operations that the client supports.
     pub files: tools::FileCapabilities,

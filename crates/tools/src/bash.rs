@@ -27,7 +27,8 @@ use super::confinement::{CommandSandbox, Confinement};
 use super::exit_status::ending;
 use super::jobs::{DetachedCommand, changed_note};
 use super::live::LiveOutput;
-use super::path::{Access, PathKind, ResolvedPath, resolve};
+use super::loaded_instructions::TouchedPath;
+use super::path::{Access, PathKind, ResolvedPath, resolve, spelled};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
@@ -74,6 +75,7 @@ pub struct Ready {
     bash: Option<PathBuf>,
     confinement: Confinement,
     lock: CommandSandbox,
+    touched: Vec<TouchedPath>,
 }
 
 impl Tool for BashTool {
@@ -201,6 +203,7 @@ impl Tool for BashTool {
             "workdir".into(),
             Value::String(place.path.display().to_string()),
         );
+        let touched = touched(&place, &need, context);
         let needs = place.needs(Access::List, need);
         let limit = input
             .timeout
@@ -219,6 +222,7 @@ impl Tool for BashTool {
                 bash,
                 confinement,
                 lock,
+                touched,
             },
         ))
     }
@@ -240,6 +244,7 @@ impl Tool for BashTool {
             background,
             keep,
             lock,
+            touched,
             ..
         } = ready;
         let plan = CommandOptions {
@@ -270,6 +275,7 @@ impl Tool for BashTool {
             background: None,
             notes: Vec::new(),
             sandbox: lock.words.clone(),
+            touched,
         };
         if background && !stays && !matches!(end, CommandEnd::Timeout(_)) {
             result_notes
@@ -456,12 +462,32 @@ fn command_line(input: &Input, place: &PermissionContext, context: &ToolContext)
     }
 }
 
+/// Returns the paths of the project that a command works with, as far as its line shows: its
+/// directory, those that it lists or changes to, and the files that it uses.
+fn touched(place: &ResolvedPath, need: &Need, context: &ToolContext) -> Vec<TouchedPath> {
+    let mut touched = vec![TouchedPath::Directory(place.path.clone())];
+    let units = need.command.iter().flat_map(|line| &line.units);
+    for unit in units {
+        let listed = unit.listed.iter();
+        touched.extend(listed.map(|path| TouchedPath::Directory(spelled(context, path))));
+        let files = unit
+            .touches
+            .iter()
+            .filter(|need| matches!(need.permission.as_str(), "read" | "edit"))
+            .flat_map(|need| &need.patterns);
+        let root = &context.project.worktree.root;
+        touched.extend(files.map(|name| TouchedPath::File(spelled(context, &root.join(name)))));
+    }
+    touched
+}
+
 /// Notes for the model in addition to the output.
 struct ResultNotes {
     /// The id of the background job, its description, and the file with its output.
     background: Option<(String, String, Option<PathBuf>)>,
     notes: Vec<String>,
     sandbox: Option<String>,
+    touched: Vec<TouchedPath>,
 }
 
 fn output(
@@ -534,6 +560,7 @@ fn output(
         keep: KeepEnd::Tail,
         facts,
         metadata,
+        touched: result_notes.touched,
         ..ToolOutput::default()
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::aliases::{Aliases, FOLDER};
 use super::beneath::SearchRoot;
+use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
@@ -225,6 +226,9 @@ impl Tool for GlobTool {
             .map(|rank| shown_path(&rank.path))
             .collect();
         text.push_str(&files.join("\n"));
+        let touched = found.newest.iter().take(LIMIT);
+        let touched = touched.map(|rank| TouchedPath::File(rank.path.clone()));
+        let touched = touched.collect();
         if truncated {
             text.push_str(&format!(
                 "\n\n(The {LIMIT} newest of {} files. By directory:",
@@ -253,6 +257,7 @@ impl Tool for GlobTool {
         Ok(ToolOutput {
             metadata,
             locations,
+            touched,
             ..ToolOutput::text(text)
         })
     }

@@ -21,6 +21,7 @@ use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, Sea
 use super::aliases::Aliases;
 use super::beneath::{SearchReader, SearchRoot};
 use super::glob::spelled;
+use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
@@ -333,10 +334,12 @@ impl Tool for GrepTool {
             path: at,
             line: None,
         }];
+        let touched = best.shown_files(&wanted).map(TouchedPath::File).collect();
         let text = format!("{}{}{}", best.shown(&wanted), best.gaps(), left_out.words());
         Ok(ToolOutput {
             metadata,
             locations,
+            touched,
             ..ToolOutput::text(text)
         })
     }

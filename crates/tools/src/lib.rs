@@ -254,6 +254,8 @@ pub struct SessionContext {
     pub jobs: Arc<jobs::Jobs>,
     /// The formatters that the user has been notified of.
     pub formatters: Arc<format::NotifiedFormatters>,
+    /// The problems of instruction files that the user has been notified of.
+    pub instruction_problems: Arc<loaded_instructions::NotifiedProblems>,
     pub language: Arc<SessionServers>,
     /// The program and arguments that precede each command. `{session}` and `{cwd}` in them are
     /// replaced by the session's.
@@ -313,6 +315,11 @@ pub struct ToolOutput {
     pub locations: Vec<Location>,
     /// Images and other files for the model.
     pub attachments: Vec<File>,
+    /// The paths that it shows or comes from, the most important first. Their instructions come with
+    /// it.
+    pub touched: Vec<loaded_instructions::TouchedPath>,
+    /// Set if it shows all of the one file that it touches.
+    pub shows_whole: bool,
 }
 
 impl ToolOutput {

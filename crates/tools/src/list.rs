@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::aliases::{Aliases, FOLDER};
 use super::beneath::SearchRoot;
+use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
@@ -156,6 +157,7 @@ impl Tool for ListTool {
             ("count".to_owned(), Value::from(tree.count)),
             ("truncated".to_owned(), Value::Bool(!whole)),
         ]);
+        let touched = vec![TouchedPath::Directory(shown.clone())];
         let locations = vec![Location {
             path: shown,
             line: None,
@@ -163,6 +165,7 @@ impl Tool for ListTool {
         Ok(ToolOutput {
             metadata,
             locations,
+            touched,
             ..ToolOutput::text(text)
         })
     }

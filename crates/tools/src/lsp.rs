@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::aliases::{Aliases, PATH};
 use super::document::{choose, target};
+use super::loaded_instructions::TouchedPath;
 use super::path::{Access, ResolvedPath};
 use super::search::look_up;
 use super::{
@@ -183,8 +184,12 @@ impl Tool for LspTool {
             Ready::Rename(ready) => return ready.apply(&context).await,
             Ready::Question(question) => *question,
         };
+        let touched = place
+            .iter()
+            .map(|place| TouchedPath::File(place.path.clone()));
+        let touched = touched.collect();
         tokio::select! {
-            text = answer(&input, place, &context) => Ok(ToolOutput::text(text?)),
+            text = answer(&input, place, &context) => Ok(ToolOutput { touched, ..ToolOutput::text(text?) }),
             () = context.cancelled.cancelled() => Err(Failure::Cancelled),
         }
     }

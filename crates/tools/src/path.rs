@@ -1,7 +1,7 @@
 //! Resolves the paths that a model writes. `permission/path_gate.rs` decides about target and access;
 //! this module adds the messages for the model and the path that the editor knows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Failure, ToolContext, refusal};
 use base::text;
@@ -61,20 +61,21 @@ pub fn resolve(
             ))),
             Barred::Refused(refusal) => Failure::Tell(refusal.to_string()),
         })?;
-    let cwd = std::fs::canonicalize(&context.project.cwd).ok();
-    let path = match cwd
-        .as_deref()
-        .and_then(|cwd| real.path.strip_prefix(cwd).ok())
-    {
-        Some(rest) if rest.as_os_str().is_empty() => context.project.cwd.clone(),
-        Some(rest) => context.project.cwd.join(rest),
-        None => real.path.clone(),
-    };
     Ok(ResolvedPath {
         shown: text::escaped(&real.relative),
-        path,
+        path: spelled(context, &real.path),
         real,
     })
+}
+
+/// Returns a path without symlinks in the session's spelling.
+pub fn spelled(context: &ToolContext, real: &Path) -> PathBuf {
+    let cwd = std::fs::canonicalize(&context.project.cwd).ok();
+    match cwd.as_deref().and_then(|cwd| real.strip_prefix(cwd).ok()) {
+        Some(rest) if rest.as_os_str().is_empty() => context.project.cwd.clone(),
+        Some(rest) => context.project.cwd.join(rest),
+        None => real.to_path_buf(),
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 mod large;
 
-use std::path::Path;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
@@ -12,15 +10,14 @@ use serde_json::{Map, Value, json};
 
 use super::aliases::{Aliases, PATH};
 use super::document::encoding;
+use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{blocking, elsewhere, look_up};
 use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use base::text;
-use events::{Event, Location, Severity, ToolKind};
+use events::{Location, ToolKind};
 use permission::Need;
-use permission::sight::Sight;
-use project::instruction;
 use transcript::File;
 
 /// The maximum length of a line, in characters.
@@ -211,8 +208,7 @@ impl Tool for ReadTool {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let total = text.lines().count();
         let lines = text.lines().skip(part.first(total) - 1);
-        let mut output = page(&place, lines, total, part, context.limits.bytes, note)?;
-        instructed(&mut output, &place, &context).await;
+        let output = page(&place, lines, total, part, context.limits.bytes, note)?;
         language::warm(&place.real.path, text, &context).await;
         context
             .session
@@ -220,45 +216,6 @@ impl Tool for ReadTool {
             .note(&place.real.path, KnownFile::of(text, disk));
         Ok(output)
     }
-}
-
-/// Adds the instructions that apply to the file's directory, each once.
-async fn instructed(output: &mut ToolOutput, place: &ResolvedPath, context: &ToolContext) {
-    let known = |path: &Path| !context.call.instructions.claim(path);
-    let sight = Sight::new(&context.policy);
-    let found = instruction::instructions_for_file(
-        &place.path,
-        &context.project.cwd,
-        &context.project.environment,
-        &context.project.worktree,
-        &sight,
-        &known,
-    );
-    for title in found.problems.iter().map(ToString::to_string) {
-        context
-            .client
-            .outlet
-            .event(Event::Notice {
-                severity: Severity::Warning,
-                title,
-                details: None,
-            })
-            .await;
-    }
-    if found.entries.is_empty() {
-        return;
-    }
-    let blocks: Vec<String> = found
-        .entries
-        .iter()
-        .map(instruction::InstructionText::block)
-        .collect();
-    output.note = blocks.join("\n\n");
-    output.facts.loaded = found
-        .entries
-        .into_iter()
-        .map(|entry| entry.source.into())
-        .collect();
 }
 
 /// Reads lines of a file that is too large for memory, and for editing.
@@ -302,16 +259,14 @@ async fn large_file(
         offset: i64::try_from(window.first).unwrap_or(i64::MAX),
         ..part
     };
-    let mut output = page(
+    page(
         &place,
         text.lines(),
         window.total,
         part,
         context.limits.bytes,
         Some(note),
-    )?;
-    instructed(&mut output, &place, context).await;
-    Ok(output)
+    )
 }
 
 /// Formats the requested part of a file with line numbers. `lines` begin with its first one.
@@ -383,6 +338,8 @@ fn page<'a>(
             "preview": preview, "truncated": truncated, "type": "file",
             "lineStart": offset, "lineEnd": last, "totalLines": total,
         })),
+        touched: vec![TouchedPath::File(place.path.clone())],
+        shows_whole: offset == 1 && last == total && column == 1,
         ..ToolOutput::default()
     })
 }
@@ -471,6 +428,7 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
         metadata: facts(
             json!({ "type": "directory", "truncated": last < total, "totalEntries": total }),
         ),
+        touched: vec![TouchedPath::Directory(place.path.clone())],
         ..ToolOutput::default()
     })
 }
@@ -502,6 +460,7 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
     };
     Ok(ToolOutput {
         attachments: vec![file],
+        touched: vec![TouchedPath::File(place.path.clone())],
         ..ToolOutput::text(format!("{what} read successfully"))
     })
 }

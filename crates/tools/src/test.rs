@@ -208,6 +208,7 @@ fn listened(
             todos: Arc::default(),
             jobs: Arc::default(),
             formatters: Arc::default(),
+            instruction_problems: Arc::default(),
             language: Arc::new(lsp::SessionServers::new(&Arc::default())),
             exec: Arc::default(),
         },

@@ -1,5 +1,7 @@
 //! The result of an analysis: the commands of a line with their effects.
 
+use std::path::PathBuf;
+
 use crate::{Action, Need, arity};
 
 #[derive(Debug, Clone, Default)]
@@ -77,6 +79,8 @@ pub struct Unit {
     pub carrier: bool,
     /// The paths it uses, as separate needs.
     pub touches: Vec<Need>,
+    /// The directories of the project that it lists or changes to.
+    pub listed: Vec<PathBuf>,
     /// Paths it changes that were not located because there are too many, as they were written.
     pub unseen: Vec<String>,
     /// The minimum verdict under any rules, with its reason.

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use events::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use extensions::any;
 use permission::plan::SharedAnalysis;
 use permission::{Action, Denial, Need};
-use tools::loaded_instructions::LoadedInstructions;
+use tools::loaded_instructions::{self, LoadedInstructions};
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall,
     ToolContext, ToolOutput, accept, truncate,
@@ -188,6 +189,7 @@ async fn waiting<'a>(
             instructions,
             order: None,
             facts,
+            note: None,
             repeats,
             refusals,
         };
@@ -251,7 +253,7 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
 
 /// Returns the instruction files that the model already sees: in the system prompt, and in the
 /// visible results of earlier calls.
-fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
+pub(super) fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
     let prompted = scope
         .project
         .background
@@ -261,18 +263,29 @@ fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
     let view::VisibleHistory {
         summary, messages, ..
     } = view::view(history);
-    let loaded = messages
-        .into_iter()
-        .flat_map(Message::calls)
-        .filter_map(|call| match &call.state {
-            CallState::Completed(done) if done.cleared.is_none() => Some(&done.facts.loaded),
-            _ => None,
-        });
+    let loaded = messages.into_iter().flat_map(loaded_by).cloned();
     LoadedInstructions::new(
         prompted
             .chain(compaction_carryover::loaded_files(summary))
-            .chain(loaded.flatten().cloned()),
+            .chain(loaded),
     )
+}
+
+/// Returns the instruction files that visible results of a message contain: of the model's calls, and
+/// of those that were made for a prompt.
+pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
+    let facts = message
+        .answer()
+        .iter()
+        .filter_map(|part| match &part.content {
+            Content::Tool(call) => Some(&call.state),
+            _ => None,
+        })
+        .filter_map(|state| match state {
+            CallState::Completed(done) if done.cleared.is_some() => None,
+            state => state.facts(),
+        });
+    facts.flat_map(|facts| &facts.loaded)
 }
 
 struct RunningCall<'a> {
@@ -296,6 +309,8 @@ struct RunningCall<'a> {
     /// The order in which the calls of the message run, as a text for the model.
     order: Option<String>,
     facts: LiveFacts,
+    /// A note for the model that an error of the call adds.
+    note: Option<String>,
     repeats: Repeats,
     /// The number of refusals of the same call in this turn because no user was present.
     refusals: u32,
@@ -357,6 +372,7 @@ impl RunningCall<'_> {
         let images = self.scope.project.settings.images;
         let pdf = self.frame.model.pdf;
         on_threads(async move {
+            loaded_instructions::add(&mut output, &context).await;
             let mut output = truncate::finish(output, &context);
             context.session.seen.show(&output.text);
             pictures::fit(&mut output, images).await;
@@ -380,7 +396,13 @@ impl RunningCall<'_> {
     async fn failed(&self, failure: Failure) -> CallState {
         let mut cause = FailureCause::Error;
         let error = match failure {
-            Failure::Tell(text) => self.failure_text(text).await,
+            Failure::Tell(text) => {
+                let text = self.failure_text(text).await;
+                match self.note.as_deref() {
+                    Some(note) => format!("{text}\n\n{}", self.scope.mark.note(note)),
+                    None => text,
+                }
+            }
             Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= doom::LIMIT => {
                 cause = FailureCause::Rejected;
                 format!(
@@ -480,7 +502,7 @@ impl RunningCall<'_> {
             prepared = prepared(&tool, &self.call.input, &context) => prepared,
         };
         self.line.come(&self.scope.cancelled).await;
-        let (prepared, changes) = match prepared {
+        let (prepared, changes) = match self.instructed(&tool, prepared, &context).await {
             Ok(prepared) => prepared,
             Err(failure) => {
                 self.show(None).await;
@@ -525,6 +547,44 @@ impl RunningCall<'_> {
         adopt(before, &context).await;
         self.changes.after(self.scope, &self.call.call).await;
         done
+    }
+
+    /// Holds back a change below instructions that the model has not seen: the answer contains them.
+    /// They also come with the error of a change that could not be prepared.
+    async fn instructed(
+        &mut self,
+        tool: &Arc<dyn AnyTool>,
+        prepared: Result<(PreparedCall, Vec<Change>), Failure>,
+        context: &ToolContext,
+    ) -> Result<(PreparedCall, Vec<Change>), Failure> {
+        let changes = match &prepared {
+            Ok((_, changes)) => changes.as_slice(),
+            Err(Failure::Tell(_)) => &[],
+            Err(_) => return prepared,
+        };
+        if self.call.kind != ToolKind::Edit || tool.is_foreign() {
+            return prepared;
+        }
+        let changed = changes.iter().map(|change| PathBuf::from(&change.path));
+        let named = self.call.locations.iter().map(|location| &location.path);
+        let paths: Vec<PathBuf> = changed.chain(named.cloned()).collect();
+        let unseen = on_threads({
+            let context = context.clone();
+            async move {
+                let unseen = loaded_instructions::unseen(&paths, &context).await?;
+                Some((unseen.refusal(&context), unseen))
+            }
+        });
+        let Some((refusal, unseen)) = unseen.await else {
+            return prepared;
+        };
+        self.facts
+            .note(|facts| *facts = std::mem::take(facts).and(unseen.facts));
+        self.note = Some(unseen.note).filter(|note| !note.is_empty());
+        match prepared {
+            Ok(_) => Err(Failure::Tell(refusal)),
+            failed => failed,
+        }
     }
 
     /// Applies hooks to a call before its permission is checked. Arguments that a hook has

@@ -36,12 +36,10 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
             skills.extend(before.iter().cloned());
             loaded.extend(files.iter().cloned());
         }
+        loaded.extend(super::call::loaded_by(message).cloned());
         for call in message.calls() {
-            let CallState::Completed(done) = &call.state else {
-                continue;
-            };
-            loaded.extend(done.facts.loaded.iter().cloned());
-            if call.tool == SkillTool::NAME
+            if matches!(call.state, CallState::Completed(_))
+                && call.tool == SkillTool::NAME
                 && let Some(name) = call.input.get("name").and_then(|name| name.as_str())
             {
                 skills.push(name.trim().to_owned());

@@ -71,12 +71,12 @@ fn has_failed(call: &Call) -> bool {
         .is_some_and(|cause| cause != FailureCause::Unanswered)
 }
 
-/// Whether the call returned new information: repeated looks at running work are not a loop.
+/// Whether the call returned new information: repeated looks at running work are not a loop, nor is
+/// a change that is sent again after the model was shown a text that it had not seen.
 fn brought_news(call: &Call) -> bool {
-    match &call.state {
-        CallState::Completed(done) => done.facts.news == Some(true),
-        _ => false,
-    }
+    call.state
+        .facts()
+        .is_some_and(|facts| facts.news == Some(true))
 }
 
 #[cfg(test)]

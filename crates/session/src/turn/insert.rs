@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{TurnContext, call, permit, tool_context};
+use super::{History, TurnContext, call, permit, tool_context};
 use base::task::on_threads;
 use base::text::mention::LineRange;
-use events::{CallUpdate, Event, Progress};
+use events::{CallUpdate, Event, Progress, ToolKind};
 use project::agent::Agent;
 use store::Record;
+use tools::loaded_instructions::{self, LoadedInstructions};
 use tools::{AnyTool, Failure, ToolOutput};
 use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 
@@ -21,15 +22,18 @@ pub struct PromptDraft {
     message: Message,
     /// The record of the session, for a session whose file is still empty.
     record: Record,
+    /// The instruction files in the model's context.
+    instructions: Arc<LoadedInstructions>,
     is_stored: bool,
 }
 
 impl PromptDraft {
     /// Creates a draft without content.
-    pub fn new(message: Message, record: &Record) -> Self {
+    pub fn new(message: Message, record: &Record, history: &History, scope: &TurnContext) -> Self {
         Self {
             message,
             record: record.clone(),
+            instructions: Arc::new(call::instructions(history, scope)),
             is_stored: false,
         }
     }
@@ -100,7 +104,8 @@ pub async fn run(
     }
 }
 
-/// Reads a file or a range of its lines, or lists a directory, with the model's tool.
+/// Reads a file or a range of its lines, or lists a directory, with the model's tool. The note of the
+/// result has the instructions that apply there.
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
@@ -226,7 +231,8 @@ impl InsertCall<'_> {
     }
 
     async fn attempt(&mut self, tool: &Arc<dyn AnyTool>) -> Result<ToolOutput, Failure> {
-        let context = tool_context::context(self.scope, self.agent, &self.call.call);
+        let mut context = tool_context::context(self.scope, self.agent, &self.call.call);
+        context.call.instructions = self.draft.instructions.clone();
         let (prepared, _) = call::prepared(tool, &self.call.input, &context).await?;
         permit::permit(
             self.scope,
@@ -246,7 +252,16 @@ impl InsertCall<'_> {
         })
         .await;
         // These tools never need a further permission while they run.
-        let mut done = on_threads(call::caught((prepared.run)(context)));
+        let reads = self.call.kind == ToolKind::Read;
+        let run = call::caught((prepared.run)(context.clone()));
+        let mut done = on_threads(async move {
+            let mut output = run.await?;
+            // Only the text of a command goes into the prompt, without notes.
+            if reads {
+                loaded_instructions::add(&mut output, &context).await;
+            }
+            Ok(output)
+        });
         loop {
             tokio::select! {
                 done = &mut done => return done,

@@ -79,6 +79,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             todos: scope.resources.todos.clone(),
             jobs: scope.resources.jobs.clone(),
             formatters: scope.resources.formatters.clone(),
+            instruction_problems: scope.resources.instruction_problems.clone(),
             language: scope.resources.language.clone(),
             exec: scope.resources.exec.clone(),
         },

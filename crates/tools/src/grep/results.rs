@@ -1,6 +1,7 @@
 //! The bounded results of a search, and their text form.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use super::super::search::{LIMIT, Rank};
 use base::text;
@@ -188,6 +189,16 @@ impl BestFiles {
         } else {
             self.collected < self.matches
         }
+    }
+
+    /// Returns the paths of the files that the text names with their matches.
+    pub(super) fn shown_files(&self, wanted: &GrepOptions) -> impl Iterator<Item = PathBuf> {
+        let names_only = wanted.files_only;
+        self.files
+            .iter()
+            .filter(move |(_, hits)| names_only || hits.collected > 0)
+            .take(LIMIT)
+            .map(|(rank, _)| rank.path.clone())
     }
 
     pub(super) fn shown(&self, wanted: &GrepOptions) -> String {

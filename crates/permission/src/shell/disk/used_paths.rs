@@ -267,6 +267,9 @@ impl Disk<'_> {
                 }
             }
             inside |= located.inside;
+            if access == Access::List && located.inside && located.found == PathKind::Directory {
+                unit.listed.push(located.path.clone());
+            }
             let mut needs = located.needs(access);
             // An existing file is used if the shell is in that directory.
             needs

@@ -248,6 +248,7 @@ impl Stage {
                 todos: Arc::new(tools::todos::Todos::new(vec![])),
                 jobs: Arc::default(),
                 formatters: Arc::default(),
+                instruction_problems: Arc::default(),
                 language: Arc::new(lsp::SessionServers::new(&Arc::default())),
                 exec: Arc::default(),
                 files: tools::FileCapabilities::default(),
