@@ -366,7 +366,7 @@ fn lost() {
     );
     let last = model.requests().pop().unwrap().to_string();
     assert!(
-        last.contains("was lost, or gave it up") && last.contains("echo once"),
+        last.contains("was lost or stopped") && last.contains("echo once"),
         "{last}"
     );
 }
@@ -395,7 +395,7 @@ fn killed_hosts() {
                 let lost = |message: &Value| {
                     message["content"]
                         .to_string()
-                        .contains("you are on another one now")
+                        .contains("another one continues it")
                 };
                 received.fetch_or(messages.iter().any(lost), Ordering::Relaxed);
                 let results = messages

@@ -40,7 +40,7 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
         let told = messages.iter().any(|message| {
             message["content"]
                 .to_string()
-                .contains("you are on another one now")
+                .contains("another one continues it")
         });
         let wait = json!({ "command": "echo begun >>log; while [ ! -e go ]; do sleep 0.05; done; echo done >>log" });
         let script = match (results.len(), told) {

@@ -275,7 +275,7 @@ text: There it is."#,
         .expect("a notice");
     assert_eq!(
         notice["title"],
-        "The MCP server notes has other tools than it had before: 1 new, 1 gone."
+        "The tools of the MCP server notes have changed: 1 new, 1 gone."
     );
     assert_eq!(notice["description"], "New: list. Gone: find.");
     assert_eq!(told(&updates), 1);

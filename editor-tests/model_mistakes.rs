@@ -25,7 +25,7 @@ const FAILURES: [&str; 16] = [
     "read the file",
     "invalid",
     "no tool named",
-    "was not run",
+    "not run: ",
     "not applied",
     "nothing was changed",
     "could not",
@@ -36,7 +36,12 @@ const FAILURES: [&str; 16] = [
 ];
 
 /// Texts of a result that mean success, whatever else it contains.
-const SUCCESSES: [&str; 2] = ["applied successfully", "wrote file successfully"];
+const SUCCESSES: [&str; 4] = [
+    "edit applied at line",
+    "in all.",
+    "replaced, at lines",
+    "file written.",
+];
 
 /// Answers of the model, in order, that reach one goal.
 type Way = Vec<String>;

@@ -203,7 +203,7 @@ fn in_each_dialect() {
             .body;
         let model = format!("{}/{}", dialect.provider, dialect.model);
         let wanted = format!(
-            r"What {model} says of the pages below:\nNine is out.\n\nNine\nhttps://a.example/9"
+            r"Summary of the pages below by {model}:\nNine is out.\n\nNine\nhttps://a.example/9"
         );
         assert!(told.contains(&wanted), "{told}");
         assert_eq!(

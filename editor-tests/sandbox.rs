@@ -570,13 +570,13 @@ false
     let sees = model.requests().last().unwrap().to_string();
     assert_eq!(
         sees.contains(
-            "It changed files that decide what runs on this machine: .git/hooks/pre-commit"
+            "It changed control files, which decide what runs on this machine: .git/hooks/pre-commit"
         ),
         open
     );
     // It failed, and its output looks like the effect of a sandbox.
     assert!(
-        sees.contains("It may have failed because of its sandbox")
+        sees.contains("The sandbox may have caused the failure")
             && sees.contains("not tried outside"),
         "{sees}"
     );
@@ -644,7 +644,9 @@ fn missing_required_sandbox_refuses_commands() {
     assert!(!project.path("made").exists());
     let sees = model.requests().last().unwrap().to_string();
     assert!(
-        sees.contains("The settings require a sandbox for commands, and none that does what they ask for holds here"),
+        sees.contains(
+            "The settings require a sandbox for commands, and this system has none that meets them"
+        ),
         "{sees}"
     );
     assert_eq!(model.problems(), Vec::<String>::new());
@@ -745,7 +747,7 @@ fn command_ends_with_adjutant() {
 
 /// Ends a command in bubblewrap: it gets SIGTERM first, and its left processes go on.
 fn command_in_bubblewrap_gets_sigterm_first() {
-    let asked = json!({ "command": "trap 'echo asked > asked; exit 0' TERM; echo begun; sleep 1000 & wait", "timeout": 500 });
+    let asked = json!({ "command": "trap 'echo asked > asked; exit 0' TERM; echo begun; sleep 1000 & wait", "timeout": 1000 });
     let left = json!({ "command": "sleep 1000 & echo left" });
     let script = format!("call bash {asked}\n---\ncall bash {left}\n---\ntext: Done.");
     let model = Model::start(model::script(&script).unwrap());

@@ -40,7 +40,8 @@ fn sandbox_notice_is_shown_once() {
             .filter_map(|update| update["title"].as_str().map(str::to_owned))
             .collect::<Vec<_>>()
     };
-    let wanted = ["Commands run without a sandbox: one that you allow can do what you can do."];
+    let wanted =
+        ["Commands run without a sandbox: a command that you allow can do anything you can do."];
     let mut client = Client::capable(project, &knows);
     let session = client.open();
     let (_, updates) = turn(&mut client, &session, "build");

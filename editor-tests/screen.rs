@@ -219,7 +219,7 @@ fn question() {
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(5), "{screen}");
     assert!(
-        screen.contains("You rejected this: touch x. I stopped here"),
+        screen.contains("You rejected touch x, so I stopped here"),
         "{screen}"
     );
 }
@@ -300,7 +300,7 @@ fn piped() {
         "Let me see.\nOne more look.\n"
     );
     // A question without a user is refused to the model, which goes on.
-    let refused = "text: Let me see.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\nsees: nobody can be asked here\ntext: I could not look.";
+    let refused = "text: Let me see.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\nsees: no user is present\ntext: I could not look.";
     for (strict, code) in [
         (&["run", "Do it."][..], 0),
         (&["run", "--strict", "Do it."], 5),
@@ -317,7 +317,7 @@ fn piped() {
         assert_eq!(
             lines,
             [
-                "not allowed, nobody to ask: Read /etc/hostname (outside the project); --allow permits it",
+                "not allowed, no user to ask: Read /etc/hostname (outside the project); --allow permits it",
                 "Let me see.",
                 "adjutant: 1 call was not allowed:",
                 "  Read /etc/hostname (outside the project)",

@@ -79,7 +79,7 @@ fn taken_over() {
     let told = |update: &Value| {
         update["content"]["text"]
             .as_str()
-            .is_some_and(|text| text.contains("taken this session over"))
+            .is_some_and(|text| text.contains("taken over this session"))
     };
     assert!(updates.iter().any(told), "{updates:?}");
     first.prompt(4, &session, "Go on.");

@@ -46,7 +46,7 @@ call bash {"command":"echo 8080"}
 ---
 text: It listens on 8080.
 ---
-sees: Hand over the result now
+sees: Return the result now
 call structured_output {"port":80800}
 ---
 sees: "/port"

@@ -91,8 +91,13 @@ pub fn family(family: &str) -> String {
         "trinity" => include_str!("provider/trinity.md"),
         _ => include_str!("provider/default.md"),
     };
+    // Models of this family are asked to make one call at a time.
+    let parallel = match family {
+        "trinity" => "",
+        _ => include_str!("parallel.md"),
+    };
     format!(
-        "{}\n{}",
+        "{}\n{parallel}{}",
         provider.trim_ascii_end(),
         include_str!("tools.md")
     )

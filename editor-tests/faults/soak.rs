@@ -612,7 +612,7 @@ fn call(random: &mut Rng) -> (&'static str, String) {
         ("bash", json!({ "command": "echo hello" })),
         ("bash", json!({ "command": "printf asked" })),
         ("bash", json!({ "command": "sleep 0.3; seq 2000" })),
-        ("bash", json!({ "command": "sleep 30", "timeout": 500 })),
+        ("bash", json!({ "command": "sleep 30", "timeout": 1000 })),
         ("bash", json!({ "command": "exit 3" })),
         ("read", json!({ "filePath": "a.txt" })),
         ("read", json!({ "filePath": "missing.txt" })),

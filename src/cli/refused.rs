@@ -104,8 +104,8 @@ mod tests {
             Some(json!({ "external_directory": { "/etc/*": "allow" } })),
         );
         assert_eq!(
-            read.message("nobody to ask"),
-            "not allowed, nobody to ask: Read /etc/hosts (outside the project); --allow permits it"
+            read.message("no user to ask"),
+            "not allowed, no user to ask: Read /etc/hosts (outside the project); --allow permits it"
         );
         let all = [read.clone(), call("Write .git/config", None), read];
         assert_eq!(

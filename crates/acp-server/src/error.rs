@@ -62,7 +62,8 @@ impl From<Refusal> for rpc::Error {
                 Self::new(code::INTERNAL, all.as_str()).details(all)
             }
             Refusal::Leaving => {
-                let all = "This server is about to stop and begins no new turns. Connect again in a while.";
+                let all =
+                    "This server is about to stop and begins no new turns. Connect again later.";
                 let handed_over = json!({ HANDED_OVER: true });
                 Self::new(code::INTERNAL, all).data(json!({ "details": all, OWN: handed_over }))
             }

@@ -26,7 +26,7 @@ pub const KEYS: LoginMethod = LoginMethod {
 pub const AT_THE_TERMINAL: LoginMethod = LoginMethod {
     id: "adjutant-terminal",
     name: "Log in at the terminal",
-    description: "Keeps a provider's key, or logs in with a browser where the provider can.",
+    description: "Stores a provider's key, or logs in with a browser if the provider supports that.",
 };
 
 /// The argument that makes the command line a login.
@@ -56,7 +56,7 @@ pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>
         allowed.map_err(Refusal::AccountOnly)?;
         let forgotten = base::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
         let failed = |e: std::io::Error| Refusal::Failed {
-            message: format!("What is kept could not be forgotten: {e}."),
+            message: format!("The stored key could not be removed: {e}."),
             advice: Some("`adjutant auth list` says where keys are.".into()),
         };
         forgotten

@@ -40,15 +40,15 @@ fn approval(one: Approvals) -> Alternative {
     let (name, description) = match one {
         Approvals::Default => (
             "Default",
-            "Asks where your rules say so, and where something is at stake that the sandbox does not hold.",
+            "Asks if your rules say so, and before anything risky that the sandbox does not prevent.",
         ),
         Approvals::Ask => (
             "Ask",
-            "Every edit, every tool of a server and every command that is not known to be harmless asks.",
+            "Asks before every edit, every tool of a server and every command that is not known to be harmless.",
         ),
         Approvals::Sandboxed => (
             "Sandboxed",
-            "As the default, and what your rules ask about is not asked where the sandbox holds it: changes in the project, and commands, which then have no network.",
+            "As the default, but does not ask if the sandbox contains the call: changes in the project, and commands, which then have no network.",
         ),
     };
     Alternative {
@@ -298,7 +298,8 @@ fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refus
     let chosen = Approvals::named(word)
         .ok_or_else(|| Refusal::Invalid(format!("choose one of {}", known())))?;
     if chosen == Approvals::Sandboxed && !session.sandboxes() {
-        let why = "no sandbox was tried here that holds all commands; `adjutant doctor` says why";
+        let why =
+            "no sandbox that contains all commands is available here; `adjutant doctor` shows why";
         return Err(Refusal::Invalid(why.into()));
     }
     Ok(session.choose_approvals(chosen)?)

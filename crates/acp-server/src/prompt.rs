@@ -125,7 +125,7 @@ impl HostedTurn {
         }
         let count = hosted.turn().ok_or_else(|| Refusal::Failed {
             message: format!(
-                "{} prompts are worked on or wait, and no more are allowed.",
+                "{} prompts are running or waiting, which is the limit.",
                 hosted.limits.user_turns
             ),
             advice: Some("Wait for answers or cancel.".into()),
@@ -288,7 +288,7 @@ pub fn may_be_tool(key: &str) -> bool {
 /// Returns the fault of a turn whose session has ended unexpectedly.
 fn lost() -> Fault {
     let message = "The session ended unexpectedly.".to_owned();
-    let advice = Some("Load it again to go on; the log says more.".to_owned());
+    let advice = Some("Load it again to continue; the log has details.".to_owned());
     Fault {
         kind: FaultKind::Internal,
         message,

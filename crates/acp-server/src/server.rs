@@ -175,8 +175,8 @@ impl Server {
             return Ok(());
         };
         let full = |most: usize, whose: &str| Refusal::Failed {
-            message: format!("{whose} has {most} sessions open, and no more are allowed."),
-            advice: Some("Close one that is not needed any more.".into()),
+            message: format!("{whose} has {most} open sessions, which is the limit."),
+            advice: Some("Close one that is no longer needed.".into()),
         };
         let own = hosted.limits.sessions;
         let all = hosted.limits.user_sessions;

@@ -711,9 +711,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
     if servers.len() < given {
         notices.push(Event::Notice {
             severity: Severity::Warning,
-            title:
-                "An MCP server of the editor is of a kind that is not supported, and is not used."
-                    .into(),
+            title: "An MCP server of the editor is of an unsupported kind, and is not used.".into(),
             details: None,
         });
     }

@@ -90,6 +90,15 @@ pub const GIT_HELD: [(&str, &str); 5] = [
     ("GIT_CONFIG_VALUE_1", "explicit"),
 ];
 
+/// Variables for every program unless the user has set them: output appears when it is printed, and
+/// no program advertises its own update.
+const QUIET: [(&str, &str); 4] = [
+    ("PYTHONUNBUFFERED", "1"),
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("NPM_CONFIG_UPDATE_NOTIFIER", "false"),
+    ("NO_UPDATE_NOTIFIER", "1"),
+];
+
 /// Variables for every program, because no user is present to answer, to edit or to turn pages.
 const NON_INTERACTIVE: [(&str, &str); 10] = [
     ("PAGER", "cat"),
@@ -111,8 +120,11 @@ impl Variables {
         let non_interactive = NON_INTERACTIVE
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()));
-        self.given(environment)
-            .into_iter()
+        let quiet = QUIET
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()));
+        quiet
+            .chain(self.given(environment))
             .chain(non_interactive)
             .collect()
     }

@@ -331,7 +331,7 @@ impl Resolver<'_> {
                 ProblemCode::WrongValue,
                 path,
                 text,
-                Some("`adjutant models` lists what there is"),
+                Some("`adjutant models` lists the models"),
             );
         }
         model

@@ -182,7 +182,7 @@ impl InputCollector {
             program.filter(|program| !program.text.contains('/') && !program.computed)
         {
             self.covered
-                .add_not_covered(format!("{}, wherever it is found", program.text));
+                .add_not_covered(format!("{}, found on PATH", program.text));
         }
         self.commands(commands, bases.to_vec(), 0);
         let root = self.root.clone();
@@ -275,9 +275,12 @@ impl InputCollector {
         }
         for (at, name) in names.iter().enumerate() {
             if name.computed && (at == 0 || name.text.contains('/')) {
+                let written = match name.text.as_str() {
+                    "" => String::new(),
+                    text => format!(" ({text})"),
+                };
                 self.covered.add_not_covered(format!(
-                    "a file whose name is computed when it runs ({})",
-                    name.text
+                    "a file whose name is computed at run time{written}"
                 ));
             }
             let text = name
@@ -699,12 +702,7 @@ mod tests {
         std::fs::write(dir.path().with_extension("sh"), "evil").unwrap();
         let table: [Row; 48] = [
             (&["./run.sh"], "", &["run.sh"], ""),
-            (
-                &["sh", "run.sh"],
-                "",
-                &["run.sh"],
-                "sh, wherever it is found",
-            ),
+            (&["sh", "run.sh"], "", &["run.sh"], "sh, found on PATH"),
             (
                 &["/bin/sh", "-c", "cd x && ./run.sh >out.txt"],
                 "",
@@ -823,7 +821,7 @@ mod tests {
                 &["/bin/sh", "-c", "$X/run.sh"],
                 "",
                 &[],
-                "computed when it runs (/run.sh)",
+                "computed at run time (/run.sh)",
             ),
             (
                 &["/usr/bin/node", "-r./e", "x.js"],
@@ -875,7 +873,7 @@ mod tests {
                 &["foo"],
                 "",
                 &["node_modules/.bin/foo"],
-                "foo, wherever it is found",
+                "foo, found on PATH",
             ),
         ];
         for (words, base, wanted, expected) in table {

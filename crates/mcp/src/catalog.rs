@@ -142,7 +142,7 @@ impl ServerOffer {
         let counts = counts.join(", ");
         Some(Event::Notice {
             severity: Severity::Info,
-            title: format!("The MCP server {server} has other tools than it had before: {counts}."),
+            title: format!("The tools of the MCP server {server} have changed: {counts}."),
             details: Some(named.collect::<Vec<_>>().join(" ")),
         })
     }

@@ -127,7 +127,7 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
     if offer.cut {
         let offered = offer.tools.len();
         let title = format!(
-            "The MCP server {server} lists more or larger tools than are taken: {offered} are offered, the rest is left out."
+            "The MCP server {server} lists more or larger tools than the limit allows: {offered} are offered."
         );
         notices.push(notice(title, None));
     }
@@ -137,7 +137,7 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
             "The MCP server {server} lists {count} that cannot be read; its other tools are offered."
         );
         let tools: Vec<&str> = offer.unreadable.iter().map(String::as_str).collect();
-        let details = format!("{}. The maker of the server can fix that.", named(&tools));
+        let details = format!("{}. Report this to the maker of the server.", named(&tools));
         notices.push(notice(title, Some(details)));
     }
     notices
@@ -148,7 +148,7 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
     const MAX_NAMED: usize = 20;
     let count = text::count(lost.len(), "tool");
     let title = format!(
-        "The MCP server {} has {count} whose names are taken; they are not offered.",
+        "The MCP server {} has {count} with names already in use; they are not offered.",
         text::title(server)
     );
     let named = lost

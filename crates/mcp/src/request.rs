@@ -87,7 +87,7 @@ pub(super) async fn request(
         }
     }
     Err(Failure::Tell(format!(
-        "The MCP server {} wants to know something again and again.",
+        "The MCP server {} keeps asking for more.",
         link.name
     )))
 }
@@ -194,7 +194,7 @@ async fn failed(link: &McpLink, e: ServiceError) -> Failure {
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
             let why = link.broke().await;
             format!(
-                "The MCP server {server} broke off: {why}. What it has done of the call is not known."
+                "The connection to the MCP server {server} broke: {why}. Whether the call took effect is unknown."
             )
         }
         e => format!(

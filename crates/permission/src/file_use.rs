@@ -65,7 +65,7 @@ pub(super) fn why_special(
         Some(Protected::Control) => Some(protected::effect(path)),
         None if shared => Some("has a second name elsewhere (a hard link)"),
         None if path.to_string_lossy().chars().any(is_odd) => {
-            Some("has characters in its name that cannot be seen")
+            Some("has invisible characters in its name")
         }
         None => None,
     }

@@ -155,7 +155,7 @@ fn action_and_object(need: &Need) -> (String, Option<String>) {
         "read" => "read",
         "edit" => "change",
         "external_directory" => "use",
-        "doom_loop" => return ("go on with the same call".to_owned(), None),
+        "doom_loop" => return ("repeat the same call".to_owned(), None),
         _ => return (format!("use {}", text::title(&need.permission)), object),
     };
     (verb.to_owned(), object)
@@ -207,10 +207,10 @@ fn because(reason: &Option<String>, rule: Option<&Rule>) -> String {
 fn because_of_rule(rule: Option<&Rule>) -> String {
     match rule {
         Some(rule) if rule.source == BUILT_IN || rule.source.is_empty() => {
-            "this is asked unless your settings say otherwise".to_owned()
+            "it is asked about by default".to_owned()
         }
         Some(_) => "your settings say so".to_owned(),
-        None => "no rule of yours allows it".to_owned(),
+        None => "none of your rules allows it".to_owned(),
     }
 }
 

@@ -21,10 +21,14 @@ const MAX_REASON_CHARS: usize = 600;
 pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Timestamp) -> Error {
     let error = ErrorBody::read(body);
     let wait = wait(headers, &error.body, now);
-    let reason = error.reason(body);
     let phrase = reqwest::StatusCode::from_u16(status)
         .ok()
         .and_then(|s| s.canonical_reason());
+    let mut reason = error.reason(body);
+    // Some servers only repeat the phrase of the status.
+    if phrase.is_some_and(|phrase| phrase.eq_ignore_ascii_case(reason.trim_end_matches('.'))) {
+        reason.clear();
+    }
     let head = match phrase {
         Some(phrase) => format!("{who} answered {status} {phrase}"),
         None => format!("{who} answered {status}"),

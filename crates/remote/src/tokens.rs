@@ -262,7 +262,7 @@ fn check_name(name: &str) -> Result<(), String> {
     let shown = base::text::shown(name);
     if shown != name || name.contains(['\n', '\t', '\r']) {
         return Err(format!(
-            "has characters in its name that cannot be seen: {}",
+            "has invisible characters in its name: {}",
             base::text::title(name)
         ));
     }

@@ -214,9 +214,10 @@ impl Actor {
         let changed = record != self.session.record;
         self.session.record = record;
         if self.session.taken.is_cancelled() {
-            let title = "Another adjutant process has taken this session over.".into();
-            let details =
-                Some("What ran here was cancelled. Load the session again to take it back.".into());
+            let title = "Another adjutant process has taken over this session.".into();
+            let details = Some(
+                "The work here was cancelled. Load the session again to continue it here.".into(),
+            );
             outlet
                 .event(Event::Notice {
                     severity: Severity::Warning,
@@ -229,8 +230,8 @@ impl Actor {
         let goes_on = next::turn(&self.history).first().and_then(Message::options);
         let goes_on = goes_on.is_some_and(|options| options.idempotency_key.is_some());
         if self.session.sessions.leaving.is_cancelled() && !goes_on {
-            let title = "This server is about to stop, and the turn ended at a step.".into();
-            let details = Some("Load the session on another one and say \"go on\".".into());
+            let title = "This server is about to stop, so the turn was ended after a step.".into();
+            let details = Some("Load the session on another server and say \"continue\".".into());
             outlet
                 .event(Event::Notice {
                     severity: Severity::Warning,

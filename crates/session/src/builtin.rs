@@ -44,19 +44,19 @@ impl BuiltinName {
         (
             Self::Redo,
             "redo",
-            "Bring back what was undone; after your next prompt, its files alone",
+            "Restore what was undone; after your next prompt, only its files",
             None,
         ),
         (
             Self::Compact,
             "compact",
-            "Summarise the conversation to make room",
-            Some("what to keep above all"),
+            "Summarise the conversation to free context",
+            Some("what to preserve"),
         ),
         (
             Self::Jobs,
             "jobs",
-            "Show the commands that run in the background, or end them",
+            "Show background commands, or end them",
             Some("stop bash_1, stop all"),
         ),
         (
@@ -136,7 +136,7 @@ async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> Outcome {
     let text = if cx.history.messages.is_empty() {
         "There is nothing to summarise yet."
     } else {
-        "Nothing was said since the conversation was summarised."
+        "There is nothing new since the conversation was summarised."
     };
     say(scope, text.into()).await;
     Outcome::Ended
@@ -174,9 +174,8 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
                 format!("\n\n{NOT_KEPT}")
             };
             let phrases = RevertHints {
-                force: "Say `/undo force` to restore those as well.".into(),
-                redo: "`/redo` brings everything back; after your next prompt, the files alone."
-                    .into(),
+                force: "`/undo force` restores those as well.".into(),
+                redo: "`/redo` restores everything; after your next prompt, only the files.".into(),
             };
             report.undone(&cx.scope.project.worktree, &phrases) + &still_running(cx) + &note
         }
@@ -226,24 +225,33 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
     const USER: &str = "stopped by the user";
     let all = scope.resources.jobs.all();
     match rest.split_whitespace().collect::<Vec<_>>()[..] {
-        [] if all.is_empty() => "Nothing was started in the background.".into(),
+        [] if all.is_empty() => "There are no background commands.".into(),
         [] => {
             let line = |(id, command, how): &(String, String, Option<String>)| {
-                format!("- {id} `{command}`: {}", how.as_deref().unwrap_or("running"))
+                format!(
+                    "- {id} `{command}`: {}",
+                    how.as_deref().unwrap_or("running")
+                )
             };
             all.iter().map(line).collect::<Vec<_>>().join("\n")
         }
         ["stop", "all"] => {
             let running = scope.resources.jobs.running();
-            let ended =
-                futures_util::future::join_all(running.iter().map(|(id, _)| scope.resources.jobs.stop(id, USER)));
+            let ended = futures_util::future::join_all(
+                running
+                    .iter()
+                    .map(|(id, _)| scope.resources.jobs.stop(id, USER)),
+            );
             format!("{} ended.", base::text::count(ended.await.len(), "command"))
         }
         ["stop", id] => match scope.resources.jobs.stop(id, USER).await {
             Ok(how) => format!("{id} has ended: {how}."),
             Err(why) => why,
         },
-        _ => "`/jobs` shows what runs in the background; `/jobs stop bash_1` and `/jobs stop all` end it.".into(),
+        _ => {
+            "`/jobs` shows background commands; `/jobs stop bash_1` and `/jobs stop all` end them."
+                .into()
+        }
     }
 }
 

@@ -154,7 +154,7 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
     }
     let hint = match near(model, everyone) {
         Some(near) => format!("did you mean \"{near}\"?"),
-        None => "`adjutant models` lists what there is".to_owned(),
+        None => "`adjutant models` lists the models".to_owned(),
     };
     Problem::error(
         ProblemCode::UnknownModel,

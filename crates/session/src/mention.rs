@@ -26,8 +26,8 @@ const MAX_FILES: usize = 20;
 /// The bytes of text that the attached files may have.
 const MAX_TEXT_BYTES: usize = 200_000;
 
-/// The number of different names after an `@` that are looked up on the disk.
-const MAX_LOOKUPS: usize = 1_000;
+/// The number of readings of names after an `@` that are looked up on the disk.
+const MAX_LOOKUPS: usize = 4_000;
 
 /// Adds the subagents that a prompt names, and a note that asks the model to use them. `filled` is
 /// the text of a command in the prompt.
@@ -106,7 +106,7 @@ pub(super) async fn read(
     if !reader.left_out.is_empty() {
         let names = reader.left_out.join(", ");
         out.push(hidden_text(tagged(&format!(
-            "Not read for lack of room, read them if you need them: {names}"
+            "Not included for lack of space; read them if you need them: {names}"
         ))));
     }
     out
@@ -170,6 +170,11 @@ async fn resources(piece: &Content, scope: &TurnContext) -> Vec<NamedResource> {
         .into_iter()
         .flat_map(|text| text.split(|c: char| c.is_whitespace() || c == '`'));
     let words = words.map(|word| word.trim_start_matches(['@', '(', '"', '\'', '<', '[']));
+    let words = words.chain(
+        text.into_iter()
+            .flat_map(mentions)
+            .flat_map(Mention::spellings),
+    );
     tokio::select! {
         named = scope.resources.servers.named_resources(link.into_iter().chain(words)) => named,
         () = scope.cancelled.cancelled() => Vec::new(),
@@ -333,10 +338,17 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
     };
     // Limited, because each is looked up on the disk and a pasted text may have any number of
     // them.
-    let looked_for = mentions(text).into_iter().take(MAX_LOOKUPS);
-    looked_for
-        .filter_map(|mention| mention.spellings().find_map(existing))
-        .collect()
+    let mut left = MAX_LOOKUPS;
+    let mut found = Vec::new();
+    for mention in mentions(text) {
+        let readings = mention.spellings().take(left);
+        found.extend(
+            readings
+                .inspect(|_| left = left.saturating_sub(1))
+                .find_map(existing),
+        );
+    }
+    found
 }
 
 /// Returns the files and directories that a command's text mentions, in the form that
@@ -411,6 +423,9 @@ mod tests {
             ("@explorer @exploreé", &[]),
             ("@", &[]),
             ("„@explore“", &["explore"]),
+            ("@explore帮我看看", &["explore"]),
+            ("请用@explore，再说", &["explore"]),
+            ("@explore's findings", &["explore"]),
         ];
         for (text, expected) in table {
             let names: Vec<&str> = mentions(text)

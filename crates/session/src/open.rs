@@ -608,17 +608,17 @@ impl Sessions {
         }
         if let Some(place) = grants.take_lost() {
             let details = format!(
-                "What you had allowed with \"always\" is asked again. The damaged index was kept as {place}."
+                "Calls that you had allowed with \"always\" are asked about again. The damaged index was saved as {place}."
             );
             notices.push(warning(
-                "What was granted before could not be read, in any project.".into(),
+                "Earlier grants could not be read, in any project.".into(),
                 Some(details),
             ));
         }
         let gone = record.agent.as_ref().filter(|gone| *gone != agent);
         if let Some(gone) = gone {
             let title =
-                format!("There is no agent \"{gone}\" any more; {agent} answers from now on.");
+                format!("The agent \"{gone}\" no longer exists; {agent} is used from now on.");
             notices.push(warning(title, None));
         }
         notices
@@ -631,8 +631,8 @@ impl Sessions {
         }
         let confinement =
             tools::confinement::Confinement::new(&self.sandbox).at(Level::WorkspaceWrite, settings);
-        let title = "No sandbox holds commands here: approvals are \"sandboxed\", and the rules decide what is asked.";
-        let details = Some("`adjutant doctor` says what was tried.".to_owned());
+        let title = "Approvals are \"sandboxed\", but no sandbox is available here: the rules decide what is asked.";
+        let details = Some("`adjutant doctor` shows the sandboxes that were tried.".to_owned());
         let notice = Event::Notice {
             severity: Severity::Warning,
             title: title.into(),
@@ -742,7 +742,7 @@ fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
     }
     (!damage.is_empty()).then(|| Event::Notice {
         severity: Severity::Warning,
-        title: "Something of this session could not be read.".into(),
+        title: "Part of this session could not be read.".into(),
         details: Some(base::text::cut_chars(&damage.join(" "), 1_000)),
     })
 }
@@ -752,12 +752,12 @@ fn undone(record: &Record) -> Option<Event> {
     let (severity, title) = if record.undone.last()?.done {
         (
             Severity::Info,
-            "Something is undone here: /redo brings it back; after your next prompt, its files alone.",
+            "A turn is undone: /redo restores it; after your next prompt, only its files.",
         )
     } else {
         (
             Severity::Warning,
-            "An undo was interrupted half-way: /undo finishes it, /redo takes it back.",
+            "An undo was interrupted: /undo finishes it, /redo reverts it.",
         )
     };
     Some(Event::Notice {

@@ -534,7 +534,7 @@ impl ConfigWatcher {
             outlet.event(Event::Mode(instead.clone())).await;
             outlet
                 .event(notice(format!(
-                    "There is no agent \"{chosen}\" any more; {instead} answers from now on."
+                    "The agent \"{chosen}\" no longer exists; {instead} is used from now on."
                 )))
                 .await;
         } else if shown(&old.agents) != shown(&read.agents)

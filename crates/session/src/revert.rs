@@ -56,13 +56,13 @@ pub enum RevertPoint {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RevertError {
-    #[error("There is nothing to undo.")]
+    #[error("There is no turn to undo.")]
     ToUndo,
     #[error("There is nothing to redo.")]
     ToRedo,
     #[error("This session has no message or part {0}.")]
     Unknown(String),
-    #[error("{0} is undone already; redo brings it back.")]
+    #[error("{0} is already undone; redo restores it.")]
     Hidden(String),
     /// The intended changes could not be stored.
     #[error("Nothing was changed, because the session could not be saved: {0}")]

@@ -63,14 +63,14 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
                 .record
                 .decide(&project, entry.unwrap_or_default())
                 .await;
-            shared.map_err(|e| format!("other machines are not told of your answer: {e}"))
+            shared.map_err(|e| format!("your answer could not be shared with other machines: {e}"))
         }
         Err(e) => Err(e),
     };
     match written {
         Ok(()) => TrustOutcome::Trusted,
         Err(e) => TrustOutcome::Withheld(Some(format!(
-            "Your answer cannot be kept ({e}), so the project is not trusted: its settings stay off."
+            "Your answer could not be saved ({e}), so the project is not trusted: its settings stay off."
         ))),
     }
 }
@@ -86,14 +86,14 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     let subject = review.subject(&scope.project.worktree.root);
     let text = if review.items.is_empty() {
         format!(
-            "{introduction}{subject} Trust it if that is what you want: calls are no longer asked about for this reason. \
-             \"Not now\" holds until adjutant ends."
+            "{introduction}{subject} If you trust it, calls are no longer asked about for this reason. \
+             \"Not now\" applies until adjutant ends."
         )
     } else {
         format!(
-            "{introduction}{subject}\n\n{}\nWithout your trust they do not, and everything else works. Trust is kept for \
-             exactly this list and for what is in the files it runs by name, not for what these load in turn; `adjutant \
-             trust --revoke` takes it back. \"Not now\" holds until adjutant ends.",
+            "{introduction}{subject}\n\n{}\nWithout your trust they do not, and everything else works. Your trust covers \
+             exactly this list and the contents of the files it runs by name, not what these load in turn; `adjutant \
+             trust --revoke` withdraws it. \"Not now\" applies until adjutant ends.",
             review.list(),
         )
     };

@@ -44,6 +44,7 @@ pub mod tool_context;
 mod unseen_results;
 pub mod view;
 mod waiting_line;
+mod wrapped_calls;
 
 #[cfg(test)]
 pub(crate) mod tests;

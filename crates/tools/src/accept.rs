@@ -73,6 +73,44 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
     }
 }
 
+/// The maximum number of calls in one that wraps them.
+const MAX_WRAPPED_CALLS: usize = 64;
+
+/// A call that another one wraps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WrappedCall {
+    pub tool: String,
+    pub input: Value,
+}
+
+/// Returns the calls, one at least, that a call of this name and these arguments wraps:
+/// `multi_tool_use.parallel`, which models call from habit. `None` if it is not such a call, or if
+/// an entry of it is not a call.
+pub fn wrapped(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Vec<WrappedCall>> {
+    if folded(bare(name)) != "multitooluseparallel" || spelled(tools, name).is_some() {
+        return None;
+    }
+    let input = match input {
+        Value::String(raw) => parse(raw).ok()?,
+        other => other.clone(),
+    };
+    let uses = match &input["tool_uses"] {
+        Value::String(raw) => parse(raw).ok()?,
+        other => other.clone(),
+    };
+    let one = |one: &Value| {
+        let field = |names: &[&str]| names.iter().find_map(|name| one.get(name)).cloned();
+        let tool = field(&["recipient_name", "tool_name", "name"])?;
+        Some(WrappedCall {
+            tool: tool.as_str()?.to_owned(),
+            input: field(&["parameters", "arguments", "input"])
+                .unwrap_or_else(|| Value::Object(Map::new())),
+        })
+    };
+    let calls: Option<Vec<WrappedCall>> = uses.as_array()?.iter().map(one).collect();
+    calls.filter(|calls| (1..=MAX_WRAPPED_CALLS).contains(&calls.len()))
+}
+
 /// Returns the kind of work of a call of this name, before its arguments are known.
 pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
     let mut kinds = spelled(tools, name)
@@ -134,19 +172,19 @@ pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
         .map(|tool| tool.name())
         .collect();
     if all.is_empty() {
-        return "No tools can be called now. Answer in words.".into();
+        return "No tools can be called now. Answer in text.".into();
     }
     let meant: Vec<String> = elsewhere(tools, name)
         .map(|tool| {
             format!(
-                " Perhaps you mean {}; it takes {}.",
+                " Did you mean {}? It takes {}.",
                 tool.name(),
                 wanted(&tool.schema())
             )
         })
         .collect();
     format!(
-        "There is no tool named \"{}\" for you here. You have: {}.{}",
+        "There is no tool named \"{}\". Your tools are {}.{}",
         text::title(name),
         all.join(", "),
         meant.concat()
@@ -184,6 +222,13 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
         }
         other => shaped(other, schema, names)?,
     };
+    let input = match input {
+        Value::Object(mut fields) => {
+            T::repair(&mut fields);
+            Value::Object(fields)
+        }
+        other => other,
+    };
     let known: Vec<&str> = schema["properties"]
         .as_object()
         .into_iter()
@@ -192,8 +237,8 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
         .collect();
     if !notes.is_empty() {
         notes = vec![format!(
-            "{tool} knows no {}, which {} left out; it takes {}.",
-            notes.join(" and no "),
+            "{tool} has no {}, which {} left out; it takes {}.",
+            notes.join(" or "),
             if notes.len() > 1 { "were" } else { "was" },
             known.join(", ")
         )];
@@ -623,6 +668,12 @@ mod tests {
                 json!({"command": "ls"}),
             ),
             (
+                "shell",
+                json!({"command": ["bash", "-lc", "ls | wc -l"], "timeout": 30}),
+                "bash",
+                json!({"command": "ls | wc -l", "timeout": 30_000}),
+            ),
+            (
                 "functions.bash",
                 json!({"command": "ls"}),
                 "bash",
@@ -727,7 +778,7 @@ mod tests {
         assert!(named(&tools[..1], "view", &json!({"path": "a"})).is_none());
         let told = unknown(&tools, "str_replace_editor");
         assert!(
-            told.contains("Perhaps you mean edit; it takes filePath (string), oldString (string), newString (string)"),
+            told.contains("Did you mean edit? It takes filePath (string), oldString (string), newString (string)"),
             "{told}"
         );
         let read = tools.iter().find(|tool| tool.name() == "read").unwrap();
@@ -780,9 +831,55 @@ mod tests {
             (accepted.input, accepted.notes),
             (
                 json!({"filePath": "a"}),
-                vec!["read knows no depth, which was left out; it takes filePath, offset, limit, column.".to_owned()]
+                vec!["read has no depth, which was left out; it takes filePath, offset, limit, column.".to_owned()]
             )
         );
+    }
+
+    #[test]
+    fn wrapped_calls_are_found() {
+        let tools = offered();
+        let call = |tool: &str, input: Value| WrappedCall {
+            tool: tool.to_owned(),
+            input,
+        };
+        let two = json!({"tool_uses": [
+            {"recipient_name": "functions.read", "parameters": {"filePath": "a"}},
+            {"name": "list"},
+        ]});
+        let found = vec![
+            call("functions.read", json!({"filePath": "a"})),
+            call("list", json!({})),
+        ];
+        let table = [
+            ("multi_tool_use.parallel", two.clone(), Some(found.clone())),
+            (
+                "functions.multi_tool_use_parallel",
+                json!(two.to_string()),
+                Some(found.clone()),
+            ),
+            (
+                "multi_tool_use.parallel",
+                json!({"tool_uses": two["tool_uses"].to_string()}),
+                Some(found),
+            ),
+            ("parallel", two, None),
+            ("multi_tool_use.parallel", json!({}), None),
+            ("multi_tool_use.parallel", json!({"tool_uses": []}), None),
+            (
+                "multi_tool_use.parallel",
+                json!({"tool_uses": [{"recipient_name": "read"}, "list"]}),
+                None,
+            ),
+            (
+                "multi_tool_use.parallel",
+                json!({"tool_uses": vec![json!({"name": "list"}); MAX_WRAPPED_CALLS + 1]}),
+                None,
+            ),
+        ];
+        for (name, input, expected) in table {
+            assert_eq!(wrapped(&tools, name, &input), expected, "{name} {input}");
+        }
     }
 
     #[test]

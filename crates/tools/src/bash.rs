@@ -19,7 +19,7 @@ use running::{BackgroundedAt, CommandEnd, CommandOptions, OutputKeeping, Running
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use shell_line::{MAX_ARGUMENT_BYTES, notebook, starts_others, staying};
+use shell_line::{MAX_ARGUMENT_BYTES, filter_of, line_of, notebook, starts_others, staying};
 
 use super::aliases::Aliases;
 use super::captured_output::{CapturedOutput, ShownOutput};
@@ -44,18 +44,20 @@ use transcript::{BackgroundJob, CallFacts, JobState};
 /// The default timeout of a command, in milliseconds.
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 
+/// The smallest timeout in milliseconds. No command is given less than a second, so smaller numbers
+/// are seconds, the unit of other agents.
+const MIN_TIMEOUT_MS: u64 = 1000;
+
 #[derive(Default)]
 pub struct BashTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The command line
     pub command: String,
-    /// Milliseconds before it is ended (default 120000, in the background none)
+    /// Limit in milliseconds (default 120000, in the background none)
     pub timeout: Option<u64>,
-    /// Leave it running in the background
     pub run_in_background: Option<bool>,
-    /// At its timeout, leave it running instead
+    /// At the timeout, leave it running in the background
     pub keep_on_timeout: Option<bool>,
     /// Directory to run in
     pub workdir: Option<String>,
@@ -125,6 +127,16 @@ impl Tool for BashTool {
     type Input = Input;
     type Ready = Ready;
 
+    fn repair(fields: &mut Map<String, Value>) {
+        if let Some(line) = fields.get("command").and_then(line_of) {
+            fields.insert("command".into(), Value::String(line));
+        }
+        let seconds = fields.get("timeout").and_then(Value::as_u64);
+        if let Some(seconds) = seconds.filter(|limit| (1..MIN_TIMEOUT_MS).contains(limit)) {
+            fields.insert("timeout".into(), (seconds * 1000).into());
+        }
+    }
+
     fn is_concurrent(input: &Input, context: &ToolContext) -> bool {
         let place = directory(input, context);
         place.is_ok_and(|place| {
@@ -153,18 +165,18 @@ impl Tool for BashTool {
         }
         if input.command.contains('\0') {
             return Err(Failure::tell(
-                "command contains a NUL character; no program can be given that.",
+                "command contains a NUL character, which no argument can contain.",
             ));
         }
         if cfg!(target_os = "linux") && input.command.len() >= MAX_ARGUMENT_BYTES {
             return Err(Failure::Tell(format!(
-                "command has {} bytes; no program can be given {MAX_ARGUMENT_BYTES} or more. Write it to a file, and run that.",
+                "command has {} bytes; the limit is {MAX_ARGUMENT_BYTES}. Write it to a file, and run that.",
                 input.command.len()
             )));
         }
         if input.timeout == Some(0) {
             return Err(Failure::tell(
-                "Invalid timeout value: 0. It is in milliseconds.",
+                "timeout is 0. Send the limit in milliseconds.",
             ));
         }
         let background = input.run_in_background == Some(true);
@@ -273,6 +285,7 @@ impl Tool for BashTool {
         };
         let mut result_notes = ResultNotes {
             background: None,
+            filter: filter_of(&command),
             notes: Vec::new(),
             sandbox: lock.words.clone(),
             touched,
@@ -280,7 +293,7 @@ impl Tool for BashTool {
         if background && !stays && !matches!(end, CommandEnd::Timeout(_)) {
             result_notes
                 .notes
-                .push("It has ended already: nothing runs in the background.".into());
+                .push("It has already ended; nothing runs in the background.".into());
         }
         result_notes.notes.extend(context.call.order.clone());
         let RunningCommand {
@@ -331,7 +344,7 @@ impl Tool for BashTool {
         if !changed.is_empty() {
             result_notes.notes.push(changed_note(&changed));
             let title = format!(
-                "A command changed files that decide what runs on this machine: {}.",
+                "A command changed control files, which decide what runs on this machine: {}.",
                 changed.join(", ")
             );
             context
@@ -485,6 +498,8 @@ fn touched(place: &ResolvedPath, need: &Need, context: &ToolContext) -> Vec<Touc
 struct ResultNotes {
     /// The id of the background job, its description, and the file with its output.
     background: Option<(String, String, Option<PathBuf>)>,
+    /// The program at the end of the pipeline, if it hides the exit code of the others.
+    filter: Option<&'static str>,
     notes: Vec<String>,
     sandbox: Option<String>,
     touched: Vec<TouchedPath>,
@@ -506,16 +521,21 @@ fn output(
     let mut notes: Vec<String> = shown.hint.into_iter().collect();
     match (end, &exit) {
         (CommandEnd::Timeout(limit), _) => notes.push(format!(
-            "The command was terminated after exceeding its timeout of {} ms. If it needs longer, call it again with a larger timeout; if it does not end by itself, with run_in_background.",
+            "The command was terminated at its timeout of {} ms. If it needs longer, run it again with a larger timeout; if it does not end, with run_in_background.",
             limit.as_millis()
         )),
-        (_, Some(ProgramExit { code: Some(code), .. })) => notes.push(format!("Exit code: {code}")),
+        (_, Some(ProgramExit { code: Some(code), .. })) => {
+            notes.push(match result_notes.filter {
+                Some(filter) => format!("Exit code: {code} ({filter}'s; that of the command before it is unknown)"),
+                None => format!("Exit code: {code}"),
+            });
+        }
         (_, Some(ProgramExit { signal, .. })) => notes.push(format!("Ended by {}", signal.as_deref().unwrap_or("a signal"))),
         (_, None) => {}
     }
     if let CommandEnd::Done(_, status) = end {
         notes.push(format!(
-            "What it started with & has ended: {}.",
+            "The commands it started with & have ended: {}.",
             ending(*status).0
         ));
     }
@@ -537,7 +557,7 @@ fn output(
     }
     if let Some((id, words, all)) = result_notes.background {
         notes.push(format!(
-            "{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it."
+            "{words} You will be notified when it ends. bash_output reads its output, bash_stop ends it."
         ));
         let before = if printed {
             format!("{}\n\n", display.trim_end_matches('\n'))
@@ -671,7 +691,7 @@ mod tests {
                 json!({"command": "a".repeat(1 << 20)}),
                 "Write it to a file",
             ),
-            (json!({"command": "ls", "timeout": 0}), "Invalid timeout"),
+            (json!({"command": "ls", "timeout": 0}), "timeout is 0"),
             (json!({"command": "ls", "timeout": -1}), "timeout"),
             (
                 json!({"command": "ls", "workdir": "sub/f"}),
@@ -727,18 +747,17 @@ mod tests {
         let context = stage.context();
         let began = Instant::now();
         let input =
-            json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 200});
+            json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 1});
         let output = bash(&context, input).await.unwrap();
         assert!(
-            text_of(&output).starts_with(
-                "so far\n\nThe command was terminated after exceeding its timeout of 200 ms."
-            ),
+            text_of(&output)
+                .starts_with("so far\n\nThe command was terminated at its timeout of 1000 ms."),
             "{}",
             text_of(&output)
         );
         assert_eq!(output.facts.exit.unwrap().code, None);
         assert!(
-            began.elapsed() < Duration::from_millis(3_200),
+            began.elapsed() < Duration::from_millis(4_000),
             "{:?}",
             began.elapsed()
         );

@@ -29,7 +29,7 @@ pub struct BashOutputTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     pub bash_id: String,
-    /// Milliseconds to wait at most, for until or its end
+    /// Milliseconds to wait at most, for until or the end
     pub wait: Option<u64>,
     /// Regular expression to wait for in new output
     pub until: Option<String>,

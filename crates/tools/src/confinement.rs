@@ -223,17 +223,17 @@ impl Confinement {
         let sandbox = if known.is_some() {
             "a sandbox"
         } else {
-            "a sandbox where this system has one"
+            "a sandbox if this system supports it"
         };
         let network = self.wish.network.unwrap_or(!self.reads_only());
         let network = if network {
-            "they reach the network"
+            "they can use the network"
         } else {
             "they have no network"
         };
         let writes = writes(self.level, known.map(|held| held.control));
         format!(
-            "Commands run in {sandbox}: they may write {writes}; {network}. $TMPDIR is this session's own."
+            "Commands run in {sandbox}: they can write {writes}; {network}. $TMPDIR belongs to this session."
         )
     }
 
@@ -258,12 +258,12 @@ impl Confinement {
         let none = held.mechanism.is_none();
         if self.wish.mode == SandboxMode::Required && !held.keeps(network) {
             return Err(Failure::Tell(format!(
-                "The settings require a sandbox for commands, and none that does what they ask for holds here ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` says more.",
+                "The settings require a sandbox for commands, and this system has none that meets them ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details.",
                 held.reasons()
             )));
         }
         let unproven = (none && level == Level::ReadOnly && !self.proven).then(|| {
-            "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
+            "this agent may change nothing, no sandbox enforces that here, and this command is not known to be harmless".to_owned()
         });
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         let can_isolate = held.is_whole();
@@ -329,7 +329,7 @@ impl Confinement {
         writing.store(true, Ordering::Relaxed);
         Some(Event::Notice {
             severity: Severity::Warning,
-            title: "Commands run without a sandbox: one that you allow can do what you can do."
+            title: "Commands run without a sandbox: a command that you allow can do anything you can do."
                 .into(),
             details: Some(format!("{}.", held.reasons())),
         })
@@ -384,7 +384,7 @@ impl Confinement {
     ) -> Result<Program, Failure> {
         self.wrapped(lock, context, observer, program).map_err(|why| {
             Failure::Tell(format!(
-                "It was not started, because its sandbox cannot be had any more: {why}. Nothing runs without the sandbox that was found at the beginning. Tell the user, who can put that right, or restart adjutant; `adjutant doctor` says what holds."
+                "It was not started, because its sandbox is no longer available: {why}. Nothing runs without the sandbox that was found at the start. Tell the user, who can fix that or restart adjutant; `adjutant doctor` shows the sandbox."
             ))
         })
     }
@@ -540,15 +540,15 @@ impl Confinement {
 /// known whether control files are protected.
 fn writes(level: Level, control: Option<bool>) -> &'static str {
     match (level, control) {
-        (Level::ReadOnly, _) => "only files below $TMPDIR",
+        (Level::ReadOnly, _) => "only $TMPDIR",
         (Level::WorkspaceWrite, Some(true)) => {
-            "the project, package caches and files below $TMPDIR and /tmp, but not what decides what runs (git hooks, the settings of agents and editors)"
+            "the workspace root, further directories, package caches, $TMPDIR and /tmp, but not control files (git hooks, settings of agents and editors)"
         }
         (Level::WorkspaceWrite, Some(false)) => {
-            "the project, package caches and files below $TMPDIR and /tmp; a change of what decides what runs (git hooks, the settings of agents and editors) is reported to the user"
+            "the workspace root, further directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are reported to the user"
         }
         (Level::WorkspaceWrite, None) => {
-            "the project, package caches and files below $TMPDIR and /tmp; a change of what decides what runs (git hooks, the settings of agents and editors) is refused, or reported to the user"
+            "the workspace root, further directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are refused, or reported to the user"
         }
     }
 }
@@ -622,14 +622,14 @@ impl CommandSandbox {
                 "; it has no network"
             };
             &format!(
-                "may write {}{network}",
+                "can write {}{network}",
                 writes(self.held.level, Some(self.held.control))
             )
         } else {
             return None;
         };
         Some(format!(
-            "It may have failed because of its sandbox ({}): it {what}. It was not tried outside. If it has to be, say so and let the user decide; the settings' key is \"sandbox\".",
+            "The sandbox may have caused the failure ({}): the command {what}. It was not run outside the sandbox. If it must be, say so and let the user decide; the setting is \"sandbox\".",
             self.words.as_deref().unwrap_or_default()
         ))
     }
@@ -674,21 +674,21 @@ mod tests {
                 false,
                 held,
                 "touch: a: Permission denied",
-                Some("may write only files below $TMPDIR; it has no"),
+                Some("can write only $TMPDIR; it has no"),
             ),
             (
                 ReadOnly,
                 true,
                 held,
                 "sh: 1: a: Read-only file system",
-                Some("may write only files below $TMPDIR. It"),
+                Some("can write only $TMPDIR. It"),
             ),
             (
                 WorkspaceWrite,
                 true,
                 held,
                 "Operation not permitted",
-                Some("settings of agents and editors) is reported"),
+                Some("settings of agents and editors) are reported"),
             ),
             (
                 WorkspaceWrite,
@@ -729,17 +729,15 @@ mod tests {
         let unknown = Confinement::new(&Sandbox::new(&environment));
         let reach = unknown.reach();
         assert!(reach.starts_with(
-            "Commands run in a sandbox where this system has one: they may write the project"
+            "Commands run in a sandbox if this system supports it: they can write the workspace root"
         ));
         assert!(
-            reach.contains("is refused, or reported to the user; they reach the network."),
+            reach.contains("are refused, or reported to the user; they can use the network."),
             "{reach}"
         );
         let reading = unknown.reading().reach();
         assert!(
-            reading.contains(
-                "they may write only files below $TMPDIR; they have no network. $TMPDIR is this"
-            ),
+            reading.contains("they can write only $TMPDIR; they have no network. $TMPDIR belongs"),
             "{reading}"
         );
         // The text does not change with the settings.

@@ -514,7 +514,7 @@ impl Document {
             let what = changes(new, &formatted);
             written
                 .notes
-                .insert(0, format!("A formatter changed the file after that:{what}"));
+                .insert(0, format!("A formatter then changed the file:{what}"));
         }
         written.notes.extend(failed);
         Ok(written)

@@ -36,10 +36,9 @@ pub enum Input {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OneEdit {
+    /// Path of the file
     pub file_path: String,
-    /// The text to replace
     pub old_string: String,
-    /// The text to put there
     pub new_string: String,
     /// Replace every occurrence
     pub replace_all: Option<bool>,
@@ -48,8 +47,9 @@ pub struct OneEdit {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SeveralEdits {
+    /// Path of the file
     pub file_path: String,
-    /// Applied in order, each to the result of the one before
+    /// Applied in order, each to the result of the previous one
     pub edits: Vec<EditEntry>,
 }
 
@@ -87,6 +87,8 @@ pub struct Ready {
     pub(super) document: Document,
     pub(super) new: String,
     pub(super) change: Change,
+    /// The result for the model: the number of replacements and their lines.
+    pub(super) done: String,
     /// Notes for the model on the changes and on inexact matches.
     pub(super) remarks: Vec<String>,
 }
@@ -159,7 +161,7 @@ impl Tool for EditTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        ready.write("Edit applied successfully.", &context).await
+        ready.write(&context).await
     }
 }
 
@@ -196,7 +198,7 @@ async fn ready(
     // The search can take long for large texts, so it does not run on a thread that reads messages.
     let context = context.clone();
     let made = spawn_blocking(move || {
-        let (new, remarks) = made(&mut document, &pieces, &context)?;
+        let EditResult { new, done, remarks } = made(&mut document, &pieces, &context)?;
         let change = document.change(&new);
         Ok((
             document.needs(&change),
@@ -204,6 +206,7 @@ async fn ready(
                 document,
                 new,
                 change,
+                done,
                 remarks,
             },
         ))
@@ -212,12 +215,19 @@ async fn ready(
         .map_err(|e| Failure::Tell(format!("The edit could not be made: {e}.")))?
 }
 
-/// Returns the text after all replacements, and notes on them.
+/// The text after all replacements, with the result and the notes for the model.
+struct EditResult {
+    new: String,
+    done: String,
+    remarks: Vec<String>,
+}
+
+/// Makes all replacements in the text of a document.
 fn made(
     document: &mut Document,
     pieces: &[EditPiece],
     context: &ToolContext,
-) -> Result<(String, Vec<String>), Failure> {
+) -> Result<EditResult, Failure> {
     let shown = document.place.shown.clone();
     let single = pieces.len() == 1;
     let which = |n: usize| {
@@ -234,6 +244,7 @@ fn made(
         remarks.extend(document.check_quoted(context)?);
     }
     let mut made = 0;
+    let mut done = "File created.".to_owned();
     for (n, wanted) in pieces.iter().enumerate() {
         if n == 0 && !document.exists && wanted.from.is_empty() {
             new.clone_from(&wanted.to);
@@ -243,13 +254,22 @@ fn made(
         match piece(document, &new, wanted, context) {
             Ok(replaced) => {
                 made += replaced.lines.len();
-                let places = text::count(replaced.lines.len(), "place");
-                if wanted.all {
-                    remarks.push(format!(
-                        "{}{places} replaced, at lines {}.",
-                        which(n),
-                        list(&replaced.lines)
-                    ));
+                let at = match (&replaced.lines[..], wanted.all) {
+                    (all, true) => format!(
+                        "{} replaced, at lines {}.",
+                        text::count(all.len(), "place"),
+                        list(all)
+                    ),
+                    (lines, false) => format!("Edit applied at line {}.", list(lines)),
+                };
+                if single {
+                    done = at;
+                } else if wanted.all {
+                    remarks.push(format!("{}{at}", which(n)));
+                }
+                if wanted.all && replaced.fuzzy.is_none() {
+                    let inside = inside_words(&new, &wanted.from);
+                    remarks.extend(inside.map(|inside| format!("{}{inside}", which(n))));
                 }
                 remarks.extend(remark(&replaced).map(|remark| format!("{}{remark}", which(n))));
                 new = replaced.text;
@@ -286,16 +306,45 @@ fn made(
         )));
     }
     if !single {
-        remarks.insert(
-            0,
-            format!(
-                "{} made, {} in all.",
-                text::count(pieces.len(), "edit"),
-                text::count(made, "replacement")
-            ),
+        done = format!(
+            "{} applied, {} in all.",
+            text::count(pieces.len(), "edit"),
+            text::count(made, "replacement")
         );
     }
-    Ok((new, remarks))
+    Ok(EditResult { new, done, remarks })
+}
+
+/// Describes the occurrences of `from` that are parts of longer words, such as `cat` in `category`.
+fn inside_words(text: &str, from: &str) -> Option<String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let opens = from.starts_with(is_word);
+    let closes = from.ends_with(is_word);
+    let mut lines = Vec::new();
+    let mut example = None;
+    let mut line = 1;
+    let mut counted = 0;
+    for (at, _) in text.match_indices(from) {
+        line += memchr::memchr_iter(b'\n', &text.as_bytes()[counted..at]).count();
+        counted = at;
+        let end = at + from.len();
+        let before = &text[..at];
+        let after = &text[end..];
+        if !(opens && before.ends_with(is_word) || closes && after.starts_with(is_word)) {
+            continue;
+        }
+        lines.push(line);
+        let start = before.trim_end_matches(is_word).len();
+        let stop = end + after.len() - after.trim_start_matches(is_word).len();
+        example.get_or_insert(&text[start..stop]);
+    }
+    let example = text::title(example?);
+    Some(format!(
+        "{} of these {} inside longer words, such as `{example}`, at lines {}. Check that they were meant.",
+        lines.len(),
+        if lines.len() == 1 { "was" } else { "were" },
+        list(&lines)
+    ))
 }
 
 /// Makes one replacement in the result of the previous ones.
@@ -327,11 +376,7 @@ fn piece(
 
 impl Ready {
     /// Writes the shown change, unless the file has changed since.
-    pub(super) async fn write(
-        mut self,
-        done: &str,
-        context: &ToolContext,
-    ) -> Result<ToolOutput, Failure> {
+    pub(super) async fn write(mut self, context: &ToolContext) -> Result<ToolOutput, Failure> {
         self.document.check_unchanged(context).await?;
         let check = Check::before(vec![self.document.planned(Some(&self.new))], context).await;
         let written = self.document.write(&self.new, context).await?;
@@ -343,8 +388,7 @@ impl Ready {
             .await;
         self.remarks.extend(written.notes);
         self.change.new = written.text;
-        let text = [done.to_owned()]
-            .into_iter()
+        let text = std::iter::once(self.done)
             .chain(self.remarks)
             .collect::<Vec<_>>()
             .join("\n");
@@ -394,7 +438,7 @@ mod tests {
             ("edit", &["f".to_owned()][..], &["f".to_owned()][..])
         );
         assert_eq!(*needs[0].changes[0], output.changes[0]);
-        assert_eq!(output.text, "Edit applied successfully.");
+        assert_eq!(output.text, "Edit applied at line 2.");
         assert_eq!(output.locations[0].line, Some(2));
         assert_eq!(output.metadata["additions"], 1);
         // The edit of a changed file is made, and the change is reported once.
@@ -404,7 +448,7 @@ mod tests {
         assert_eq!(stage.read("f"), b"a\nc\nuser\n");
         assert_eq!(
             output.text,
-            "Edit applied successfully.\nf had changed since you last saw it (by the user, the editor or a command):\n- c\n+ 2: b\n+ 3: user"
+            "Edit applied at line 2.\nf had changed since you last saw it (by the user, the editor or a command):\n- c\n+ 2: b\n+ 3: user"
         );
         let (_, output) = edit(
             &context,
@@ -412,7 +456,7 @@ mod tests {
         )
         .await
         .unwrap();
-        assert_eq!(output.text, "Edit applied successfully.");
+        assert_eq!(output.text, "Edit applied at line 2.");
         // With several occurrences the quote is ambiguous, unless all are replaced.
         stage.write("g", "x\nx\n");
         let twice = json!({"filePath": "g", "oldString": "x", "newString": "y"});
@@ -425,10 +469,40 @@ mod tests {
         );
         let all = json!({"filePath": "g", "oldString": "x", "newString": "y", "replaceAll": true});
         let (_, output) = edit(&context, all).await.unwrap();
-        assert_eq!(
-            output.text,
-            "Edit applied successfully.\n2 places replaced, at lines 1, 2."
-        );
+        assert_eq!(output.text, "2 places replaced, at lines 1, 2.");
+    }
+
+    #[test]
+    fn replacements_inside_longer_words_are_reported() {
+        let table = [
+            ("cat\na cat\n", "cat", None),
+            (
+                "cat\ncategory\nconcat(cat)\n",
+                "cat",
+                Some((
+                    "2 of these were inside longer words, such as `category`",
+                    "2, 3",
+                )),
+            ),
+            (
+                "my_cat",
+                "cat",
+                Some(("1 of these was inside longer words, such as `my_cat`", "1")),
+            ),
+            ("a.b.c", ".b", None),
+            ("a.bc", ".b", Some(("such as `a.bc`", "1"))),
+            ("(x)(x)", "(x)", None),
+        ];
+        for (text, from, expected) in table {
+            let found = inside_words(text, from);
+            assert_eq!(found.is_some(), expected.is_some(), "{text}");
+            if let (Some(found), Some((what, lines))) = (found, expected) {
+                assert!(
+                    found.contains(what) && found.contains(&format!("at lines {lines}.")),
+                    "{found}"
+                );
+            }
+        }
     }
 
     #[tokio::test]
@@ -543,7 +617,7 @@ mod tests {
                 .to_string();
             assert!(
                 failure.contains("changed while you were being asked")
-                    || failure.contains("another place"),
+                    || failure.contains("moved or replaced"),
                 "{swap}: {failure}"
             );
             std::fs::remove_file(stage.cwd().join("f")).ok();

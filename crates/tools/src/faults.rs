@@ -196,7 +196,7 @@ async fn fw03_changes_by_others_are_not_lost() {
                             "changed since it was read",
                             "was removed since it was read",
                             "changed while you were being asked",
-                            "another place",
+                            "moved or replaced",
                             "has not been read",
                             "Could not find",
                             "Failed to find",

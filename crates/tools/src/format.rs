@@ -82,7 +82,7 @@ async fn one(
         Ok(Ok(None)) => return Ok(None),
         Ok(Err(missing)) => {
             return Ok(Some(format!(
-                "was not run: there is no program {}",
+                "was not run: {} is not installed",
                 text::escaped(&missing.program)
             )));
         }
@@ -106,7 +106,7 @@ async fn one(
         .is_some_and(|bytes| std::str::from_utf8(bytes).is_ok());
     let why = match (ended, readable) {
         (None, true) => return Ok(None),
-        (None, false) => "failed: it left no text behind".to_owned(),
+        (None, false) => "failed: it left an empty or unreadable file".to_owned(),
         (Some(why), _) => why,
     };
     // A failed formatter's partial changes are undone.
@@ -239,7 +239,7 @@ mod tests {
         assert!(
             output
                 .text
-                .ends_with("A formatter changed the file after that:\n- two\n+ 1: TWO"),
+                .ends_with("A formatter then changed the file:\n- two\n+ 1: TWO"),
             "{}",
             output.text
         );
@@ -271,7 +271,7 @@ mod tests {
             (b"N\n".to_vec(), b"FIVE\r\n".to_vec())
         );
         assert!(
-            output.text.contains("a.x: A formatter changed"),
+            output.text.contains("a.x: A formatter then changed"),
             "{}",
             output.text
         );
@@ -332,7 +332,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             (output.text.as_str(), stage.read("ran")),
-            ("Wrote file successfully.", b"run\n".to_vec())
+            ("File written.", b"run\n".to_vec())
         );
     }
 }

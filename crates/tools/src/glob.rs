@@ -33,7 +33,7 @@ pub struct GlobTool;
 pub struct Input {
     /// For example **/*.rs or src/**/*.{ts,tsx}
     pub pattern: String,
-    /// Directory to search in
+    /// Directory
     pub path: Option<String>,
 }
 
@@ -215,7 +215,7 @@ impl Tool for GlobTool {
                 format!(" in {shown}")
             };
             text = format!(
-                "No files match `{}`{place}. What git ignores is left out.",
+                "No files match `{}`{place}. Files that git ignores are left out.",
                 text::title(&pattern)
             );
         }
@@ -287,7 +287,7 @@ impl NewestPaths {
 fn directory(base: &ResolvedPath) -> Result<(), Failure> {
     if matches!(base.real.found, PathKind::File | PathKind::Special) {
         return Err(Failure::Tell(format!(
-            "{} is a file; path must be a directory. Look at it with read, or search it with grep.",
+            "{} is a file; path must be a directory. Open it with read, or search it with grep.",
             base.shown
         )));
     }
@@ -471,7 +471,7 @@ mod tests {
             ("src/*", vec!["src/new.rs"]),
             (
                 "*.log",
-                vec!["No files match `*.log`. What git ignores is left out."],
+                vec!["No files match `*.log`. Files that git ignores are left out."],
             ),
             ("{a,b}.rs", vec!["a.rs", "b.rs"]),
             (".env*", vec![".env.example"]),

@@ -24,7 +24,7 @@ use super::glob::spelled;
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::pattern::{MatchOptions, SearchPattern};
-use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
+use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, ignores_any, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::lock::{locked, unlocked};
 use base::text;
@@ -309,14 +309,23 @@ impl Tool for GrepTool {
                         .is_ok_and(|rest| set.is_match(rest))
                 })
             };
+            let mut seen = AtomicUsize::new(0);
             let left_out = if by_name {
                 looker()(&place.real.path);
                 LeftOut::default()
             } else {
-                files(&place.real.path, &cancelled, fits, &sight, looker)
+                let counted = |path: &Path| {
+                    let fits = fits(path);
+                    seen.fetch_add(usize::from(fits), Ordering::Relaxed);
+                    fits
+                };
+                files(&place.real.path, &cancelled, counted, &sight, looker)
             };
             let mut best = unlocked(best);
             best.searched = searched.into_inner();
+            best.ignored = best.matches == 0
+                && !by_name
+                && ignores_any(&place.real.path, &cancelled, fits, *seen.get_mut());
             Ok((best, left_out, wanted))
         })
         .await?
@@ -562,11 +571,19 @@ mod tests {
             ),
             (
                 json!({"pattern": "nothing like it"}),
-                "No matches for `nothing like it` in 6 files.\n\n(1 file is binary",
+                "No matches for `nothing like it` in 6 files.\nFiles that git ignores were not searched; name such a file or directory as path to search it.\n\n(1 file is binary",
+            ),
+            (
+                json!({"pattern": "fn", "path": "ignored"}),
+                "Found 1 match\n",
+            ),
+            (
+                json!({"pattern": "none", "path": "b"}),
+                "No matches for `none` in 1 file.\n",
             ),
             (
                 json!({"pattern": "fn", "include": "*.zig"}),
-                "No matches: no file fits include `*.zig`.\n",
+                "No matches: no file matches include `*.zig`.\n",
             ),
             (
                 json!({"pattern": "FN", "ignoreCase": true, "path": "a.rs"}),
@@ -673,7 +690,7 @@ mod tests {
             (
                 json!({"pattern": "^5\n6$"}),
                 format!(
-                    "Found 1 match\n\n{a}:\n  Line 5: 5\n  Line 6: 6\n\n(There is a line break in the pattern, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)"
+                    "Found 1 match\n\n{a}:\n  Line 5: 5\n  Line 6: 6\n\n(The pattern contains a line break, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)"
                 ),
             ),
         ];

@@ -120,7 +120,7 @@ pub(super) fn choices(schema: &Value) -> Vec<&str> {
 }
 
 /// Removes the parts of a schema that models need not read: titles, formats, `null` as a type, null
-/// defaults, the docs of enumeration values, the descriptions of list entries.
+/// defaults, the descriptions of enumerations and their values, the descriptions of list entries.
 pub(super) fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -151,6 +151,8 @@ pub(super) fn simplify(schema: &mut Value) {
                 .unwrap_or_default();
             if !words.is_empty() {
                 fields.remove("oneOf");
+                // The values say it.
+                fields.remove("description");
                 fields.insert("type".into(), Value::String("string".into()));
                 fields.insert("enum".into(), Value::Array(words));
             }

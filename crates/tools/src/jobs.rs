@@ -193,7 +193,7 @@ impl Jobs {
             .map(|(id, command)| format!("- {id}: {command}"))
             .collect();
         Err(format!(
-            "{MAX_RUNNING} commands run in the background already, and no more may. End one with bash_stop, or run this in the foreground.\n{}",
+            "{MAX_RUNNING} commands are already running in the background, which is the limit. End one with bash_stop, or run this in the foreground.\n{}",
             lines.join("\n")
         ))
     }
@@ -296,10 +296,10 @@ impl Jobs {
         let id = text::title(id);
         let known: Vec<&str> = list.iter().map(|job| job.id.as_str()).collect();
         Err(if known.is_empty() {
-            format!("There is no command \"{id}\" in the background; there is none at all.")
+            format!("There is no background command \"{id}\"; there are none.")
         } else {
             format!(
-                "There is no command \"{id}\" in the background. There are: {}.",
+                "There is no background command \"{id}\". There are: {}.",
                 known.join(", ")
             )
         })
@@ -566,7 +566,7 @@ impl JobFollower {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.child.kill(STOP_GRACE).await;
                     let limit = self.limit.unwrap_or_default().as_millis();
-                    let how = format!("terminated after exceeding its timeout of {limit} ms");
+                    let how = format!("terminated at its timeout of {limit} ms");
                     break (how, ProgramExit { code: None, signal: Some("SIGTERM".into()) });
                 }
                 status = self.child.wait(), if shell.is_none() => {
@@ -624,7 +624,7 @@ impl JobFollower {
 /// protect.
 pub(super) fn changed_note(changed: &[String]) -> String {
     format!(
-        "It changed files that decide what runs on this machine: {}. Tell the user.",
+        "It changed control files, which decide what runs on this machine: {}. Tell the user.",
         changed.join(", ")
     )
 }

@@ -437,9 +437,7 @@ impl AskedServer {
             }
         }
         let name = self.server.name();
-        let note = silent.then(|| {
-            format!("The language server {name} has not said in time what it thinks of this.")
-        });
+        let note = silent.then(|| format!("The language server {name} did not report in time."));
         (
             found,
             note.filter(|note| context.session.language.tells(note)),
@@ -510,7 +508,7 @@ fn findings(
         };
         let _ = write!(
             found.text,
-            "\n\nLSP errors detected in {which}, please fix{before}:"
+            "\n\nThe language server reports errors in {which}{before}:"
         );
     }
     for (path, errors) in &changed {
@@ -521,7 +519,7 @@ fn findings(
     if !others.is_empty() {
         found
             .text
-            .push_str("\n\nLSP errors that this change causes in other files:");
+            .push_str("\n\nErrors that this change causes in other files:");
     }
     for (path, errors) in others.iter().take(MAX_OTHER_FILES) {
         found

@@ -137,6 +137,10 @@ pub trait Tool: Send + Sync + 'static {
     /// The checked input that `prepare` passes to `run`.
     type Ready: Send + 'static;
 
+    /// Replaces values that have only one meaning for this tool, but are not of its types. The names
+    /// of the fields are those of the schema.
+    fn repair(_fields: &mut Map<String, Value>) {}
+
     /// Returns whether this call may run in parallel with others of its step.
     fn is_concurrent(_input: &Self::Input, _context: &ToolContext) -> bool {
         Self::CONCURRENT
@@ -297,6 +301,9 @@ pub struct ToolOutput {
     /// The text for the model; data, whatever its source. `truncate.rs` shortens it unless `cut` is
     /// set.
     pub text: String,
+    /// The first line of the result for the model, for text by others: its source. Nothing in the text
+    /// can precede it. It is neither stored with a long text nor shown to people.
+    pub heading: String,
     /// A note of adjutant itself to the model, for instance an exit code. `truncate.rs` appends it
     /// to the text with a mark that nothing in the text can imitate.
     pub note: String,

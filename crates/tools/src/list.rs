@@ -27,7 +27,6 @@ pub struct ListTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// Directory
     pub path: Option<String>,
     /// Globs to leave out
     pub ignore: Option<Vec<String>>,
@@ -148,7 +147,7 @@ impl Tool for ListTool {
         if !whole {
             let least = if more { "more than " } else { "" };
             text.push_str(&format!(
-                "\n({least}{} in all. What is closed stands with the number of files below it: list it, or use glob.)\n",
+                "\n({least}{} in all. A number is that of the files below a directory that is not shown: list it, or use glob.)\n",
                 text::count(tree.count, "file")
             ));
         }
@@ -327,7 +326,7 @@ mod tests {
     one.rs
   Cargo.toml
 
-(305 files in all. What is closed stands with the number of files below it: list it, or use glob.)
+(305 files in all. A number is that of the files below a directory that is not shown: list it, or use glob.)
 ";
         assert_eq!(text, expected);
         // The requested directory shows as much as fits.

@@ -222,12 +222,12 @@ async fn answer(
             let judged: Vec<Judged> = judged.into_iter().flatten().collect();
             if judged.iter().all(|judged| judged.all.is_none()) {
                 return Err(Failure::Tell(format!(
-                    "The language server said nothing of {} in time.",
+                    "The language server did not report on {} in time.",
                     place.shown
                 )));
             }
             Ok(diagnoses(judged, context)
-                .unwrap_or_else(|| format!("Nothing is wrong with {}.", place.shown)))
+                .unwrap_or_else(|| format!("No errors in {}.", place.shown)))
         }
         (operation, Some(place)) => at_place(operation, input, &place, until, context).await,
     }
@@ -392,7 +392,8 @@ async fn at_place(
             let hover = hover.map(|hover| {
                 text::head(text::visible(hover.trim()).0.as_str(), MAX_HOVER_BYTES).to_owned()
             });
-            Ok(hover.unwrap_or_else(|| "Nothing is known of that place.".into()))
+            Ok(hover
+                .unwrap_or_else(|| "The language server knows nothing about this place.".into()))
         }
         Operation::GoToDefinition => Ok(shown(
             places(Navigation::Definition).await?,
@@ -421,7 +422,7 @@ async fn at_place(
 /// Shows ranges with their source lines, sorted by file; `lines` is the number of lines for each.
 async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) -> String {
     if places.is_empty() {
-        return "Nothing was found.".into();
+        return "No results.".into();
     }
     places.sort_by(|a, b| (&a.path, a.range.start).cmp(&(&b.path, b.range.start)));
     places.dedup();
@@ -630,7 +631,7 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
     }
     let seen = text::count(looked.len(), "file");
     Ok(diagnoses(judged, context).map_or_else(
-        || format!("Nothing is wrong in the {seen} that the language servers have looked at."),
+        || format!("No errors in the {seen} that the language servers have checked."),
         |found| format!("{found}\n({seen} looked at)"),
     ))
 }
@@ -710,7 +711,7 @@ async fn renamed(
     });
     let all: Vec<(PathBuf, Vec<TextEdit>, Units)> = all.await?;
     if all.iter().all(|(_, edits, _)| edits.is_empty()) {
-        return Err(Failure::tell("There is nothing there that can be renamed."));
+        return Err(Failure::tell("There is nothing to rename at this place."));
     }
     let mut replaced = Vec::new();
     for (path, edits, units) in all {

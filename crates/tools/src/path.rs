@@ -36,7 +36,7 @@ impl ResolvedPath {
             return Ok(());
         }
         Err(Failure::Tell(format!(
-            "{} leads to another place than when it was checked. Nothing was done; look at it again.",
+            "{} was moved or replaced since it was checked. Nothing was done; check the path again.",
             self.shown
         )))
     }

@@ -18,7 +18,7 @@ pub struct PlanEnterTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The reason for a plan, for the user, in a sentence
+    /// The reason, in a sentence, for the user
     pub reason: String,
 }
 
@@ -36,7 +36,7 @@ impl Tool for PlanEnterTool {
     type Input = Input;
     type Ready = ();
     const REJECTED: Option<&'static str> = Some(
-        "The user does not want a plan first. Go on with the task without planning; do not ask again.",
+        "The user does not want a plan first. Continue with the task without one; do not ask again.",
     );
 
     fn describe(_: &Input, _: &ToolContext) -> CallDescription {
@@ -61,7 +61,7 @@ impl Tool for PlanEnterTool {
     async fn run(&self, (): (), context: ToolContext) -> Result<ToolOutput, Failure> {
         let agent = switch("plan", &context).await?;
         Ok(ToolOutput::text(format!(
-            "The user wants a plan first. {agent} speaks from here on."
+            "The user wants a plan first. The session is in {agent} mode now: make the plan."
         )))
     }
 }

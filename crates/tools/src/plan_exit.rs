@@ -22,7 +22,7 @@ pub struct PlanExitTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The file the plan is in, or the plan itself
+    /// Path of the file with the plan, or the plan itself
     pub plan: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Tool for PlanExitTool {
         let agent = switch("build", &context).await?;
         let plan = plan.map(|plan| format!(" in {plan}")).unwrap_or_default();
         Ok(ToolOutput::text(format!(
-            "The user has approved the plan{plan}. {agent} speaks from here on: carry it out."
+            "The user has approved the plan{plan}. The session is in {agent} mode now: carry out the plan."
         )))
     }
 }

@@ -133,12 +133,12 @@ impl Tool for QuestionTool {
         match answer {
             Ok(QuestionReply::Answers(answers)) => Ok(output(&questions, &answers)),
             Ok(QuestionReply::Dismissed) => Err(Failure::Stopped(
-                "The user dismissed the question. Do not ask it again; wait for what they say."
+                "The user dismissed the question. Do not ask it again; wait for their message."
                     .into(),
             )),
             // The question was dropped, or the editor cannot show it.
             Ok(QuestionReply::Unshown) | Err(_) => Err(Failure::tell(
-                "The user's editor cannot show this question. Ask it in your answer, the options as a numbered list, and end your turn there.",
+                "The user's editor cannot show this question. Ask it in your answer, with the options as a numbered list, and end your turn.",
             )),
         }
     }

@@ -461,7 +461,10 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
     Ok(ToolOutput {
         attachments: vec![file],
         touched: vec![TouchedPath::File(place.path.clone())],
-        ..ToolOutput::text(format!("{what} read successfully"))
+        ..ToolOutput::text(format!(
+            "{what} ({mime}, {})",
+            text::count(bytes.len(), "byte")
+        ))
     })
 }
 
@@ -714,17 +717,17 @@ mod tests {
         let output = read(&context, json!({"filePath": "p.txt"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
-            ("Image read successfully", "image/png")
+            ("Image (image/png, 12 bytes)", "image/png")
         );
         let output = read(&context, json!({"filePath": "a.wav"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
-            ("Recording read successfully", "audio/wav")
+            ("Recording (audio/wav, 16 bytes)", "audio/wav")
         );
         let output = read(&context, json!({"filePath": "d.pdf"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
-            ("PDF read successfully", "application/pdf")
+            ("PDF (application/pdf, 12 bytes)", "application/pdf")
         );
         let text = read(&context, json!({"filePath": "latin"}))
             .await

@@ -18,26 +18,26 @@ pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     if by_posture(verdict) && only_reads(rules) {
         return match evaluate(rules, &Rules::default(), &Need::new("plan_exit", "*")).action {
             Action::Deny => format!(
-                "Not allowed ({what}): this agent only reads. Say what would have to be done, and leave it to whoever asked."
+                "Not allowed ({what}): this agent only reads. Report what would have to be done instead."
             ),
             _ => format!(
-                "Not allowed in plan mode ({what}): nothing is changed before the user has approved a plan. Put it into the plan; when the plan is complete, call plan_exit."
+                "Not allowed in plan mode ({what}): nothing may be changed before the user has approved a plan. Put the change into the plan; when the plan is complete, call plan_exit."
             ),
         };
     }
     match (&verdict.rule, &verdict.reason) {
         (_, Some(reason)) if is_this_machine(need, verdict) => format!(
-            "Not allowed ({what}): {reason} webfetch does not reach this machine. For a server of the project use curl in bash."
+            "Not allowed ({what}): {reason} webfetch does not access this machine. For a server of the project use curl in bash."
         ),
         (Some(rule), None) if need.permission == "doom_loop" => format!(
-            "Not allowed: this very call was made again and again, and the rule \"{}: {}\" ({}) puts an end to it. Go on in another way.",
+            "Not allowed: the same call was made repeatedly, and the rule \"{}: {}\" ({}) denies that. Try something else.",
             rule.permission, rule.pattern, rule.source
         ),
         (_, Some(reason)) => {
-            format!("Not allowed ({what}): {reason} Do not try to reach the same by other means.")
+            format!("Not allowed ({what}): {reason} Do not try to work around this.")
         }
         (Some(rule), None) => format!(
-            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to reach the same by other means.",
+            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to work around this.",
             rule.permission, rule.pattern, rule.source
         ),
         (None, None) => format!("Not allowed: {what}."),
@@ -53,35 +53,35 @@ pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
     let means = match need.permission.as_str() {
         "doom_loop" => {
             return Failure::Stopped(format!(
-                "Not allowed: {}. Nobody can be asked whether it may go on, and the turn ends here.",
+                "Not allowed: {}. No user is present to allow it, so the turn ends here.",
                 wording.short()
             ));
         }
         "plan_exit" => {
             return Failure::Denied(Denial::Unanswered(
-                "Not allowed: nobody can be asked whether to carry out the plan. Give the plan as your answer.".into(),
+                "Not allowed: no user is present to approve the plan. Give the plan as your answer.".into(),
             ));
         }
-        "plan_enter" => "Go on as you are.",
+        "plan_enter" => "Continue in the current mode.",
         _ if need.command.is_some()
             && verdict
                 .units
                 .iter()
                 .any(|unit| unit.action == Action::Allow) =>
         {
-            "The other parts of the line are allowed by themselves."
+            "The other parts of the line are allowed on their own."
         }
         _ if asked
             .iter()
             .any(|(need, _)| need.permission == "external_directory") =>
         {
-            "What lies in the project needs no permission."
+            "Files in the project need no permission."
         }
-        "edit" => "Leave the file as it is, and say in your answer what should be changed in it.",
-        _ => "Go on without it.",
+        "edit" => "Leave the file unchanged, and describe the change in your answer.",
+        _ => "Continue without it.",
     };
     Failure::Denied(Denial::Unanswered(format!(
-        "Not allowed: the user would be asked first ({}), and nobody can be asked here. {means} Do not make the same call again; say in your answer what could not be done.",
+        "Not allowed: this needs the user's permission ({}), and no user is present. {means} Do not repeat the call; say in your answer what could not be done.",
         wording.short()
     )))
 }
@@ -141,7 +141,7 @@ mod tests {
         let mut looping = build.clone();
         looping.extend([own("doom_loop", "*"), own("bash", "rm *")]);
         let fetch = |address: &str| Address::read(address).unwrap().need(&[], &[]);
-        let means = "Do not try to reach the same by other means.";
+        let means = "Do not try to work around this.";
         let table = [
             (
                 &plan,
@@ -165,8 +165,8 @@ mod tests {
             (
                 &looping,
                 Need::new("doom_loop", "read"),
-                "Not allowed: this very call",
-                "Go on in another way.",
+                "Not allowed: the same call",
+                "Try something else.",
             ),
             (
                 &build,

@@ -126,7 +126,7 @@ async fn p111_file_replaced_after_the_question_is_not_written() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(failure.contains("another place"), "{failure}");
+    assert!(failure.contains("moved or replaced"), "{failure}");
     assert_eq!(
         std::fs::read(stage.outside().join("a.txt")).unwrap(),
         b"mine\n"
@@ -192,7 +192,7 @@ async fn searches_stay_in_judged_directory() {
             .await
             .unwrap_err()
             .to_string();
-        assert!(failure.contains("another place"), "{name}: {failure}");
+        assert!(failure.contains("moved or replaced"), "{name}: {failure}");
     }
     // If it happens a moment later, the handle still refers to the judged directory.
     assert!(held.reader().open(&stage.cwd().join("src/b.txt")).is_none());

@@ -82,6 +82,41 @@ pub fn files<V: FnMut(&Path) + Send>(
     unlocked(left_out)
 }
 
+/// Returns whether git ignores a `wanted` file below `root`, in which [`files`] has found `seen`
+/// ones. Stops at the first file beyond these; does not count more than 200,000.
+pub fn ignores_any(
+    root: &Path,
+    cancelled: &CancellationToken,
+    wanted: impl Fn(&Path) -> bool + Sync,
+    seen: usize,
+) -> bool {
+    let visited = AtomicUsize::new(0);
+    let found = AtomicUsize::new(0);
+    let mut walker = walker(root);
+    walker
+        .parents(false)
+        .ignore(false)
+        .git_ignore(false)
+        .git_global(false)
+        .git_exclude(false);
+    walker.build_parallel().run(|| {
+        Box::new(|entry| {
+            let is_over = visited.fetch_add(1, Ordering::Relaxed) > MAX_COMPARED_FILES;
+            if is_over || cancelled.is_cancelled() || found.load(Ordering::Relaxed) > seen {
+                return WalkState::Quit;
+            }
+            if let Ok(entry) = entry
+                && entry.file_type().is_some_and(|kind| kind.is_file())
+                && wanted(entry.path())
+            {
+                found.fetch_add(1, Ordering::Relaxed);
+            }
+            WalkState::Continue
+        })
+    });
+    found.into_inner() > seen
+}
+
 /// The maximum number of files that are compared with a missing name, and of proposals.
 const MAX_COMPARED_FILES: usize = 200_000;
 const MAX_PROPOSALS: usize = 3;

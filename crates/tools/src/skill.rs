@@ -38,7 +38,6 @@ impl SkillTool {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The skill's name
     pub name: String,
 }
 

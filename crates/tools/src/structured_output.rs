@@ -190,7 +190,7 @@ impl AnyTool for StructuredOutputTool {
             let result = self.check(input).map_err(|wrong| {
                 let wrong = base::text::head(&wrong, 4_000);
                 Failure::Tell(format!(
-                    "The result does not fit its schema: {wrong}\nCorrect it and call {NAME} again."
+                    "The result does not match its schema: {wrong}\nCorrect it and call {NAME} again."
                 ))
             })?;
             let facts = CallFacts {

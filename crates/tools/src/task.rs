@@ -86,25 +86,24 @@ impl TaskTool {
             .is_some_and(|caller| caller.name == name)
         {
             return Failure::Tell(format!(
-                "{name} cannot hand work to itself. Do it, or use one of: {names}."
+                "{name} cannot delegate to itself. Do the work, or use one of: {names}."
             ));
         }
         let name = text::title(name);
         Failure::Tell(format!(
-            "There is no subagent \"{name}\" that you may use. You may use: {names}."
+            "There is no subagent \"{name}\" for you. You may use: {names}."
         ))
     }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The task in three to five words
+    /// The task in three to five words, for the user
     pub description: String,
-    /// The task of the subagent, complete in itself
+    /// The complete task
     pub prompt: String,
-    /// The name of the subagent
     pub subagent_type: String,
-    /// The id of an earlier task, to go on with it
+    /// An earlier task to continue
     pub task_id: Option<String>,
 }
 
@@ -156,7 +155,7 @@ impl Tool for TaskTool {
             .map(one)
             .collect();
         if agents.is_empty() {
-            agents.push("- none but those the user has named with @".into());
+            agents.push("- only those that the user names with @".into());
         }
         Self::DESCRIPTION
             .trim_ascii_end()
@@ -251,7 +250,7 @@ fn result(
     let last_words = if text.is_empty() {
         String::new()
     } else {
-        format!(" Its last words were:\n{text}")
+        format!(" Its last message was:\n{text}")
     };
     match end {
         SubagentEnd::Done => {}
@@ -265,12 +264,12 @@ fn result(
             }
             let done = done.join("\n\n");
             return Err(Failure::CutOff(format!(
-                "The subagent (task id {session}) had come this far:\n{done}"
+                "The subagent (task id {session}) had done this:\n{done}"
             )));
         }
         SubagentEnd::Cancelled => {
             return Err(Failure::Tell(format!(
-                "The user stopped the subagent (task id {session}). What it had done by then stands. Do not start it again unless the user asks for it.{last_words}"
+                "The user stopped the subagent (task id {session}). Its changes so far remain. Do not start it again unless the user asks for it.{last_words}"
             )));
         }
         SubagentEnd::Rejected(what) => {
@@ -280,12 +279,12 @@ fn result(
         }
         SubagentEnd::Failed(why) => {
             return Err(Failure::Tell(format!(
-                "The subagent did not get to the end: {why} What it had done by then stands. To let it go on, call task with task_id {session}.{last_words}"
+                "The subagent did not finish: {why} Its changes so far remain. To continue it, call task with task_id {session}.{last_words}"
             )));
         }
     }
     let words = if text.is_empty() {
-        "(It ended without a word.)"
+        "(It ended without a message.)"
     } else {
         text.as_str()
     };

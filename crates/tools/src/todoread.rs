@@ -54,7 +54,7 @@ impl Tool for TodoreadTool {
         };
         let lines: Vec<String> = todos.iter().map(line).collect();
         let text = if lines.is_empty() {
-            "There is no plan.".to_owned()
+            "The todo list is empty.".to_owned()
         } else {
             lines.join("\n")
         };

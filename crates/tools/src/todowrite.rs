@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use base::text;
 use events::{Event, ToolKind};
 use permission::Need;
 use transcript::{Todo, TodoStatus};
@@ -16,7 +15,6 @@ pub struct TodowriteTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The whole plan; replaces the one before
     pub todos: Vec<Todo>,
 }
 
@@ -85,10 +83,14 @@ fn title(todos: &[Todo]) -> String {
         .iter()
         .filter(|todo| !matches!(todo.status, TodoStatus::Completed | TodoStatus::Cancelled))
         .count();
-    text::count(open, "todo")
+    match (open, todos.len()) {
+        (_, 0) => "Todo list: empty".to_owned(),
+        (0, all) => format!("Todo list: all {all} done"),
+        (open, all) => format!("Todo list: {open} of {all} open"),
+    }
 }
 
-/// Returns the result for a plan: `text` for the model, the whole plan for the editor.
+/// Returns the result for a todo list: `text` for the model, the whole list for the editor.
 pub(super) fn output(todos: &[Todo], text: String) -> ToolOutput {
     let metadata = Map::from_iter([(
         "todos".to_owned(),
@@ -101,7 +103,7 @@ pub(super) fn output(todos: &[Todo], text: String) -> ToolOutput {
     }
 }
 
-/// Summarises the progress of a plan in a line; the model has written the plan and needs no more.
+/// Summarises the progress of a list in a line; the model has written the list and needs no more.
 fn standing(todos: &[Todo]) -> String {
     let states = [
         (TodoStatus::Completed, "completed"),
@@ -115,9 +117,9 @@ fn standing(todos: &[Todo]) -> String {
     });
     let counted: Vec<String> = counted.collect();
     if counted.is_empty() {
-        "The plan is empty now.".into()
+        "The todo list is empty.".into()
     } else {
-        format!("The plan is kept: {}.", counted.join(", "))
+        format!("Todo list updated: {}.", counted.join(", "))
     }
 }
 
@@ -141,8 +143,11 @@ mod tests {
         let (_, output) = call(&erase(TodowriteTool), json!({"todos": todos}), &context)
             .await
             .unwrap();
-        assert_eq!(output.title, "1 todo");
-        assert_eq!(output.text, "The plan is kept: 1 completed, 1 in progress.");
+        assert_eq!(output.title, "Todo list: 1 of 2 open");
+        assert_eq!(
+            output.text,
+            "Todo list updated: 1 completed, 1 in progress."
+        );
         assert!(
             matches!(up.try_recv(), Ok(TurnMessage::Event(Event::Plan(plan))) if plan.len() == 2)
         );

@@ -143,6 +143,13 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
         output.note.push_str(EXPLORE);
     }
     output.text = context.session.mark.data(output.text);
+    if !output.heading.is_empty() {
+        let text = match output.text.trim() {
+            "" => "(no output)",
+            _ => &output.text,
+        };
+        output.text = format!("{}\n\n{text}", output.heading);
+    }
     if !output.note.is_empty() {
         let data = output.text.trim_end_matches('\n');
         let between = if data.is_empty() { "" } else { "\n\n" };
@@ -168,7 +175,7 @@ fn shorten(
     };
     match self::keep(&text, context) {
         Ok(path) => on_cut(hint(&path), Some(path)),
-        Err(e) => on_cut(format!("The rest could not be kept: {e}."), None),
+        Err(e) => on_cut(format!("The rest could not be saved: {e}."), None),
     }
     match keep {
         KeepEnd::Head => format!("{}\n\n{missing}", cut.shown.trim_end_matches('\n')),
@@ -190,7 +197,7 @@ const EXPLORE: &str = "The agent explore can search it for you.";
 /// Names the file with the whole text, for the model.
 pub fn hint(path: &Path) -> String {
     format!(
-        "The full output is in {}. Use Grep on that file, or Read with offset and limit; do not read all of it.",
+        "The full output is in {}. Search that file with grep, or read parts of it with offset and limit.",
         path.display()
     )
 }
@@ -257,7 +264,7 @@ pub fn ensure_space(environment: &Environment, more: u64) -> bool {
 /// Returns the error for a result that is not stored for lack of space.
 pub fn full() -> io::Error {
     io::Error::other(format!(
-        "the outputs kept so far take {} MiB, which is the most they may",
+        "the saved outputs have reached their limit of {} MiB",
         ALL_KEPT >> 20
     ))
 }

@@ -213,12 +213,12 @@ impl Tool for WebsearchTool {
             .any(|secret| secret.len() >= 8 && query.contains(secret.as_str()))
         {
             return Err(Failure::tell(
-                "The query contains a key of the user's; it was not sent.",
+                "The query contains one of the user's keys, so it was not sent.",
             ));
         }
         let Some(by) = chosen(environment) else {
             return Err(Failure::tell(
-                "There is no search engine: the one that the user named has no key.",
+                "No search engine is available: the one that the user chose has no key.",
             ));
         };
         let count = input
@@ -261,11 +261,14 @@ impl Ready {
                 Ok(if words.is_empty() {
                     shown(&pages, self.count)
                 } else if pages.is_empty() {
-                    format!("No page was found. {} says:{cut}\n{words}", sample.model)
+                    format!(
+                        "No page was found. Answer of {}:{cut}\n{words}",
+                        sample.model
+                    )
                 } else {
                     let pages = shown(&pages, self.count);
                     format!(
-                        "What {} says of the pages below:{cut}\n{words}\n\n{pages}",
+                        "Summary of the pages below by {}:{cut}\n{words}\n\n{pages}",
                         sample.model
                     )
                 })

@@ -19,8 +19,8 @@ pub struct WriteTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
+    /// Path of the file
     pub file_path: String,
-    /// The whole new content
     pub content: String,
 }
 
@@ -98,7 +98,7 @@ impl Tool for WriteTool {
             )
             .await;
         change.new = written.text;
-        let done = std::iter::once("Wrote file successfully.".to_owned());
+        let done = std::iter::once("File written.".to_owned());
         let text = done.chain(written.notes).collect::<Vec<_>>().join("\n");
         let mut metadata = super::document::facts(&change);
         metadata.insert("exists".into(), Value::Bool(document.exists));
@@ -134,7 +134,7 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(stage.read("a/b/c.txt"), b"x\n");
-        assert_eq!(output.text, "Wrote file successfully.");
+        assert_eq!(output.text, "File written.");
         assert_eq!(
             (
                 needs[0].patterns[0].as_str(),

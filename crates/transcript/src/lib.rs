@@ -457,8 +457,8 @@ pub enum FileKind {
     Link,
 }
 
-/// One entry of the plan the model keeps. Models write further members, such as an id; they are
-/// passed over.
+/// One entry of the model's todo list. Models write further members, such as an id, which are
+/// ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
 pub struct Todo {
@@ -470,7 +470,7 @@ pub struct Todo {
     pub priority: Priority,
 }
 
-/// How far an entry of the plan is.
+/// The progress of a todo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoStatus {
@@ -484,7 +484,7 @@ pub enum TodoStatus {
     Cancelled,
 }
 
-/// How much an entry of the plan matters.
+/// The importance of a todo.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]

@@ -113,7 +113,7 @@ const checks = [
       assert.match(broken, /<diagnostics file="ts\/deep\/b\.ts">\nERROR \[2:\d+\] Argument of type 'number'/);
       assert.doesNotMatch(broken, /before/);
       assert.doesNotMatch(mended, /ERROR/);
-      assert.match(own, /LSP errors detected in this file.*\n<diagnostics file="ts\/a\.ts">\nERROR \[2:/);
+      assert.match(own, /The language server reports errors in this file.*\n<diagnostics file="ts\/a\.ts">\nERROR \[2:/);
       assert.match(uses, /ts\/deep\/b\.ts:2:30: export const three/);
       file("ts/a.ts", "export function add(a: number, b: number): number {\n  return a + b;\n}\n");
       const [hover, renamed] = await calls(
@@ -227,7 +227,7 @@ checks.push([
     }
     wanted.forEach(([path, , formatted], n) => {
       assert.equal(text(path), formatted, said[n]);
-      assert.match(said[n], /A formatter changed the file after that/);
+      assert.match(said[n], /A formatter then changed the file/);
     });
     // What was formatted counts as seen.
     const [again] = await calls(["read", { filePath: "web/a.ts" }], edit("web/a.ts", "{ b: 1 }", "{b:2}"));

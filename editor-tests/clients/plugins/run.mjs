@@ -141,7 +141,7 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
       answers = [["bash", { command: "rm -rf /tmp/nothing-of-adjutant", description: "x" }], "Done."];
       const { err } = await adjutant(["@sureshsankaran/opencode-destructive-check"], ["run", "Clean up."], more);
       // Nobody is there to be asked.
-      assert.match(err, /not allowed, nobody to ask: rm -rf \/tmp\/nothing-of-adjutant/);
+      assert.match(err, /not allowed, no user to ask: rm -rf \/tmp\/nothing-of-adjutant/);
     },
   ]);
   checks.push([

@@ -141,7 +141,7 @@ const checks = [
     sessionId = fork.sessionId;
     // What the original set back is not what the fork left: it is named, and not touched.
     const { said } = await say("/undo");
-    assert.ok(said.includes("changed since") || said.includes("No file had to be changed"), said);
+    assert.ok(said.includes("changed since") || said.includes("No recorded file changes to restore"), said);
     assert.equal(content(), "north");
     await say("/redo");
     await say("read way.txt");

@@ -176,7 +176,7 @@ impl Client {
             {
                 client
                     .screen
-                    .aside("note: summarising the conversation to make room");
+                    .aside("note: summarising the conversation to free context");
             }
             _ => {}
         }
@@ -384,7 +384,7 @@ impl Client {
                     let because = if client.deny {
                         "as --deny says"
                     } else {
-                        "nobody to ask"
+                        "no user to ask"
                     };
                     client.screen.aside(&refused.message(because));
                 }

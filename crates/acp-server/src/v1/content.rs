@@ -55,7 +55,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
             }),
             _ => {
                 return Err(Refusal::Invalid(
-                    "this kind of embedded resource is not known here".into(),
+                    "this kind of embedded resource is not supported".into(),
                 ));
             }
         },
@@ -68,7 +68,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
         }),
         _ => {
             return Err(Refusal::Invalid(
-                "this kind of content is not known here".into(),
+                "this kind of content is not supported".into(),
             ));
         }
     })

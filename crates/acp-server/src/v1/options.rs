@@ -103,7 +103,7 @@ pub(super) fn set_config_option(
             v1::SessionConfigOptionValue::ValueId { value } => Chosen::Value(&value.0),
             _ => {
                 return Err(Refusal::Invalid(
-                    "this kind of value is not known here".into(),
+                    "this kind of value is not supported".into(),
                 ));
             }
         };

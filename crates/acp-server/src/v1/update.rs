@@ -308,7 +308,7 @@ fn compaction(
             CompactionState::InProgress => {
                 return vec![notice(
                     Severity::Info,
-                    "Summarising the conversation to make room.",
+                    "Summarising the conversation to free context.",
                     None,
                     seen,
                 )];
@@ -345,7 +345,7 @@ fn compacted(before: u64, after: u64) -> String {
         format!("Compacted the conversation: {old} → about {new} tokens.")
     } else {
         format!(
-            "Compacted the conversation, which has become no shorter: {old} → about {new} tokens."
+            "Compacted the conversation, which did not become shorter: {old} → about {new} tokens."
         )
     }
 }

@@ -51,7 +51,7 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
             }),
             _ => {
                 return Err(Refusal::Invalid(
-                    "this kind of embedded resource is not known here".into(),
+                    "this kind of embedded resource is not supported".into(),
                 ));
             }
         },
@@ -64,7 +64,7 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
         }),
         _ => {
             return Err(Refusal::Invalid(
-                "this kind of content is not known here".into(),
+                "this kind of content is not supported".into(),
             ));
         }
     })

@@ -80,7 +80,7 @@ pub(super) fn set_config_option(
             v2::SessionConfigOptionValue::Id { value } => Chosen::Value(&value.0),
             _ => {
                 return Err(Refusal::Invalid(
-                    "this kind of value is not known here".into(),
+                    "this kind of value is not supported".into(),
                 ));
             }
         };

@@ -58,7 +58,7 @@ async fn insert(
     echo: Vec<v2::ContentBlock>,
     cx: &Cx,
 ) -> Result<v2::PromptResponse, Refusal> {
-    let empty = || Refusal::Invalid("the prompt is empty; say something in it".into());
+    let empty = || Refusal::Invalid("the prompt is empty".into());
     let mut turn = turn.ok_or_else(empty)?;
     let id = turn.inserted(&cx.cancelled).await?;
     let message = v2::UserMessage::new(id.share()).content(echo);

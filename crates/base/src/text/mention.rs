@@ -11,27 +11,87 @@ pub struct Mention<'a> {
     quoted: bool,
 }
 
+/// The maximum number of places at which text may follow a mention without a space.
+const MAX_CUTS: usize = 32;
+
 impl<'a> Mention<'a> {
     /// Returns the possible readings, the longest first: with the punctuation at its end, and
+    /// without; with the text that follows it without a space, as many languages are written, and
     /// without. Quoted text has one reading.
     pub fn spellings(self) -> impl Iterator<Item = &'a str> {
-        let shorter = move |word: &&'a str| {
-            let last = word.chars().next_back()?;
-            if self.quoted || last.is_alphanumeric() {
-                return None;
+        let word = self.word;
+        let mut ends = Vec::new();
+        if !self.quoted {
+            let pairs = word.char_indices().zip(word.char_indices().skip(1));
+            let cuts = pairs.filter(|((_, before), (_, after))| may_end(*before, *after));
+            ends.extend(cuts.map(|(_, (at, _))| at).take(MAX_CUTS));
+        }
+        ends.push(word.len());
+        let mut readings: Vec<&str> = Vec::new();
+        for end in ends.into_iter().rev() {
+            let mut reading = word.get(..end).unwrap_or_default();
+            while !reading.is_empty() && readings.last() != Some(&reading) {
+                // The next cut may be within the punctuation at the end of this one.
+                if readings
+                    .last()
+                    .is_none_or(|last| reading.len() < last.len())
+                {
+                    readings.push(reading);
+                }
+                match reading.chars().next_back() {
+                    Some(last) if !self.quoted && !last.is_alphanumeric() => {
+                        reading = &reading[..reading.len() - last.len_utf8()];
+                    }
+                    _ => break,
+                }
             }
-            word.get(..word.len() - last.len_utf8())
-                .filter(|word| !word.is_empty())
-        };
-        std::iter::successors(Some(self.word), shorter)
+        }
+        readings.into_iter()
     }
+}
+
+/// Returns whether a mention may end between two characters: before quotation marks, brackets, the
+/// punctuation of other scripts, and letters other than Latin ones.
+fn may_end(before: char, after: char) -> bool {
+    if !after.is_alphanumeric() {
+        let is_mark = !after.is_ascii() && !is_combining(after);
+        return is_mark || matches!(after, '\'' | '"' | ';' | '!' | '?' | '(' | ')' | '<' | '>');
+    }
+    let is_other = !is_latin(after) && !before.is_ascii_punctuation();
+    is_other && (is_latin(before) || !before.is_alphanumeric() || is_unspaced(after))
+}
+
+/// Returns whether a character is a Latin letter, or an ASCII digit.
+fn is_latin(c: char) -> bool {
+    c.is_ascii_alphanumeric()
+        || c.is_alphanumeric() && matches!(c, '\u{80}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}')
+}
+
+/// Returns whether a character changes the letter before it.
+fn is_combining(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}' | '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
+}
+
+/// Returns whether a letter is of a script that puts no spaces between words, or, as in Korean, none
+/// before particles.
+fn is_unspaced(c: char) -> bool {
+    matches!(c,
+        '\u{e00}'..='\u{eff}' // Thai, Lao
+        | '\u{1000}'..='\u{109f}' // Myanmar
+        | '\u{1780}'..='\u{17ff}' // Khmer
+        | '\u{3005}'..='\u{30ff}' // Kana
+        | '\u{3400}'..='\u{9fff}' // Han
+        | '\u{ac00}'..='\u{d7af}' // Hangul
+        | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{3ffff}')
 }
 
 /// Returns the mentions in a text in order, without duplicates.
 ///
-/// `@` counts at the start of a word, so that an e-mail address is not a mention, and not after a
-/// backtick. A word ends at white space, a comma, a backtick or another `@` that does not begin a
-/// part of a path (`node_modules/@types`). `@"…"` may contain anything but quotes and line breaks.
+/// `@` counts at the start of a word and after letters of other scripts than the Latin one, which
+/// often put no space there; it does not count in an e-mail address or after a backtick. A word
+/// ends at white space, a comma of any script, a backtick or another `@` that does not begin a part
+/// of a path (`node_modules/@types`). `@"…"` may contain anything but quotes and line breaks.
 pub fn mentions(text: &str) -> Vec<Mention<'_>> {
     let mut found: Vec<Mention<'_>> = Vec::new();
     let mut known: HashSet<Mention<'_>> = HashSet::new();
@@ -39,7 +99,7 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
     for (at, _) in text.match_indices('@') {
         let before = text.get(..at).and_then(|before| before.chars().next_back());
         let inside =
-            before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '`' | '@' | '/' | '.'));
+            before.is_some_and(|c| is_latin(c) || matches!(c, '_' | '`' | '@' | '/' | '.'));
         if at < done || inside {
             continue;
         }
@@ -62,7 +122,9 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
 fn word(rest: &str) -> &str {
     let mut before = None;
     let end = rest.find(|c: char| {
-        let ends = c.is_whitespace() || matches!(c, '`' | ',') || (c == '@' && before != Some('/'));
+        let ends = c.is_whitespace()
+            || matches!(c, '`' | ',' | '，' | '、' | '،')
+            || (c == '@' && before != Some('/'));
         before = Some(c);
         ends
     });
@@ -134,6 +196,11 @@ mod tests {
             ),
             ("@\"My notes.md\", @\"no end", &["My notes.md", "\"no"]),
             ("„@explore“", &["explore“"]),
+            ("看 @a.txt，然后", &["a.txt"]),
+            ("请看@a.txt并解释", &["a.txt并解释"]),
+            ("انظر و@a.txt، ثم @b", &["a.txt", "b"]),
+            ("ב@a.txt", &["a.txt"]),
+            ("看me@example.org é@x 5@x", &[]),
             ("@", &[]),
         ];
         for (text, expected) in table {
@@ -148,6 +215,38 @@ mod tests {
         assert_eq!(spellings("@a.b.)"), ["a.b.)", "a.b.", "a.b"]);
         assert_eq!(spellings("@src/: there"), ["src/:", "src/", "src"]);
         assert_eq!(spellings("@\"a b.\""), ["a b."]);
+    }
+
+    #[test]
+    fn text_without_a_space_may_follow() {
+        let table: &[(&str, &[&str])] = &[
+            (
+                "@a.txt并解释",
+                &["a.txt并解释", "a.txt并解", "a.txt并", "a.txt"],
+            ),
+            (
+                "@说明.md。再",
+                &["说明.md。再", "说明.md。", "说明.md", "说"],
+            ),
+            ("@explore帮", &["explore帮", "explore"]),
+            ("@a.txt를", &["a.txt를", "a.txt"]),
+            ("@a.txtو", &["a.txtو", "a.txt"]),
+            ("@مجلد/ملف", &["مجلد/ملف"]),
+            ("@explore's", &["explore's", "explore"]),
+            ("@「a」）", &["「a」）", "「a」", "「a"]),
+            ("@exploreé", &["exploreé"]),
+            ("@explorer.", &["explorer.", "explorer"]),
+            ("@src/gone.rs", &["src/gone.rs"]),
+            ("@src/没有", &["src/没有", "src/没"]),
+            ("@\"a并 b'\"", &["a并 b'"]),
+        ];
+        for (text, expected) in table {
+            let found: Vec<&str> = mentions(text)[0].spellings().collect();
+            assert_eq!(found, *expected, "{text}");
+        }
+        let long = format!("@a.txt{}", "看".repeat(10_000));
+        assert!(mentions(&long)[0].spellings().count() <= MAX_CUTS + 1);
+        assert_eq!(mentions(&long)[0].spellings().last(), Some("a.txt"));
     }
 
     #[test]

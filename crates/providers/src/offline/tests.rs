@@ -141,7 +141,7 @@ impl Project {
                     }
                     _ => *file = file.replace(&old, &new),
                 }
-                Ok("Edit applied successfully.".into())
+                Ok("Edit applied at line 1.".into())
             }
             "write" => {
                 let path = self.relative(&text("filePath").ok_or("no filePath")?);
@@ -152,7 +152,7 @@ impl Project {
                 }
                 self.files
                     .insert(path, text("content").ok_or("no content")?);
-                Ok("Wrote file successfully.".into())
+                Ok("File written.".into())
             }
             "bash" => {
                 let command = text("command").ok_or("no command")?;

@@ -48,7 +48,7 @@ fn look(
         (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
         (Ok(_), Ok(as_was)) => as_was,
         (Err(e), _) | (_, Err(e)) => {
-            return FileVerdict::Left(format!("it cannot be looked at ({e})"));
+            return FileVerdict::Left(format!("it cannot be read ({e})"));
         }
     };
     let stored = change
@@ -80,13 +80,13 @@ fn look(
     };
     match now {
         Ok(Some(state)) if state.large => {
-            FileVerdict::Left("it is too large now to be kept".into())
+            FileVerdict::Left("it is now too large to be saved".into())
         }
         Ok(now) => {
             change.old = now;
             FileVerdict::Ready
         }
-        Err(e) => FileVerdict::Left(format!("what it is now cannot be kept ({e})")),
+        Err(e) => FileVerdict::Left(format!("its current state cannot be saved ({e})")),
     }
 }
 
@@ -95,7 +95,7 @@ fn look(
 fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
     if change.compared {
         return Some(
-            "it changed while a command ran that nothing watched, so the change may be somebody else's",
+            "it changed while a command ran unobserved, so another program may have changed it",
         );
     }
     let is_lost = |now: &FileState| now.large || tracker.lacks(now);
@@ -103,5 +103,5 @@ fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
         .old
         .as_ref()
         .is_some_and(is_lost)
-        .then_some("what it holds now is not kept, so a redo could not bring it back")
+        .then_some("its current content is not saved, so a redo could not restore it")
 }

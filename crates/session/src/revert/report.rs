@@ -72,14 +72,14 @@ impl RevertReport {
         };
         text += &self.files();
         if !self.between.is_empty() {
-            text += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
+            text += "\n\nYou changed these files between changes of the session; your last version is restored:\n";
             let name =
                 |path: &String| format!("`{}`", text::escaped(&worktree.relative(path.as_ref())));
             text += &listed(self.between.iter().map(name));
         }
         if !self.unknown.is_empty() {
             text = text.trim_end().to_owned()
-                + "\n\nWhat these changed is not known, because adjutant was ended while they ran:\n";
+                + "\n\nThe files these commands changed are unknown, because adjutant was ended while they ran:\n";
             text += &listed(
                 self.unknown
                     .iter()
@@ -96,12 +96,12 @@ impl RevertReport {
     /// Returns the text about a redo for the conversation.
     pub fn redone(&self) -> String {
         let text = match (self.words.as_str(), self.files_only) {
-            ("", false) => "Brought back.".to_owned(),
-            ("", true) => "Brought back what was replaced.".to_owned(),
-            (words, false) => format!("Brought back: \"{words}\""),
+            ("", false) => "Restored.".to_owned(),
+            ("", true) => "Restored the replaced files.".to_owned(),
+            (words, false) => format!("Restored: \"{words}\""),
             (words, true) => {
                 format!(
-                    "Brought back the files of \"{words}\"; the conversation has gone on without that turn."
+                    "Restored the files of \"{words}\"; the conversation has continued without that turn."
                 )
             }
         };
@@ -113,7 +113,7 @@ impl RevertReport {
     fn not_recorded(&self, worktree: &Worktree) -> String {
         let line = |UnrecordedWrite { what, why }: &UnrecordedWrite| {
             let (name, why) = match why {
-                UnrecordedReason::Further => return "and more, which is not named".to_owned(),
+                UnrecordedReason::Further => return "and more".to_owned(),
                 UnrecordedReason::Ignored => (worktree.relative(what.as_ref()), "it is ignored"),
                 UnrecordedReason::Unreadable => {
                     (worktree.relative(what.as_ref()), "it could not be read")
@@ -123,14 +123,14 @@ impl RevertReport {
                     "too many files are below it",
                 ),
                 UnrecordedReason::Unreported => {
-                    (what.replace('`', "'"), "what this changed is not known")
+                    (what.replace('`', "'"), "the files it changed are unknown")
                 }
             };
             format!("`{}`: {why}", text::escaped(&name))
         };
         match listed(self.unkept.iter().map(line)) {
             list if list.is_empty() => list,
-            list => format!("\n\nNot recorded, and left as it is:\n{list}"),
+            list => format!("\n\nNot recorded, so not restored:\n{list}"),
         }
     }
 
@@ -138,7 +138,7 @@ impl RevertReport {
         let mut text = String::new();
         if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
             let nothing = if self.unkept.is_empty() {
-                "\n\nNo file had to be changed."
+                "\n\nNo recorded file changes to restore."
             } else {
                 ""
             };
@@ -146,12 +146,12 @@ impl RevertReport {
         }
         if !(self.set.is_empty() && self.removed.is_empty()) {
             text += "\n\n";
-            let set = self.set.iter().map(|name| format!("`{name}` is as it was"));
-            let removed = self.removed.iter().map(|name| format!("`{name}` is gone"));
+            let set = self.set.iter().map(|name| format!("restored `{name}`"));
+            let removed = self.removed.iter().map(|name| format!("removed `{name}`"));
             text += &listed(set.chain(removed));
         }
         if !self.left.is_empty() {
-            text = text.trim_end().to_owned() + "\n\nLeft alone:\n";
+            text = text.trim_end().to_owned() + "\n\nNot restored:\n";
             text += &listed(
                 self.left
                     .iter()

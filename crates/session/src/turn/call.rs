@@ -29,8 +29,9 @@ use extensions::any;
 use permission::plan::SharedAnalysis;
 use permission::{Action, Denial, Need};
 use tools::loaded_instructions::{self, LoadedInstructions};
+use tools::task::TaskTool;
 use tools::{
-    AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall,
+    AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
     ToolContext, ToolOutput, accept, truncate,
 };
 use transcript::{
@@ -50,10 +51,10 @@ const CANCEL_GRACE: Duration = Duration::from_millis(200);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of a call that had not started when the turn was cancelled.
-const NOT_BEGUN: &str = "The call was not made: the user cancelled the turn before it began.";
+const NOT_BEGUN: &str = "Not run: the turn was cancelled first.";
 
 /// The result of a call that was running when the turn was cancelled.
-const CANCELLED: &str = "The user cancelled the turn before the call ended.";
+const CANCELLED: &str = "Cancelled by the user while it was running.";
 
 /// Makes the calls of a message, in parallel if the tools allow it, and stores the results in the
 /// message. After a cancel every call has ended, and those that did not complete are marked as
@@ -68,13 +69,18 @@ pub async fn make(
     let id = message.id.clone();
     let mut waiting = waiting(history, scope, frame, changes, &id, &message.parts).await;
     let concurrent: Vec<bool> = waiting.iter().map(|(_, one)| one.is_concurrent).collect();
+    // Only a subagent can change something while other calls run, so without one the results are
+    // those of the order in the message.
+    let starts_tasks = waiting
+        .iter()
+        .any(|(_, one)| one.call.tool == TaskTool::NAME);
     let mut commands = waiting
         .iter_mut()
         .map(|(_, one)| one)
         .filter(|one| one.call.kind == ToolKind::Execute);
     let first = commands.next();
     let second = commands.next();
-    if let (Some(first), Some(_)) = (first, second) {
+    if let (Some(first), Some(_), true) = (first, second, starts_tasks) {
         first.order = order(&concurrent);
     }
     let mut concurrent = VecDeque::from(concurrent);
@@ -112,7 +118,7 @@ pub async fn make(
     abandon(
         scope,
         message,
-        "The call was not made: the user rejected another one.",
+        "Not run: the user rejected another call of this message.",
     )
     .await;
 }
@@ -229,9 +235,9 @@ async fn fail(scope: &TurnContext, message: &mut Message, place: usize, why: &st
 pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finish) {
     let why = match finish {
         Finish::Length => {
-            "The answer was cut off at the output limit inside this call. It was not run; send it in smaller parts."
+            "Not run: the answer reached the output limit within this call. For a long file, write the first part, then append the rest with edit."
         }
-        Finish::Refusal => "A content filter stopped the answer inside this call. It was not run.",
+        Finish::Refusal => "Not run: a content filter stopped the answer within this call.",
         Finish::Stop | Finish::ToolCalls | Finish::NotDone | Finish::Other => return,
     };
     let empty =
@@ -406,7 +412,7 @@ impl RunningCall<'_> {
             Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= doom::LIMIT => {
                 cause = FailureCause::Rejected;
                 format!(
-                    "{text} This call was refused {} times; the turn ends here.",
+                    "{text} The call was refused {} times, so the turn ends here.",
                     doom::LIMIT
                 )
             }
@@ -493,7 +499,7 @@ impl RunningCall<'_> {
         self.describe(description);
         if self.size > MAX_ARGUMENT_BYTES {
             return Err(Failure::tell(
-                "The arguments are larger than 8 MiB. Do it in smaller pieces.",
+                "The arguments are larger than 8 MiB. Split the call.",
             ));
         }
         let prepared = tokio::select! {
@@ -837,7 +843,7 @@ pub(super) async fn prepared(
 pub(super) async fn caught<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let panicked = |_| Failure::Broken("it ended unexpectedly; the log says more".into());
+    let panicked = |_| Failure::Broken("it ended unexpectedly; the log has details".into());
     AssertUnwindSafe(work)
         .catch_unwind()
         .await
@@ -854,10 +860,10 @@ mod tests {
             (vec![], None),
             (vec![false; 300], None),
             (vec![true, false, true, false], None),
-            (vec![true, true], Some("1 to 2 side by side")),
+            (vec![true, true], Some("1 to 2 in parallel")),
             (
                 vec![false, true, true, true, false],
-                Some("1, then 2 to 4 side by side, then 5"),
+                Some("1, then 2 to 4 in parallel, then 5"),
             ),
         ];
         for (concurrent, expected) in table {

@@ -34,7 +34,7 @@ impl Repeats {
             format!("{} times", self.calls)
         };
         format!(
-            "{tool} was called {times} with the same arguments{failed}; it may be going round in circles"
+            "{tool} was called {times} with the same arguments{failed}; the model may be stuck in a loop"
         )
     }
 }

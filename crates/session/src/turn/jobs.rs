@@ -12,7 +12,8 @@ use transcript::{
 };
 
 /// The end of a job that was running when the process ended.
-const UNKNOWN: &str = "outcome unknown: adjutant ended, or the session was copied, while it ran";
+const UNKNOWN: &str =
+    "outcome unknown: adjutant ended or the session was copied while it was running";
 
 /// Returns the number of the last background job.
 pub fn last(history: &History) -> u32 {
@@ -194,7 +195,7 @@ pub fn notices(scope: &TurnContext) -> Vec<Event> {
     let one = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,
         title: format!(
-            "A command in the background has ended ({}): {}.",
+            "A background command has ended ({}): {}.",
             ended.id, ended.how
         ),
         details: Some(base::text::title(&ended.command)),

@@ -385,19 +385,19 @@ pub(super) fn rejection(message: &Message, attended: bool) -> String {
         .join("; ");
     if !attended {
         return format!(
-            "This was refused too often, because nobody can be asked: {titles}. The turn ends here."
+            "Refused repeatedly, because no user is present to allow it: {titles}. The turn ends here."
         );
     }
     let all_of = |tool: &str| calls.iter().all(|call| call.tool == tool);
     if all_of(QuestionTool::NAME) {
-        return "You have not answered. I stopped here, and wait for what you say.".to_owned();
+        return "You did not answer, so I stopped here.".to_owned();
     }
     if all_of(TaskTool::NAME) {
         return format!(
-            "You rejected what a subagent wanted to do ({titles}). I stopped here, and wait for what you want instead."
+            "You rejected a call of a subagent ({titles}), so I stopped here. What should be done instead?"
         );
     }
-    format!("You rejected this: {titles}. I stopped here, and wait for what you want instead.")
+    format!("You rejected {titles}, so I stopped here. What should be done instead?")
 }
 
 pub(super) fn rejected(state: &CallState) -> bool {

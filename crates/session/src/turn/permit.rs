@@ -378,7 +378,10 @@ fn details(asked: &[(&Need, &Verdict)], wording: &Wording, lasting: bool) -> Vec
         );
     }
     if !lasting && wording.whole.is_none() {
-        lines.push(format!("No \"always\": {}.", why_not_always(asked)));
+        lines.push(format!(
+            "\"Always\" is not offered: {}.",
+            why_not_always(asked)
+        ));
     }
     lines
 }
@@ -394,7 +397,7 @@ fn why_not_always(asked: &[(&Need, &Verdict)]) -> String {
             .is_some_and(|(_, reason)| verdict.reason.as_ref() == Some(reason))
     };
     match asked.iter().find(floored) {
-        Some((need, _)) if need.file.is_some() => "such a file is asked about each time".to_owned(),
-        _ => "the same question would come again".to_owned(),
+        Some((need, _)) if need.file.is_some() => "such files are asked about each time".to_owned(),
+        _ => "it would not prevent this question".to_owned(),
     }
 }

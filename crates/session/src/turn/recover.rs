@@ -42,7 +42,7 @@ pub fn recover(history: &mut History) -> Vec<Message> {
 /// Returns the new state of a call that was stored unfinished.
 fn interrupted(call: &Call) -> Option<CallState> {
     let error = match &call.state {
-        CallState::Pending => "The call was interrupted before it began.".to_owned(),
+        CallState::Pending => "Not run: the turn was interrupted first.".to_owned(),
         CallState::Running { printed, .. } => request::interrupted(printed.as_deref()),
         CallState::Completed(_) | CallState::Failed { .. } => return None,
     };

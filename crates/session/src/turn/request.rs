@@ -20,8 +20,7 @@ use tools::invalid::InvalidTool;
 use transcript::{Assistant, Call, CallState, Content, File, Message, Role};
 
 /// The result of a call that never ended, for the model.
-pub const INTERRUPTED: &str =
-    "The call was interrupted before it ended. What it did so far is unknown.";
+pub const INTERRUPTED: &str = "The call was interrupted. Its effects so far are unknown.";
 
 /// Returns the result of an interrupted call for the model, with its output so far.
 pub fn interrupted(printed: Option<&str>) -> String {
@@ -153,7 +152,7 @@ pub(super) fn left_out(file: &File) -> String {
         .or(file.uri.as_deref())
         .unwrap_or("a file");
     format!(
-        "[{name} ({}) was attached here; it was taken out to make room]",
+        "[{name} ({}) was attached here; it was removed to free context]",
         file.mime
     )
 }
@@ -169,7 +168,7 @@ fn attached(file: &File, frame: &Frame) -> ModelInput {
         (_, Some(attachment)) => return ModelInput::File(attachment),
         (Some(_), None) if file.refused => {
             format!(
-                "[{name} ({}) was attached; it was refused and is not sent any more]",
+                "[{name} ({}) was attached; the provider refused it, so it is no longer sent]",
                 file.mime
             )
         }
@@ -286,13 +285,10 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
         .filter(|file| attachment(file, frame).is_none());
     let replacement = |file: &File| {
         if file.refused {
-            format!(
-                "\n[{} was refused by the provider, so it is not here]",
-                file.mime
-            )
+            format!("\n[{} was left out: the provider refused it]", file.mime)
         } else {
             format!(
-                "\n[{} cannot look at {}, so it is not here]",
+                "\n[{} cannot read {}, so it was left out]",
                 frame.model.name, file.mime
             )
         }

@@ -16,7 +16,9 @@ use tokio::time::Instant;
 use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
 use super::refused_tools::Refusals;
-use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
+use super::{
+    History, TurnContext, call, hooks, late_changes, next, request, retry, size, wrapped_calls,
+};
 use base::environment::Timestamp;
 use base::id::MessageId;
 use base::task::on_threads;
@@ -50,7 +52,7 @@ const SAVE_PAUSE_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_DELTA_BYTES: usize = 16 << 10;
 
 /// The result of calls in an incomplete answer.
-const BROKEN_OFF: &str = "The call was not made: the answer broke off.";
+const BROKEN_OFF: &str = "Not run: the model's answer was incomplete.";
 
 /// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
 /// shown before the prompt is stored. `asked` is the request of the step before, and is set to the
@@ -104,6 +106,7 @@ pub async fn step(
     if let Ok(end) = &answered {
         hooks::complete(scope, frame, &mut message).await;
         call::set_aside(scope, &mut message, end.finish).await;
+        wrapped_calls::unwrap(scope, frame, &mut message, &changes).await;
         call::make(history, scope, frame, &mut message, &changes).await;
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;

@@ -321,8 +321,7 @@ async fn rejection_without_comment_ends_with_list_of_rejected_calls() {
         .rules(&[("bash", "*", Action::Ask)])
         .answering([PermissionReply::No(Denial::Rejected)]);
     let played = stage.play("go").await;
-    let text =
-        "text: You rejected this: touch x. I stopped here, and wait for what you want instead.";
+    let text = "text: You rejected touch x, so I stopped here. What should be done instead?";
     assert_eq!(
         played.events.last().map(String::as_str),
         Some(text),
@@ -333,7 +332,7 @@ async fn rejection_without_comment_ends_with_list_of_rejected_calls() {
     stage.play("why?").await;
     let asked = format!("{:?}", stage.model.asked().last().unwrap().messages);
     assert!(asked.contains("The user rejected"), "{asked}");
-    assert!(!asked.contains("I stopped here"), "{asked}");
+    assert!(!asked.contains("so I stopped here"), "{asked}");
 }
 
 #[tokio::test]
@@ -357,7 +356,7 @@ async fn question_without_user_is_refused_to_model() {
         (Outcome::Ended, 0),
         "the turn goes on"
     );
-    let failure = "failed: Not allowed: the user would be asked first (this is asked unless your settings say otherwise), and nobody can be asked here.";
+    let failure = "failed: Not allowed: this needs the user's permission (it is asked about by default), and no user is present.";
     assert!(
         played.events.iter().any(|event| event.starts_with(failure)),
         "{:?}",
@@ -379,7 +378,7 @@ async fn question_without_user_is_refused_to_model() {
         "{:?}",
         played.events
     );
-    let end = "text: This was refused too often, because nobody can be asked: touch x. The turn ends here.";
+    let end = "text: Refused repeatedly, because no user is present to allow it: touch x. The turn ends here.";
     assert_eq!(played.events.last().map(String::as_str), Some(end));
     // A model that repeats itself.
     let list = || ScriptedAnswer::calls(&[("list", json!({}))]);
@@ -549,7 +548,7 @@ async fn call_that_was_cut_off_is_not_run() {
             assert_eq!(found, ran, "{finish:?} {calls:?}");
             for call in calls {
                 if let CallState::Failed { error, .. } = &call.state {
-                    assert!(error.contains("not run"), "{error}");
+                    assert!(error.starts_with("Not run: "), "{error}");
                 }
             }
             paired(&stage.model.asked());

@@ -61,12 +61,12 @@ pub(super) fn order(concurrent: &[bool]) -> Option<String> {
         }
     }
     let one = |(_, group): (bool, Vec<String>)| match &group[..] {
-        [first, .., last] => format!("{first} to {last} side by side"),
+        [first, .., last] => format!("{first} to {last} in parallel"),
         _ => group.concat(),
     };
     let groups: Vec<String> = groups.into_iter().map(one).collect();
     Some(format!(
-        "The calls of this message, counted from 1, ran in this order: {}.",
+        "The calls of this message ran in this order: {}.",
         groups.join(", then ")
     ))
 }

@@ -271,12 +271,12 @@ impl CommandEnd {
         match self {
             Self::Kept(BackgroundedAt::Limit(limit)) => {
                 format!(
-                    "After {} ms it goes on in the background as {id}.",
+                    "After {} ms it continues in the background as {id}.",
                     limit.as_millis()
                 )
             }
             Self::Kept(BackgroundedAt::Start) => format!("Running in the background as {id}."),
-            _ => format!("What it started is still running, in the background as {id}."),
+            _ => format!("Commands it started are still running, in the background as {id}."),
         }
     }
 }

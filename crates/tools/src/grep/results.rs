@@ -38,6 +38,8 @@ pub(super) struct BestFiles {
     pub(super) searched: usize,
     found: usize,
     pub(super) matches: usize,
+    /// Set if git ignores files here, which were not searched; only known without a match.
+    pub(super) ignored: bool,
     /// The files that were not searched to the end.
     pub(super) unsearched: BTreeMap<SearchGap, NamedFiles>,
 }
@@ -203,14 +205,15 @@ impl BestFiles {
 
     pub(super) fn shown(&self, wanted: &GrepOptions) -> String {
         let mut text = if self.found == 0 {
-            self.nothing(wanted)
+            let ignored = "\nFiles that git ignores were not searched; name such a file or directory as path to search it.";
+            self.nothing(wanted) + if self.ignored { ignored } else { "" }
         } else if wanted.files_only {
             self.names()
         } else {
             self.lines()
         };
         if wanted.broken {
-            text.push_str("\n\n(There is a line break in the pattern, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)");
+            text.push_str("\n\n(The pattern contains a line break, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)");
         }
         text
     }
@@ -221,10 +224,10 @@ impl BestFiles {
                 "No matches: no file here could be searched.".into()
             }
             (0, Some(include)) => format!(
-                "No matches: no file fits include `{}`.",
+                "No matches: no file matches include `{}`.",
                 text::title(include)
             ),
-            (0, None) => "No matches: there is no file to search here.".into(),
+            (0, None) => "No matches: there are no files to search here.".into(),
             (searched, _) => {
                 format!(
                     "No matches for `{}` in {}.",

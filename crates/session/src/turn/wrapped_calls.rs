@@ -1,0 +1,74 @@
+//! Calls that a model has wrapped into one, `multi_tool_use.parallel`, as some were trained to.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use super::TurnContext;
+use super::change_recorder::ChangeRecorder;
+use super::frame::Frame;
+use events::{CallUpdate, Event, Progress};
+use tools::accept;
+use transcript::{Call, CallState, Content, Message};
+
+/// Replaces each call that wraps others by these, as if the model had made them one by one. They
+/// are checked, shown and stored like any other call. The first one takes the place of the wrapper,
+/// the others follow at the end of the message.
+pub(super) async fn unwrap(
+    scope: &TurnContext,
+    frame: &Frame,
+    message: &mut Message,
+    changes: &ChangeRecorder,
+) {
+    for place in 0..message.parts.len() {
+        let Content::Tool(call) = &mut message.parts[place].content else {
+            continue;
+        };
+        if call.state != CallState::Pending {
+            continue;
+        }
+        let Some(mut inner) = accept::wrapped(&frame.tools, &call.tool, &call.input) else {
+            continue;
+        };
+        let others = inner.split_off(1);
+        if let Some(accept::WrappedCall { tool, input }) = inner.pop() {
+            call.kind = accept::kind(&frame.tools, &tool);
+            call.title = base::text::title(&tool);
+            call.tool = tool;
+            call.input = Arc::new(input);
+            let update = announcement(call);
+            changes.announced(scope, call.kind, &call.tool);
+            scope.record.part(&message.id, &message.parts[place]).await;
+            scope.outlet.event(Event::Call(Box::new(update))).await;
+        }
+        for accept::WrappedCall { tool, input } in others {
+            let call = Call {
+                call: scope.call_id(),
+                provider_id: None,
+                kind: accept::kind(&frame.tools, &tool),
+                title: base::text::title(&tool),
+                tool,
+                input: Arc::new(input),
+                locations: Vec::new(),
+                state: CallState::Pending,
+                provider: Map::new(),
+            };
+            let update = announcement(&call);
+            changes.announced(scope, call.kind, &call.tool);
+            let part = scope.part(Content::Tool(call));
+            scope.record.part(&message.id, &part).await;
+            message.parts.push(part);
+            scope.outlet.event(Event::Call(Box::new(update))).await;
+        }
+    }
+}
+
+fn announcement(call: &Call) -> CallUpdate {
+    CallUpdate {
+        title: Some(call.title.clone()),
+        tool: Some(call.tool.clone()),
+        kind: Some(call.kind),
+        progress: Some(Progress::Pending),
+        ..CallUpdate::of(&call.call)
+    }
+}
