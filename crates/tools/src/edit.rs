@@ -791,10 +791,7 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(stage.read("f"), b"A\nB\nc\n");
-        assert_eq!(
-            output.text,
-            "Edit applied successfully.\n2 edits made, 2 replacements in all."
-        );
+        assert_eq!(output.text, "2 edits applied, 2 replacements in all.");
         let edits = json!([{"oldString": "A", "newString": "x"}, {"oldString": "c", "newString": "x"}, {"oldString": "x", "newString": "y", "replaceAll": true}]);
         let (_, output) = call(
             &erase(EditTool),
@@ -805,7 +802,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             output.text,
-            "Edit applied successfully.\n3 edits made, 4 replacements in all.\nEdit 3 of 3: 2 places replaced, at lines 1, 3."
+            "3 edits applied, 4 replacements in all.\nEdit 3 of 3: 2 places replaced, at lines 1, 3."
         );
         let edits = json!([{"oldString": "", "newString": "one\n"}, {"oldString": "one", "newString": "two"}]);
         call(
