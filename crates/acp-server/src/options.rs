@@ -168,7 +168,11 @@ fn steering(on: bool, switches: bool) -> Setting {
 fn modes(session: &Handle, now: &str) -> Vec<Alternative> {
     let one = |agent: &Arc<Agent>| Alternative {
         id: agent.name.clone(),
-        name: text::capitalised(&agent.name),
+        name: if agent.label == agent.name {
+            text::capitalised(&agent.name)
+        } else {
+            text::shown(&agent.label).into_owned()
+        },
         description: agent
             .description
             .as_ref()
@@ -310,13 +314,14 @@ fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refus
 /// # Errors
 /// [`Refusal::Invalid`], listing the modes.
 pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusal> {
-    let modes = session.project().agents.modes();
-    if !session
+    let chosen = session.choice().agent;
+    let modes = session.project().agents.modes_with(&chosen);
+    let can_lead = session
         .project()
         .agents
         .get(mode)
-        .is_some_and(|agent| agent.can_lead())
-    {
+        .is_some_and(|agent| agent.can_lead() || agent.name == chosen);
+    if !can_lead {
         let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
         return Err(Refusal::Invalid(format!(
             "there is no mode \"{}\"; there are: {}",

@@ -534,14 +534,14 @@ impl LayerReader<'_, '_> {
         }
         self.scripts
             .extend(script::in_directory(dir, layer, project, self.disk));
-        for (key, folders, deep) in [
-            ("command", ["command", "commands"], true),
-            ("agent", ["agent", "agents"], true),
-            ("agent", ["mode", "modes"], false),
+        for (key, folders) in [
+            ("command", ["command", "commands"]),
+            ("agent", ["agent", "agents"]),
+            ("agent", ["mode", "modes"]),
         ] {
             let mut names: HashMap<String, Arc<ConfigOrigin>> = HashMap::new();
             for folder in folders {
-                let files = self.disk.markdown(&dir.join(folder), deep, layer, project);
+                let files = self.disk.markdown(&dir.join(folder), true, layer, project);
                 let old = folder.starts_with("mode");
                 for (name, origin) in files {
                     if old {

@@ -143,12 +143,11 @@ impl Agents {
         modes
     }
 
-    /// Returns the modes, with the chosen agent even if it is hidden.
+    /// Returns the modes, with the chosen agent even if it is hidden, or a subagent whose session is
+    /// opened.
     pub fn modes_with(&self, chosen: &str) -> Vec<Arc<Agent>> {
         let mut modes = self.modes();
-        let hidden = self
-            .get(chosen)
-            .filter(|agent| agent.can_lead() && !agent.is_mode());
+        let hidden = self.get(chosen).filter(|agent| !agent.is_mode());
         modes.extend(hidden);
         modes
     }
