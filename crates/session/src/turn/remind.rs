@@ -123,15 +123,19 @@ fn waits(message: &Message) -> bool {
     message.calls().next().is_some() && !length && !message.calls().any(ends)
 }
 
-/// Adds a note with the user's message that was sent during a turn. The original texts remain in
-/// the history, for the user only.
+/// Adds a note with the user's message that was sent during a turn, if it has text: a command for a
+/// subagent, or a picture, needs no note. The original texts remain in the history, for the user
+/// only.
 pub fn spoken_meanwhile(content: &mut Vec<Content>) {
     let mut texts = Vec::new();
     for content in content.iter_mut() {
         if let Content::Text(text) = content
             && !text.ignored
         {
-            texts.push(text.text.trim().to_owned());
+            let words = text.text.trim();
+            if !words.is_empty() {
+                texts.push(words.to_owned());
+            }
             text.ignored = true;
         }
     }
@@ -139,6 +143,9 @@ pub fn spoken_meanwhile(content: &mut Vec<Content>) {
     content.retain(
         |content| !matches!(content, Content::Text(text) if text.synthetic && text.ignored),
     );
+    if texts.is_empty() {
+        return;
+    }
     let texts = texts.join("\n\n");
     content.push(note(&format!(
         "{}\n\n{texts}",
@@ -168,6 +175,46 @@ pub fn summary(text: &str) -> String {
 mod tests {
     use super::super::next::tests::{assistant, user};
     use super::*;
+
+    #[test]
+    fn message_during_a_turn_is_noted_if_it_has_text() {
+        let text = |text: &str, ignored| {
+            Content::Text(Text {
+                text: text.into(),
+                ignored,
+                ..Text::default()
+            })
+        };
+        let task = || Content::Subtask {
+            agent: "general".into(),
+            description: "/count".into(),
+            prompt: "Count.".into(),
+            model: None,
+        };
+        for (name, content, noted) in [
+            ("text", vec![text("Also b.", false)], true),
+            (
+                "command",
+                vec![text("/fix", true), text("Fix it.", false)],
+                true,
+            ),
+            (
+                "command that expands to nothing",
+                vec![text("/say", true), text(" ", false)],
+                false,
+            ),
+            (
+                "command for a subagent",
+                vec![text("/count", true), task()],
+                false,
+            ),
+        ] {
+            let mut content = content;
+            spoken_meanwhile(&mut content);
+            let is_note = |content: &Content| matches!(content, Content::Text(text) if text.synthetic && text.text.contains("<system-reminder>"));
+            assert_eq!(content.iter().any(is_note), noted, "{name}");
+        }
+    }
 
     #[test]
     fn switch_is_announced_once() {
