@@ -111,13 +111,16 @@ pub(crate) fn command(
 ) -> Option<(Option<String>, Node)> {
     let (node, body, body_at) = page_or(origin, disk, OnBadYaml::PlainBody)?;
     let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
-    // Commands of other programs have further keys, such as `allowed-tools` and `argument-hint`.
-    for known in ["allowed-tools", "argument-hint", "arguments"] {
+    // Commands of other programs have further keys, such as `allowed-tools`.
+    for known in ["allowed-tools", "arguments"] {
         if let Some(entry) = node.take(known) {
             let text = "no effect: it belongs to commands of another program";
             disk.problems
                 .push(Problem::note(ProblemCode::NoEffect, &entry.at, known, text));
         }
+    }
+    if let Some(entry) = node.take(ARGUMENT_HINT) {
+        node.set(ARGUMENT_HINT, entry.at, hint(entry.node));
     }
     let own = node.take("name").and_then(|entry| {
         Some(
@@ -144,6 +147,21 @@ pub(crate) fn command(
         node.set("template", body_at.clone(), Node::text(body, body_at));
     }
     Some((own, node))
+}
+
+/// The key of the hint for a command's arguments.
+const ARGUMENT_HINT: &str = "argument-hint";
+
+/// Returns the hint for arguments as text: `[file]` is a list in YAML.
+fn hint(node: Node) -> Node {
+    let NodeValue::List(items) = &node.value else {
+        return node;
+    };
+    let words: Option<Vec<&str>> = items.iter().map(Node::as_text).collect();
+    match words {
+        Some(words) => Node::text(format!("[{}]", words.join(", ")), node.at),
+        None => node,
+    }
 }
 
 /// The treatment of a file whose front matter is not YAML.
@@ -348,7 +366,7 @@ fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> 
 }
 
 /// Quotes the value of every line `key: value` that has no indentation, no quotes and a colon in
-/// its value. Line numbers do not change.
+/// its value, and hints for arguments in brackets. Line numbers do not change.
 fn quote_colons(text: &str) -> String {
     let quote = |line: &str| -> String {
         let (bare, end) = line
@@ -363,7 +381,9 @@ fn quote_colons(text: &str) -> String {
                 .chars()
                 .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
         let plain_value = !value.starts_with(['"', '\'', '[', '{', '|', '>', '&', '*', '!', '#']);
-        if !plain_key || !plain_value || !value.contains(':') {
+        // `[file] [line]` is a usual hint, and no list.
+        let is_hint = key == ARGUMENT_HINT && value.starts_with('[');
+        if !is_hint && (!plain_key || !plain_value || !value.contains(':')) {
             return line.to_owned();
         }
         format!("{key}: {}{end}", serde_json::Value::from(value))

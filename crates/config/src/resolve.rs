@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::{self, ConfigFile, OAuthChoice, TimeoutConfig};
-use super::node::{Node, NodeValue};
+use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
 use super::settings::{
-    AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, Price, ProviderEntry,
-    Rates, ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
+    AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, ModelFamily, Price,
+    ProviderEntry, Rates, ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
 };
 use super::{formatter, hook, language_server};
 use base::environment::Environment;
@@ -25,7 +25,11 @@ pub(crate) fn settings(
     // Each layer fits by itself. If they do not fit together, the offending keys are left out.
     let file: ConfigFile = super::decode::fitting(tree, problems);
     let home = environment.home.as_deref();
-    let mut resolver = Resolver { tree, problems };
+    let mut resolver = Resolver {
+        tree,
+        problems,
+        foreign_models: Vec::new(),
+    };
     let defaults = limits(&file, environment);
     let mut settings = Settings {
         model: resolver.model(&file.model, &["model"]),
@@ -88,6 +92,7 @@ pub(crate) fn settings(
     for (name, command) in file.command.into_iter().flat_map(|commands| commands.0) {
         settings.commands.extend(resolver.command(name, command));
     }
+    resolver.report_foreign_models();
     settings.instructions = instructions(tree);
     if let Some(skills) = file.skills {
         settings.skills.paths = skills.paths.unwrap_or_default();
@@ -250,14 +255,15 @@ fn agent_entry(
     home: Option<&std::path::Path>,
 ) -> AgentEntry {
     let node = resolver.tree.at(&["agent", &name]);
-    let model = resolver.model(&agent.model, &["agent", &name, "model"]);
+    let model = resolver.model_or_family(&agent.model, &["agent", &name, "model"]);
     AgentEntry {
         label: agent.name.filter(|label| *label != name),
         description: agent.description,
         mode: agent.mode,
         hidden: agent.hidden,
         disable: agent.disable.unwrap_or(false),
-        model,
+        model: model.model,
+        family: model.family,
         variant: agent.variant,
         prompt: agent
             .prompt
@@ -283,6 +289,17 @@ fn agent_entry(
 struct Resolver<'a> {
     tree: &'a Node,
     problems: &'a mut Vec<Problem>,
+    /// The words of other programs in place of models, with their locations.
+    foreign_models: Vec<(String, SourceLocation)>,
+}
+
+/// The word of other programs for the session's model.
+const INHERIT: &str = "inherit";
+
+/// The model of an agent or a command.
+struct OwnModel {
+    model: Option<ModelRef>,
+    family: Option<ModelFamily>,
 }
 
 impl Resolver<'_> {
@@ -317,6 +334,55 @@ impl Resolver<'_> {
             .at(path)
             .map(|node| node.at.short())
             .unwrap_or_default()
+    }
+
+    /// Returns the model of an agent or a command: a certain one, or what other programs write in
+    /// its place.
+    fn model_or_family(&mut self, text: &Option<String>, path: &[&str]) -> OwnModel {
+        let word = text.as_deref().unwrap_or_default().trim();
+        let family = ModelFamily::parse(word);
+        if family.is_none() && word != INHERIT {
+            return OwnModel {
+                model: self.model(text, path),
+                family: None,
+            };
+        }
+        let place = self.tree.at(path).map_or(&self.tree.at, |node| &node.at);
+        self.foreign_models.push((word.to_owned(), place.clone()));
+        OwnModel {
+            model: None,
+            family,
+        }
+    }
+
+    /// Reports the models of [`Self::model_or_family`] that other programs write, all in one note.
+    fn report_foreign_models(&mut self) {
+        let Some((_, first)) = self.foreign_models.first() else {
+            return;
+        };
+        let count = self.foreign_models.len();
+        let mut words: Vec<&str> = self
+            .foreign_models
+            .iter()
+            .map(|(word, _)| word.as_str())
+            .collect();
+        words.sort_unstable();
+        words.dedup();
+        let files = if count == 1 {
+            "this agent or command names".to_owned()
+        } else {
+            format!("{count} agents and commands name")
+        };
+        let text = format!(
+            "{files} a model as another program does ({}): the newest model of that family answers, if the provider in use has one, otherwise the session's model",
+            words.join(", ")
+        );
+        self.problems.push(Problem::note(
+            ProblemCode::OldSpelling,
+            first,
+            "model",
+            text,
+        ));
     }
 
     fn model(&mut self, text: &Option<String>, path: &[&str]) -> Option<ModelRef> {
@@ -518,14 +584,16 @@ impl Resolver<'_> {
             );
             return None;
         };
-        let model = self.model(&command.model, &["command", &name, "model"]);
+        let model = self.model_or_family(&command.model, &["command", &name, "model"]);
         Some(CommandEntry {
             template,
             description: command.description,
             agent: command.agent,
-            model,
+            model: model.model,
+            family: model.family,
             variant: command.variant,
             subtask: command.subtask,
+            hint: command.argument_hint.filter(|hint| !hint.trim().is_empty()),
             source: self.source(&path),
             location: self.tree.at(&path).map(|node| node.at.clone()),
             untrusted: false,

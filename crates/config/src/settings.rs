@@ -198,6 +198,32 @@ impl Default for SandboxSettings {
     }
 }
 
+/// A family of models that agents of other programs name in place of a model: its newest model of
+/// the provider in use answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelFamily {
+    Haiku,
+    Sonnet,
+    Opus,
+}
+
+impl ModelFamily {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [Self::Haiku, Self::Sonnet, Self::Opus]
+            .into_iter()
+            .find(|family| family.as_str() == word)
+    }
+
+    /// Returns the name of the family, which the ids of its models contain.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Haiku => "haiku",
+            Self::Sonnet => "sonnet",
+            Self::Opus => "opus",
+        }
+    }
+}
+
 /// The settings of one agent. An absent value leaves the agent unchanged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentEntry {
@@ -213,6 +239,8 @@ pub struct AgentEntry {
     pub disable: bool,
     /// The model that it always uses.
     pub model: Option<ModelRef>,
+    /// The family of models that it uses, in place of a certain model.
+    pub family: Option<ModelFamily>,
     pub variant: Option<String>,
     pub prompt: Option<Arc<str>>,
     pub temperature: Option<f64>,
@@ -244,9 +272,13 @@ pub struct CommandEntry {
     pub description: Option<String>,
     pub agent: Option<String>,
     pub model: Option<ModelRef>,
+    /// The family of models that answers, in place of a certain model.
+    pub family: Option<ModelFamily>,
     pub variant: Option<String>,
     /// Whether it runs in a subagent. `None`: depends on the agent's mode.
     pub subtask: Option<bool>,
+    /// The hint for its arguments.
+    pub hint: Option<String>,
     /// The location, for display.
     pub source: String,
     pub location: Option<SourceLocation>,

@@ -506,7 +506,7 @@ fn command_names_itself_and_survives_bad_front_matter() {
         &file("a"),
         "---\nname: fix\ndescription: Fixes.\n---\nFix it.",
     );
-    place.write(&file("b"), "---\nargument-hint: [a] [b]\n---\nDo $1.");
+    place.write(&file("b"), "---\narguments: [a] [b]\n---\nDo $1.");
     let loaded = place.load();
     let commands: Vec<(&str, &str)> = loaded
         .settings

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use config::settings::Mode;
+pub use config::settings::{Mode, ModelFamily};
 pub use registry::Agents;
 
 use permission::Rules;
@@ -35,6 +35,8 @@ pub struct Agent {
     /// `#RRGGBB` or a name.
     pub color: Option<String>,
     pub model: Option<ModelRef>,
+    /// The family of models that it uses, in place of a certain model.
+    pub family: Option<ModelFamily>,
     /// The reasoning effort that it uses with that model.
     pub variant: Option<String>,
     /// The system prompt, in place of the one for the model's family.

@@ -437,6 +437,21 @@ impl Registry {
         })
     }
 
+    /// Returns the newest model of a provider whose name contains a word, such as that of a family.
+    pub fn newest(&self, provider: &str, word: &str) -> Option<ModelRef> {
+        let of_family = self
+            .entries
+            .iter()
+            .filter(|((known, key), _)| known == provider && key.contains(word));
+        // Of several names of one model, the shortest has no date.
+        let rank = |((_, key), entry): &(&(String, String), &Entry)| {
+            (entry.released.clone(), std::cmp::Reverse(key.len()))
+        };
+        of_family
+            .max_by_key(rank)
+            .map(|(_, entry)| entry.model.id.clone())
+    }
+
     fn nearest(&self, wanted: &str) -> Vec<String> {
         let lower = wanted.to_lowercase();
         let short = lower

@@ -147,13 +147,8 @@ async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
             .agents
             .get(&agent)
             .ok_or_else(|| format!("There is no agent {agent}."))?;
-        let model = wanted.unwrap_or_else(|| match agent.model {
-            Some(_) => frame::resolve_model(
-                &Choice::of(&agent.name, None),
-                Some(&agent),
-                &parent.project.models,
-            ),
-            None => model,
+        let model = wanted.unwrap_or_else(|| {
+            frame::agent_model(&agent, &model, &parent.project.models).unwrap_or(model)
         });
         let call = call.clone();
         let task = ChildTask {

@@ -87,7 +87,7 @@ impl Commands {
         let one = |command: &settings::CommandEntry| events::CommandInfo {
             name: command.name.clone(),
             description: command.description.clone().unwrap_or_default(),
-            hint: hint(&command.template),
+            hint: command.hint.clone().or_else(|| hint(&command.template)),
         };
         let order = |(_, name, description, hint): &(BuiltinName, &str, &str, Option<&str>)| {
             events::CommandInfo {
@@ -260,6 +260,10 @@ impl Commands {
         let arguments = command::typed(typed.text.trim_start())
             .map(|(_, rest)| rest.to_owned())
             .unwrap_or_default();
+        let near = chosen
+            .model
+            .clone()
+            .unwrap_or_else(|| scope.project.models.default_model());
         let (texts, mut attachments) =
             filled(command, &expanded, agent.as_deref(), draft, scope).await;
         let mut parts = match agent {
@@ -267,7 +271,7 @@ impl Commands {
                 agent: agent.name.clone(),
                 description,
                 prompt: texts.join("\n\n"),
-                model: command.model.clone().map(|model| ModelRef {
+                model: own_model(command, &scope.project.models, &near).map(|model| ModelRef {
                     effort: model.effort.or_else(|| command.variant.clone()),
                     ..model
                 }),
@@ -357,7 +361,11 @@ fn chosen_by(
 ) -> Option<Choice> {
     let agent = command.agent.as_ref().and_then(|name| agents.get(name));
     let agent = agent.filter(|agent| agent.mode != Mode::Subagent);
-    let own = command.model.clone().map(|model| ModelRef {
+    let near = chosen
+        .model
+        .clone()
+        .unwrap_or_else(|| models.default_model());
+    let own = own_model(command, models, &near).map(|model| ModelRef {
         effort: command.variant.clone().or(model.effort),
         ..model
     });
@@ -370,7 +378,7 @@ fn chosen_by(
         },
         (Some(agent), own) => {
             let theirs = || {
-                if agent.model.is_some() {
+                if agent.model.is_some() || agent.family.is_some() {
                     None
                 } else {
                     chosen.model.clone()
@@ -384,6 +392,16 @@ fn chosen_by(
         }
     };
     Some(with_effort(choice, command, agents, models))
+}
+
+/// Returns the model that a command names, by itself or by its family.
+fn own_model(
+    command: &settings::CommandEntry,
+    models: &Models,
+    near: &ModelRef,
+) -> Option<ModelRef> {
+    let of_family = || models.of_family(command.family?, near);
+    command.model.clone().or_else(of_family)
 }
 
 /// Applies the effort of a command without a model of its own, if the model that runs the command

@@ -89,9 +89,10 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         .iter()
         .rev()
         .find_map(|m| Some(m.assistant()?.model.clone()))?;
-    let chosen = agent
-        .model
-        .clone()
+    let chosen = scope
+        .project
+        .models
+        .of_agent(&agent, &current)
         .or_else(|| scope.project.settings.small_model.clone());
     let wanted = chosen
         .or_else(|| scope.project.models.small(&current))
@@ -108,7 +109,9 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
     };
     let first = history.messages.iter().find(|m| m.user().is_some())?;
     // Plugins do not replace a model that the user has chosen.
-    let open = agent.model.is_none() && scope.project.settings.small_model.is_none();
+    let open = agent.model.is_none()
+        && agent.family.is_none()
+        && scope.project.settings.small_model.is_none();
     let own = scope.clone();
     let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],

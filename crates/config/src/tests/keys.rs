@@ -257,6 +257,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("command.<name>.model", json!("a/b"), Holds),
         ("command.<name>.variant", text(), Holds),
         ("command.<name>.subtask", json!(true), Holds),
+        ("command.<name>.argument-hint", json!("[file]"), Holds),
         ("skills", json!({}), Parts),
         ("skills.paths", json!(["~/x"]), Withheld),
         ("skills.urls", json!(["https://evil.example"]), Withheld),

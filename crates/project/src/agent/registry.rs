@@ -176,6 +176,7 @@ fn agent(roster_entry: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
         native: native.is_some(),
         color: None,
         model: None,
+        family: None,
         variant: None,
         prompt: native.and_then(|native| native.prompt).map(Arc::from),
         temperature: native.and_then(|native| native.temperature),
@@ -189,6 +190,7 @@ fn agent(roster_entry: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
         agent.description = entry.description.clone().or(agent.description.take());
         agent.color = entry.color.clone();
         agent.model = entry.model.clone();
+        agent.family = entry.family;
         agent.variant = entry.variant.clone();
         agent.prompt = entry.prompt.clone().or(agent.prompt.take());
         agent.temperature = entry.temperature.or(agent.temperature);

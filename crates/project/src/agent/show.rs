@@ -32,16 +32,23 @@ pub fn list(agents: &Agents) -> String {
             [
                 format!("{}{default}", agent.name),
                 mode,
-                agent
-                    .model
-                    .as_ref()
-                    .map_or_else(|| "-".into(), ToString::to_string),
+                model(agent).unwrap_or_else(|| "-".into()),
                 agent.source.clone(),
                 one_line(agent.description.as_deref().unwrap_or_default(), 60),
             ]
         })
         .collect();
     table(&["name", "mode", "model", "source", "description"], &rows)
+}
+
+/// Returns the model of an agent, or the family of its models.
+fn model(agent: &Agent) -> Option<String> {
+    let family = || agent.family.map(|family| family.as_str().to_owned());
+    agent
+        .model
+        .as_ref()
+        .map(ToString::to_string)
+        .or_else(family)
 }
 
 /// Describes one agent; its rules are in the order of evaluation, each with its source.
@@ -75,10 +82,7 @@ pub fn show(agent: &Agent) -> String {
     );
     fact(
         "model",
-        agent
-            .model
-            .as_ref()
-            .map_or_else(|| "the session's".into(), ToString::to_string),
+        model(agent).unwrap_or_else(|| "the session's".into()),
     );
     fact("variant", agent.variant.clone().unwrap_or_default());
     fact(

@@ -375,7 +375,10 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 /// agent has its own.
 fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
     let agent = scope.project.agents.get("compaction");
-    let own = agent.as_ref().and_then(|agent| agent.model.clone());
+    let near = &frame.model.id;
+    let own = agent
+        .as_ref()
+        .and_then(|agent| scope.project.models.of_agent(agent, near));
     let wanted = own.unwrap_or_else(|| transcript::ModelRef {
         effort: None,
         ..frame.model.id.clone()

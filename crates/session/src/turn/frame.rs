@@ -110,9 +110,17 @@ pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) ->
     if let Some(chosen) = &choice.model {
         return chosen.clone();
     }
-    let Some((agent, own)) = agent.and_then(|agent| Some((agent, agent.model.clone()?))) else {
-        return models.default_model();
-    };
+    let default = models.default_model();
+    agent
+        .and_then(|agent| agent_model(agent, &default, models))
+        .unwrap_or(default)
+}
+
+/// Returns the model that an agent uses if the user has chosen none, with the agent's effort if the
+/// model has it. `near` is the model in use, whose provider has the models of families. `None` if
+/// the agent leaves the choice open.
+pub fn agent_model(agent: &Agent, near: &ModelRef, models: &Models) -> Option<ModelRef> {
+    let own = models.of_agent(agent, near)?;
     let has = |effort: &&String| {
         models
             .find(&own)
@@ -122,7 +130,7 @@ pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) ->
         .effort
         .clone()
         .or_else(|| agent.variant.as_ref().filter(has).cloned());
-    ModelRef { effort, ..own }
+    Some(ModelRef { effort, ..own })
 }
 
 /// Whether a prompt leaves a tool enabled. An exact name takes precedence over a wildcard, and a

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use project::agent::{Agent, ModelFamily};
 use providers::registry::{NotFound, Registry};
 use providers::{Model, Provider};
 use transcript::ModelRef;
@@ -67,6 +68,22 @@ impl Models {
     /// Returns a small model for tasks next to the current one, if one is known.
     pub fn small(&self, current: &ModelRef) -> Option<ModelRef> {
         self.registry.borrow().small_model(current)
+    }
+
+    /// Returns the model that an agent uses if the user has chosen none: its own one, or the newest
+    /// one of its family from the provider of `near`. `None` if the agent leaves the choice open.
+    pub fn of_agent(&self, agent: &Agent, near: &ModelRef) -> Option<ModelRef> {
+        agent
+            .model
+            .clone()
+            .or_else(|| self.of_family(agent.family?, near))
+    }
+
+    /// Returns the newest model of a family from the provider of `near`.
+    pub fn of_family(&self, family: ModelFamily, near: &ModelRef) -> Option<ModelRef> {
+        self.registry
+            .borrow()
+            .newest(&near.provider, family.as_str())
     }
 
     /// Returns the default model: that of the settings, or else the available one that was
