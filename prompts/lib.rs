@@ -9,6 +9,7 @@ pub mod agent {
     pub const CREATE: &str = include_str!("agent/create.md");
     pub const EXPLORE: &str = include_str!("agent/explore.md");
     pub const SCOUT: &str = include_str!("agent/scout.md");
+    pub const SUMMARY: &str = include_str!("agent/summary.md");
     pub const TITLE: &str = include_str!("agent/title.md");
 }
 

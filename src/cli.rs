@@ -5,6 +5,7 @@
 
 mod acp;
 mod agents;
+mod ask;
 mod auth;
 mod config;
 mod connect;

@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
-use futures_util::StreamExt as _;
 
+use super::ask::{self, Question};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
 use project::agent::{Mode, create, show};
 use providers::registry::Registry;
-use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use providers::{Delta, Model, Provider, Request};
-use session::models::ModelSources;
+use providers::{Model, Provider};
 use transcript::ModelRef;
 
 /// What to do with the agents.
@@ -89,7 +87,13 @@ pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Re
         } else {
             format!("{question}\n\nNot again: {refused}.")
         };
-        let answer = ask(&model, provider.as_ref(), system, text).await?;
+        let question = Question {
+            system: system.to_owned(),
+            text,
+            temperature: 0.3,
+            name: "agents-create",
+        };
+        let answer = ask::ask(&model, provider.as_ref(), question).await?;
         match create::proposal(&answer, &taken) {
             Ok(found) => {
                 proposal = Some(found);
@@ -121,13 +125,7 @@ async fn author(
     environment: &Environment,
 ) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {
     let settings = &here.loaded.settings;
-    let sources = ModelSources::new(environment);
-    let mut registry = sources.configured(settings);
-    if registry.is_bare()
-        && let Some(found) = sources.with_local(settings).await
-    {
-        registry = found;
-    }
+    let registry = ask::registry(settings, environment).await;
     let wanted = match &wish.model {
         Some(text) => Some(
             ModelRef::parse(text)
@@ -143,39 +141,6 @@ async fn author(
         );
     }
     Ok(registry.find(&wanted)?)
-}
-
-async fn ask(
-    model: &Arc<Model>,
-    provider: &dyn Provider,
-    system: &str,
-    text: String,
-) -> anyhow::Result<String> {
-    let params = ModelParams {
-        temperature: model.temperature.then_some(0.3),
-        max_output: model.max_output(),
-        ..ModelParams::default()
-    };
-    let request = Request {
-        model: Arc::clone(model),
-        system: vec![system.trim().to_owned()],
-        messages: vec![ModelMessage::User(vec![ModelInput::Text(text.into())])],
-        tools: Vec::new(),
-        must_call: false,
-        params,
-        session: "agents-create".into(),
-        body_cache: BodyCache::default(),
-    };
-    let mut answer = provider.ask(Arc::new(request));
-    let mut text_so_far = String::new();
-    while let Some(delta) = answer.next().await {
-        if let Delta::Text { text, .. } =
-            delta.with_context(|| format!("{} did not answer", model.id))?
-        {
-            text_so_far.push_str(&text);
-        }
-    }
-    Ok(text_so_far)
 }
 
 fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {

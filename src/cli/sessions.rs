@@ -2,6 +2,7 @@
 
 mod files;
 mod fleet;
+mod summary;
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Cursor, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -64,6 +65,14 @@ pub(super) enum Verb {
     /// Print a conversation as Markdown
     Show {
         /// Session: its id, the beginning of it, or `last`
+        id: String,
+    },
+    /// Describe what a session did, in a few sentences for a pull request
+    ///
+    /// The agent `summary` writes it, with the model of the session unless the settings give it another.
+    Summary {
+        /// Session: its id, the beginning of it, or `last`
+        #[arg(default_value = "last")]
         id: String,
     },
     /// Find sessions that contain all of these words
@@ -210,6 +219,10 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let stored = shown(store.peek(&id).await?);
             super::say(&show(&stored, &store.children(&id).await?));
             Ok(0)
+        }
+        Verb::Summary { id } => {
+            let id = find(store, &id, here, environment).await?;
+            summary::summary(store, environment, &id).await
         }
         Verb::Search { words, all, limit } => {
             search(store, environment, &words.join(" "), all, limit).await

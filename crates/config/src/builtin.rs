@@ -41,7 +41,7 @@ const PLAIN: BuiltIn = BuiltIn {
     read_only: false,
 };
 
-pub const AGENTS: [BuiltIn; 7] = [
+pub const AGENTS: [BuiltIn; 8] = [
     BuiltIn {
         name: "build",
         description: "Does the work: reads, edits and runs what the rules allow.",
@@ -102,6 +102,14 @@ pub const AGENTS: [BuiltIn; 7] = [
         ..PLAIN
     },
     BuiltIn {
+        name: "summary",
+        description: "Describes what a session did, for a pull request.",
+        hidden: true,
+        prompt: Some(prompts::agent::SUMMARY),
+        only: Some(&[]),
+        ..PLAIN
+    },
+    BuiltIn {
         name: "title",
         description: "Names a session.",
         hidden: true,
@@ -111,10 +119,6 @@ pub const AGENTS: [BuiltIn; 7] = [
         ..PLAIN
     },
 ];
-
-/// OpenCode's agent that summarises a session. It is unused here, so it is listed only if a
-/// settings file describes it and requests that.
-pub(crate) const SUMMARY: &str = "summary";
 
 /// Returns the default rules.
 pub(crate) fn base(environment: &Environment, directories: &[impl AsRef<Path>]) -> Rules {

@@ -211,7 +211,7 @@ fn entries(
             name: change.name.clone(),
             label: change.name.clone(),
             mode: Mode::All,
-            hidden: change.name == builtin::SUMMARY,
+            hidden: false,
             native: None,
             rules: common.clone(),
         });

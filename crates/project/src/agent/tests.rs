@@ -192,7 +192,15 @@ fn users_rules_tighten_built_in_agents_and_never_loosen_them() {
     ] {
         let set = agents(settings);
         let plain = agents("{}");
-        for agent in ["plan", "general", "explore", "scout", "compaction", "title"] {
+        for agent in [
+            "plan",
+            "general",
+            "explore",
+            "scout",
+            "compaction",
+            "summary",
+            "title",
+        ] {
             let loosened = |(permission, pattern): &&(&str, &str)| {
                 plain.verdict(agent, permission, pattern) == Action::Deny
                     && set.verdict(agent, permission, pattern) != Action::Deny
@@ -369,6 +377,7 @@ fn agents_are_listed_and_shown() {
             "general",
             "scout",
             "compaction",
+            "summary",
             "title"
         ]
     );
@@ -405,9 +414,8 @@ fn command_for_unknown_agent_is_reported() {
     );
 }
 
-/// OpenCode's agent `summary`, which settings files configure, does not become selectable.
 #[test]
-fn unused_agent_is_hidden() {
+fn agent_for_summaries_is_hidden_unless_the_settings_show_it() {
     for (settings, hidden) in [
         (r#"{"agent": {"summary": {"model": "a/b"}}}"#, true),
         (
@@ -421,5 +429,5 @@ fn unused_agent_is_hidden() {
             "{settings}"
         );
     }
-    assert!(agents("{}").agents.get("summary").is_none());
+    assert!(agents("{}").agents.get("summary").unwrap().hidden);
 }

@@ -1,0 +1,99 @@
+//! `adjutant sessions summary`: a description of what a session did, for a pull request.
+
+use anyhow::bail;
+
+use super::{show, shown};
+use crate::cli::ask::{self, Question};
+use crate::cli::project_context::ProjectContext;
+use crate::cli::say;
+use base::environment::Environment;
+use base::id::SessionId;
+use base::text;
+use providers::registry::Registry;
+use store::{Store, StoredSession};
+use transcript::ModelRef;
+
+/// The agent that writes the description.
+const AGENT: &str = "summary";
+
+/// The largest part of the record that is sent, from its beginning and from its end, in bytes.
+const MAX_BEGINNING_BYTES: usize = 20_000;
+const MAX_END_BYTES: usize = 100_000;
+
+/// Prints a description of a session, written by the agent `summary`.
+pub(in crate::cli) async fn summary(
+    store: &Store,
+    environment: &Environment,
+    id: &SessionId,
+) -> anyhow::Result<u8> {
+    let stored = shown(store.peek(id).await?);
+    if stored.messages.is_empty() {
+        bail!("session {id} has no messages");
+    }
+    let directory = if stored.record.cwd.is_dir() {
+        stored.record.cwd.as_path()
+    } else {
+        std::path::Path::new(".")
+    };
+    let here = ProjectContext::read(directory, environment)?;
+    let Some(agent) = here.agents.get(AGENT) else {
+        bail!("the agent \"{AGENT}\" is disabled in the settings");
+    };
+    let settings = &here.loaded.settings;
+    let registry = ask::registry(settings, environment).await;
+    let last = last_model(&stored);
+    let near = last
+        .filter(|model| registry.find(model).is_ok())
+        .or_else(|| settings.model.clone())
+        .unwrap_or_else(|| registry.default_model().id.clone());
+    let own = agent.model.clone().or_else(|| {
+        let family = agent.family?;
+        registry.newest(&near.provider, family.as_str())
+    });
+    let wanted = own.unwrap_or(near);
+    if wanted.provider == Registry::OFFLINE {
+        bail!(
+            "no model is connected, and the offline one writes no summaries; `adjutant models` lists what can be connected"
+        );
+    }
+    let (model, provider) = registry.find(&wanted)?;
+    let question = Question {
+        system: agent.prompt.as_deref().unwrap_or_default().to_owned(),
+        text: material(&show(&stored, &[])),
+        temperature: agent.temperature.unwrap_or(0.3),
+        name: "sessions-summary",
+    };
+    let answer = ask::ask(&model, provider.as_ref(), question).await?;
+    let answer = answer
+        .rsplit_once("</think>")
+        .map_or(answer.as_str(), |(_, rest)| rest)
+        .trim();
+    if answer.is_empty() {
+        bail!(
+            "{wanted} has written nothing; try again, or choose another model with agent.{AGENT}.model"
+        );
+    }
+    say(answer);
+    Ok(0)
+}
+
+/// Returns the model that answered last.
+fn last_model(stored: &StoredSession) -> Option<ModelRef> {
+    let mut answers = stored.messages.iter().rev();
+    let model = answers.find_map(|message| Some(message.assistant()?.model.clone()))?;
+    Some(ModelRef {
+        effort: None,
+        ..model
+    })
+}
+
+/// Returns the record of a session without its middle, if it is long.
+fn material(record: &str) -> String {
+    let beginning = text::head(record, MAX_BEGINNING_BYTES);
+    let rest = &record[beginning.len()..];
+    let end = text::tail(rest, MAX_END_BYTES);
+    if end.len() == rest.len() {
+        return record.to_owned();
+    }
+    format!("{beginning}\n\n[…]\n\n{end}")
+}
