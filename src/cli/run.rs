@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::client::Client;
 use super::in_process::{InProcessServer, exit_code, server_error};
+use super::project_context::ProjectContext;
 use super::work::{self, Work};
 use super::{input, sessions, terminal};
 use acp_server::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
@@ -29,6 +30,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use remote::observe;
 use session::Sessions;
+use session::commands::Commands;
 use store::Record;
 use tools::structured_output::StructuredOutputTool;
 
@@ -50,11 +52,20 @@ pub(super) struct Args {
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The mode to work in: build, plan or an agent of your own.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, visible_alias = "agent", value_name = "NAME")]
     mode: Option<String>,
     /// The model to ask.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
+    /// The reasoning effort, or variant, of the model.
+    #[arg(long, visible_alias = "effort", value_name = "NAME")]
+    variant: Option<String>,
+    /// The title of the session, in place of the one that a model gives.
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// Run a command, with the prompt as its arguments: `--command review main` is `/review main`.
+    #[arg(long, value_name = "NAME")]
+    command: Option<String>,
     /// Words to add to the system prompt, for this prompt only.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -122,6 +133,7 @@ struct Task {
     cwd: PathBuf,
     /// The session to continue.
     earlier: Option<Record>,
+    title: Option<String>,
 }
 
 async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
@@ -155,7 +167,15 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             args.cwd.display()
         ))
     })?;
-    let blocks = prompt::blocks(&args.prompt, &args.files)?;
+    let command = match &args.command {
+        Some(name) => Some(known_command(name, &args, &environment)?),
+        None => None,
+    };
+    let title = args.title.as_deref().map(session::title::tidy);
+    if title.as_deref() == Some("") {
+        return Err(Misuse("--title: the title is empty".into()).into());
+    }
+    let blocks = prompt::blocks(command.as_deref(), &args.prompt, &args.files)?;
     let environment = match &args.store {
         Some(url) => environment.with("ADJUTANT_STORE", url),
         None => environment,
@@ -188,6 +208,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
                 schema,
                 cwd,
                 earlier,
+                title,
             },
         )
         .await
@@ -212,6 +233,30 @@ fn schema(path: &Path) -> anyhow::Result<Value> {
         Ok(_) => Ok(schema),
         Err(why) => Err(anyhow!("{name} is not a JSON Schema: {why}")),
     }
+}
+
+/// Checks that a command exists, and returns its name without the slash.
+fn known_command(name: &str, args: &Args, environment: &Environment) -> anyhow::Result<String> {
+    let name = name.trim().trim_start_matches('/');
+    let here = ProjectContext::read(&args.cwd, environment)?;
+    let settings = &here.loaded.settings;
+    let mode = args.mode.as_deref().and_then(|mode| here.agents.get(mode));
+    let agent = mode.unwrap_or_else(|| here.agents.default());
+    let skills = Arc::new(here.skills.clone());
+    let known = Commands::new(settings, &skills, &agent.rules).list();
+    // The prompts of an MCP server are known when it runs.
+    let is_prompt = name
+        .split_once(':')
+        .is_some_and(|(server, _)| settings.mcp.iter().any(|known| known.name == server));
+    if is_prompt || known.iter().any(|command| command.name == name) {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<&str> = known.iter().map(|command| command.name.as_str()).collect();
+    Err(Misuse(format!(
+        "--command: there is no command \"{name}\"; there are: {}",
+        names.join(", ")
+    ))
+    .into())
 }
 
 /// Returns the session to continue.
@@ -256,6 +301,10 @@ async fn converse(
                 .ok();
         }
         return Err(wrong);
+    }
+    if let Some(title) = &task.title {
+        let request = v1::SetSessionTitleRequest::new(session.clone(), title.clone());
+        peer.call(&request, None).await.map_err(server_error)?;
     }
     if args.detach {
         let work = Work {
@@ -369,7 +418,12 @@ async fn open(
 }
 
 async fn choose(args: &Args, peer: &Peer, session: &v1::SessionId) -> anyhow::Result<()> {
-    for (option, value) in [("mode", &args.mode), ("model", &args.model)] {
+    // The efforts that exist depend on the model.
+    for (option, value) in [
+        ("mode", &args.mode),
+        ("model", &args.model),
+        ("effort", &args.variant),
+    ] {
         let Some(value) = value else { continue };
         let value = v1::SessionConfigOptionValue::value_id(value.clone());
         let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);

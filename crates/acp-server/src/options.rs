@@ -342,9 +342,13 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusa
         .map(|(model, _)| model.efforts.clone())
         .unwrap_or_default();
     if effort != DEFAULT && !known.iter().any(|one| one == effort) {
-        let known = known.join(", ");
+        let known = [DEFAULT]
+            .into_iter()
+            .chain(known.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(", ");
         return Err(Refusal::Invalid(format!(
-            "{now} has no such effort; it has: {DEFAULT}, {known}"
+            "{now} has no such effort; it has: {known}"
         )));
     }
     let chosen = ModelRef {

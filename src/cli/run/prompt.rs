@@ -21,11 +21,16 @@ pub(super) const MAX_PROMPT_BYTES: u64 = 16 << 20;
 /// The time without input after which the user is notified that standard input is awaited.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns the prompt as content blocks: the text, then the files.
+/// Returns the prompt as content blocks: the text, then the files. The text is the arguments of a
+/// command, if there is one, and may be empty then.
 ///
 /// # Errors
 /// Returns [`Misuse`] if the prompt is empty, or a file cannot be sent.
-pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<v1::ContentBlock>> {
+pub(super) fn blocks(
+    command: Option<&str>,
+    words: &[String],
+    files: &[PathBuf],
+) -> anyhow::Result<Vec<v1::ContentBlock>> {
     let words = if words == ["-"] {
         String::new()
     } else {
@@ -34,6 +39,7 @@ pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<
     let piped = piped().map_err(|e| Misuse(format!("{e:#}")))?;
     let piped = piped.trim_end();
     let text = match (words.trim().is_empty(), piped.trim().is_empty()) {
+        (true, true) if command.is_some() => String::new(),
         (true, true) => {
             return Err(Misuse(
                 "the prompt is empty; say what to do: adjutant run \"PROMPT\"".into(),
@@ -43,6 +49,10 @@ pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<
         (true, false) => piped.to_owned(),
         (false, true) => words,
         (false, false) => format!("{words}\n\n{piped}"),
+    };
+    let text = match command {
+        Some(name) => format!("/{name} {text}").trim_end().to_owned(),
+        None => text,
     };
     let mut blocks = vec![text.into()];
     for path in files {
