@@ -74,6 +74,15 @@ impl Placeholders {
             .map(|(id, _)| id.clone())
     }
 
+    /// Returns a command line with what its names stand for, such as `${WEB}`.
+    pub fn expand(&self, typed: &str) -> String {
+        self.fixed
+            .iter()
+            .fold(typed.to_owned(), |text, (long, name)| {
+                text.replace(name, long)
+            })
+    }
+
     /// Returns a text with names in it.
     pub fn shorten(&mut self, text: &str) -> String {
         let mut text = self

@@ -49,6 +49,7 @@ fn one(typed: &str, project: &Project, names: &mut Placeholders) -> String {
         program.parent().unwrap().display(),
         project.variable("PATH")
     );
+    let typed = names.expand(typed);
     let mut shell = project.command("bash");
     shell
         .args(["--norc", "-c", &format!("exec 2>&1\n{typed}")])

@@ -18,6 +18,7 @@ mod input;
 mod log;
 mod mcp;
 mod models;
+mod organisation;
 mod pages;
 mod permissions;
 mod project_context;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 
 use super::project_context::ProjectContext;
-use super::terminal;
+use super::{organisation, terminal};
 use base::environment::Environment;
 use config::settings::{ProviderEntry, Secret, Settings};
 use extensions::login::{LoginInterface, PluginCredential, PluginLogin};
@@ -25,7 +25,7 @@ pub(super) enum Verb {
     List,
     /// Store an API key, or log in as the provider, or a plugin of yours, allows it
     Login {
-        /// Provider, such as `anthropic` [default: ask]
+        /// Provider, such as `anthropic`, or the https address of your organisation [default: ask]
         provider: Option<String>,
         /// Store a key even where you could log in
         #[arg(long)]
@@ -100,6 +100,9 @@ pub(super) async fn login(
         )?,
         None => bail!("name a provider: `adjutant auth login PROVIDER`"),
     };
+    if organisation::is_address(&id) {
+        return organisation::login(&id, environment).await;
+    }
     if !key
         && !device
         && let Some(login) = ways(&id, &here, environment).await
@@ -147,7 +150,7 @@ pub(super) async fn login(
     Ok(0)
 }
 
-const REPLACED: &str =
+pub(super) const REPLACED: &str =
     "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.";
 
 /// Returns the login methods that plugins of the user's own offer for a provider.
@@ -223,6 +226,11 @@ impl LoginInterface for TerminalLogin {
 }
 
 fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let id = if organisation::is_address(id) {
+        organisation::base(id)
+    } else {
+        id
+    };
     let path = Auth::path(environment);
     let places = Auth::places(environment);
     let of = |place: &str| {
@@ -282,7 +290,7 @@ fn show(step: LoginStep) {
 }
 
 /// Reads a line from the user at the terminal, without echo if it is secret.
-fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
+pub(super) fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
     terminal::ask(question).ok();
     let quiet = if echo { None } else { Quiet::new() };
     let answer = line();
@@ -293,7 +301,7 @@ fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
     answer
 }
 
-fn line() -> anyhow::Result<String> {
+pub(super) fn line() -> anyhow::Result<String> {
     let mut line = String::new();
     std::io::stdin()
         .lock()

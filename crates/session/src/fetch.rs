@@ -22,7 +22,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Fetches the defaults of the organisations that the user has logged in to. Returns notices for
 /// the user, one sentence each.
-pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
+pub async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
     let Ok(wanted) = base::task::spawn_blocking(move || remote::wanted(&environment)).await else {
         return Vec::new();
     };

@@ -13,7 +13,7 @@ pub mod configuration;
 pub mod diff;
 pub mod elsewhere;
 mod fallback_title;
-mod fetch;
+pub mod fetch;
 pub mod grants;
 pub mod handle;
 mod inbox;

@@ -1,0 +1,130 @@
+//! `adjutant auth login https://…`: a login to an organisation, which brings its defaults
+//! (`.well-known/opencode`).
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Value, json};
+
+use super::{auth, say};
+use base::environment::Environment;
+use base::text;
+use config::remote;
+use providers::auth::Auth;
+use providers::http::HttpClient;
+
+/// The largest answer of an organisation's server, in bytes.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// Whether the name of a provider is the address of an organisation.
+pub(super) fn is_address(name: &str) -> bool {
+    name.starts_with("https://") || name.starts_with("http://")
+}
+
+/// Returns an address without the slashes at its end, the form in which it is stored.
+pub(super) fn base(address: &str) -> &str {
+    address.trim_end_matches('/')
+}
+
+/// Logs in to an organisation: stores its token, and fetches its defaults.
+pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let base = base(address);
+    if !remote::is_private(base) {
+        bail!("{base} is not an https address, so a token could be read on its way");
+    }
+    let client = Arc::new(HttpClient::new(environment));
+    let page = format!("{base}/.well-known/opencode");
+    let answer = client
+        .get("The organisation's server", &page, &[], MAX_ANSWER_BYTES)
+        .await
+        .with_context(|| format!("{page} cannot be fetched; nothing was changed"))?;
+    let answer: Value = serde_json::from_slice(&answer)
+        .with_context(|| format!("{page} is not JSON; nothing was changed"))?;
+    if !answer.is_object() {
+        bail!("{page} is not an object; nothing was changed");
+    }
+    let entry = match answer.get("auth").filter(|auth| !auth.is_null()) {
+        Some(auth) => {
+            let name = auth
+                .get("env")
+                .and_then(Value::as_str)
+                .filter(|name| !name.is_empty())
+                .ok_or_else(|| {
+                    anyhow!("{page} does not name the variable of its token (auth.env); nothing was changed")
+                })?;
+            json!({ "type": "wellknown", "key": name, "token": token(base, auth)? })
+        }
+        // An organisation may publish its defaults for everyone.
+        None => json!({ "type": "wellknown", "key": "", "token": "" }),
+    };
+    let path = Auth::path(environment);
+    Auth::change(&path, |all| drop(all.insert(base.to_owned(), entry)))
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    say(&format!(
+        "{base}: kept in {}, for you alone.",
+        path.display()
+    ));
+    if environment.setting("AUTH_CONTENT").is_some() {
+        say(auth::REPLACED);
+    }
+    let notices = session::fetch::defaults(client, environment.clone()).await;
+    for notice in &notices {
+        super::terminal::aside(notice);
+    }
+    if notices.is_empty() {
+        say(
+            "Its defaults apply from now on, below your own settings; `adjutant config` shows them.",
+        );
+    }
+    Ok(u8::from(!notices.is_empty()))
+}
+
+/// Reads the token. The organisation names a command that prints it; adjutant runs no command that
+/// a server names.
+fn token(base: &str, auth: &Value) -> anyhow::Result<String> {
+    let command: Vec<String> = auth
+        .get("command")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(quoted)
+        .collect();
+    let command = text::title(&command.join(" "));
+    let is_terminal = std::io::stdin().is_terminal();
+    let token = if is_terminal {
+        if !command.is_empty() {
+            say(&format!(
+                "{base} says that this command prints your token; adjutant does not run it:\n\n  {command}\n"
+            ));
+        }
+        auth::ask(&format!("Token for {base}: "), false)?
+    } else {
+        auth::line()?
+    };
+    if token.is_empty() {
+        let from = if command.is_empty() {
+            String::new()
+        } else {
+            format!(" ({base} says that this prints it: {command})")
+        };
+        bail!(
+            "no token was given; nothing was changed. Pipe it in{from}: COMMAND | adjutant auth login {base}"
+        );
+    }
+    Ok(token)
+}
+
+/// Quotes a word for a shell, if it needs that.
+fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty()
+        && word
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c));
+    if is_plain {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
