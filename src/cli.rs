@@ -154,7 +154,7 @@ impl Command {
         match self {
             Self::Trust(args) => !args.only_lists(),
             Self::Permissions(args) => args.revokes(),
-            Self::Sessions(args) => args.imports(),
+            Self::Sessions(args) => args.is_for_the_user(),
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
             Self::Mcp(args) => args.acts(),

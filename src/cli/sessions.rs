@@ -2,6 +2,7 @@
 
 mod files;
 mod fleet;
+mod relocate;
 mod summary;
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Cursor, Seek as _, Write as _};
@@ -30,9 +31,9 @@ const MAX_IMPORT_BYTES: u64 = 256 << 20;
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
 
 impl Args {
-    /// Whether it imports a session.
-    pub(super) fn imports(&self) -> bool {
-        matches!(self.verb, Some(Verb::Import { .. }))
+    /// Whether it imports or moves sessions.
+    pub(super) fn is_for_the_user(&self) -> bool {
+        matches!(self.verb, Some(Verb::Import { .. } | Verb::Move { .. }))
     }
 }
 
@@ -107,6 +108,15 @@ pub(super) enum Verb {
         /// Directory the session belongs to from now on
         #[arg(long, value_name = "DIR")]
         cwd: Option<PathBuf>,
+    },
+    /// Move sessions along with a directory that was moved or renamed
+    ///
+    /// Exits with 1 if some were not moved, because they are open elsewhere.
+    Move {
+        /// Directory that the sessions belong to; it may not exist any more
+        old: PathBuf,
+        /// Directory that they belong to from now on
+        new: PathBuf,
     },
     /// Undo the last turn of a session, including its changes to files
     ///
@@ -237,6 +247,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             }
         }
         Verb::Import { file, cwd } => import(store, environment, &file, cwd.as_deref()).await,
+        Verb::Move { old, new } => relocate::relocate(store, environment, &old, &new).await,
         Verb::Revert {
             id,
             to,
@@ -508,6 +519,9 @@ async fn list(
         } else {
             "No sessions in this project; --all lists those of every project."
         });
+    }
+    if !all && !json {
+        relocate::offer(store, environment).await;
     }
     if page.next.is_some() && !json {
         super::say(&format!(

@@ -304,10 +304,8 @@ async fn come_back(
     let elsewhere = !server.shared.is_place(&live.handle.cwd, &place.cwd);
     let otherwise = !live.live_turns.is_busy() && !live.live_turns.is_opened_as(place);
     let refused = if elsewhere {
-        let id = live.handle.id.clone();
         let kept = live.handle.cwd.clone();
-        let asked = place.cwd.clone();
-        Some(OpenError::Elsewhere { id, kept, asked }.into())
+        Some(OpenError::elsewhere(&live.handle.id, kept, place.cwd.clone()).into())
     } else if otherwise {
         server.check_session_limit().err()
     } else {
@@ -667,12 +665,14 @@ pub fn cancel(server: &Server, id: &str) {
 /// Checks the setup of a session that is opened again. If its directory is gone, the error explains
 /// that the history is not lost.
 fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOptions, Refusal> {
-    let gone = place.cwd.is_absolute() && !normal(&place.cwd).exists();
+    let old = normal(&place.cwd);
+    let gone = place.cwd.is_absolute() && !old.exists();
     checked(server, place).map_err(|refusal| match refusal {
         Refusal::Invalid(why) if gone => {
             let id = base::text::title(id);
+            let old = old.display();
             Refusal::Invalid(format!(
-                "{why}. Put it back to open the session there, or go on in another directory with a fork of it (session/fork). What was said is still there: adjutant sessions show {id}"
+                "{why}. Put it back to open the session there; if it was moved, run: adjutant sessions move {old} NEW; or go on in another directory with a fork of it (session/fork). The conversation is still there: adjutant sessions show {id}"
             ))
         }
         refusal => refusal,

@@ -37,11 +37,15 @@ impl Worktree {
         git::dirs(&self.root)
     }
 
+    /// Returns the address of the repository's `origin`, as `host/path`.
+    pub fn origin(&self) -> Option<String> {
+        self.git_dirs().last().and_then(|dir| git::origin(dir))
+    }
+
     /// Returns the name of the project on all machines that share a store: the address of its
     /// repository, otherwise its path.
     pub fn shared_name(&self) -> String {
-        let origin = self.git_dirs().last().and_then(|dir| git::origin(dir));
-        origin.map_or_else(
+        self.origin().map_or_else(
             || self.root.display().to_string(),
             |origin| format!("git:{origin}"),
         )

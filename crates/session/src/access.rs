@@ -118,12 +118,7 @@ impl Sessions {
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
         if let Some(kept) = live.clone().filter(|kept| !self.is_place(kept, &place.cwd)) {
-            return Err(OpenError::Elsewhere {
-                id: id.clone(),
-                kept,
-                asked: place.cwd,
-            }
-            .into());
+            return Err(OpenError::elsewhere(id, kept, place.cwd).into());
         }
         // A session that cannot be saved exists only in this process.
         if live.is_some() && self.store.has(id).await == Ok(false) {

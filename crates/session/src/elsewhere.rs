@@ -43,22 +43,6 @@ impl Sessions {
         }
     }
 
-    /// Moves a session from another directory to this one, and stores the change.
-    pub(super) async fn move_here(&self, stored: &mut StoredSession, cwd: &Path) {
-        let from = std::mem::replace(&mut stored.record.cwd, cwd.to_path_buf());
-        tracing::info!(
-            "session {} moves from {} to {}",
-            stored.record.id,
-            from.display(),
-            cwd.display()
-        );
-        let root = Worktree::find(cwd, &[], self.environment.home.as_deref()).root;
-        for (message, part) in moved(stored, root_of(&from, &root, cwd), &root) {
-            self.store.part(&stored.record.id, &message, &part).await;
-        }
-        self.store.record(&stored.record).await;
-    }
-
     /// Fetches full results of tools that another machine has stored, and replaces their paths
     /// by local ones.
     pub(super) async fn fetch_outputs(&self, session: &SessionId, messages: &mut [Message]) {
@@ -100,6 +84,44 @@ impl Sessions {
         }
         renamed(messages, &folder);
     }
+}
+
+/// Moves a session that is open here to another directory, and stores the change.
+pub async fn relocate(
+    store: &Store,
+    environment: &Environment,
+    stored: &mut StoredSession,
+    cwd: &Path,
+) {
+    let from = std::mem::replace(&mut stored.record.cwd, cwd.to_path_buf());
+    tracing::info!(
+        "session {} moves from {} to {}",
+        stored.record.id,
+        from.display(),
+        cwd.display()
+    );
+    let worktree = Worktree::find(cwd, &[], environment.home.as_deref());
+    let root = &worktree.root;
+    let old_root = root_of(&from, root, cwd);
+    for (message, part) in moved(stored, old_root, root) {
+        store.part(&stored.record.id, &message, &part).await;
+    }
+    let data = environment.dirs.data.clone();
+    let old_root = old_root.to_path_buf();
+    let new_root = root.clone();
+    let copied =
+        base::task::spawn_blocking(move || snapshot::copy_contents(&data, &old_root, &new_root));
+    if let Ok(Err(e)) = copied.await {
+        tracing::warn!(
+            "the stored contents of {} are not all copied: {e}",
+            from.display()
+        );
+    }
+    stored.record.origin = worktree.origin();
+    if store.is_shared().await {
+        stored.record.place = Some(worktree.shared_place(cwd));
+    }
+    store.record(&stored.record).await;
 }
 
 /// Applies a decision about a project's trust from another machine, or shares the local one.

@@ -10,7 +10,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use super::actor::{Actor, SessionState};
 use super::beginning::BeginningSender;
 use super::choices::Choices;
-use super::elsewhere::share_trust;
+use super::elsewhere::{self, share_trust};
 use super::handle::{self, CancelScope, Handle};
 use super::inbox::Inbox;
 use super::live::HistoryGuard;
@@ -59,14 +59,40 @@ pub enum OpenError {
     #[error("there is no directory for session {id} (serve.workspace): {why}")]
     Workspace { id: SessionId, why: String },
     /// The session belongs to another directory. Tools must never run in the wrong one.
-    #[error("session {id} belongs to {}, not to {}; open it with that directory", .kept.display(), .asked.display())]
+    #[error("session {id} belongs to {}, not to {}; {}", .kept.display(), .asked.display(), elsewhere_advice(.kept, .asked, *.gone))]
     Elsewhere {
         id: SessionId,
         /// The directory that the store has for the session.
         kept: PathBuf,
         /// The directory of the request.
         asked: PathBuf,
+        /// Whether the session's directory does not exist any more.
+        gone: bool,
     },
+}
+
+impl OpenError {
+    /// Creates the error for a session that belongs to another directory than that of the request.
+    pub fn elsewhere(id: &SessionId, kept: PathBuf, asked: PathBuf) -> Self {
+        Self::Elsewhere {
+            id: id.clone(),
+            gone: !kept.exists(),
+            kept,
+            asked,
+        }
+    }
+}
+
+fn elsewhere_advice(kept: &Path, asked: &Path, gone: bool) -> String {
+    if gone {
+        let old = kept.display();
+        let new = asked.display();
+        format!(
+            "{old} does not exist any more. If it was moved there: adjutant sessions move {old} {new}"
+        )
+    } else {
+        "open it with that directory".into()
+    }
 }
 
 /// The directories of a session, and the capabilities of its client.
@@ -255,17 +281,12 @@ impl Sessions {
         }
         let reading = ConfigReading::begin(&self.environment, &place);
         let called = self.shared_place(Some(&place.cwd)).await;
-        let elsewhere = !same_directory(&stored.record.cwd, &place.cwd);
-        if elsewhere && (made || called.is_some() && called == stored.record.place) {
-            self.move_here(&mut stored, &place.cwd).await;
-        } else if elsewhere {
+        let is_elsewhere = !same_directory(&stored.record.cwd, &place.cwd);
+        if is_elsewhere && (made || called.is_some() && called == stored.record.place) {
+            elsewhere::relocate(&self.store, &self.environment, &mut stored, &place.cwd).await;
+        } else if is_elsewhere {
             self.store.close(id).await;
-            let error = OpenError::Elsewhere {
-                id: id.clone(),
-                kept: stored.record.cwd,
-                asked: place.cwd,
-            };
-            return Err(error);
+            return Err(OpenError::elsewhere(id, stored.record.cwd, place.cwd));
         }
         stored.record.place = called;
         self.fetch_outputs(id, &mut stored.messages).await;
@@ -394,7 +415,7 @@ impl Sessions {
     async fn open(
         self: &Arc<Self>,
         options: OpenOptions,
-        record: Record,
+        mut record: Record,
         history: History,
         claim: HistoryGuard,
         ConfigReading { paths, read }: ConfigReading,
@@ -430,14 +451,20 @@ impl Sessions {
         notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
         let sources = self.models.clone();
         let current = registry.borrow().clone();
-        let read =
-            match base::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
-                Ok(read) => read,
-                Err(e) => {
-                    tracing::error!("checking the models of the settings failed: {e}");
-                    ConfigSnapshot::new(&paths).await
-                }
-            };
+        let worktree = paths.worktree.clone();
+        let checked = base::task::spawn_blocking(move || {
+            (worktree.origin(), read.check_models(&current, &sources))
+        });
+        let read = match checked.await {
+            Ok((origin, read)) => {
+                record.origin = origin;
+                read
+            }
+            Err(e) => {
+                tracing::error!("checking the models of the settings failed: {e}");
+                ConfigSnapshot::new(&paths).await
+            }
+        };
         notices.extend(read.news(&[]));
         let approvals = chosen.borrow().approvals();
         notices.extend(self.unheld(approvals, &read.settings).await);

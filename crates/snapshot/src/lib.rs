@@ -133,12 +133,48 @@ impl Drop for Mark {
     }
 }
 
+/// Returns the directory with the contents of a project.
+fn directory(data: &Path, root: &Path) -> PathBuf {
+    let name = digest::digest(root.as_os_str().as_encoded_bytes());
+    data.join("snapshots").join(name.get(..24).unwrap_or(&name))
+}
+
+/// Copies the contents that are stored for a project to another project, into which it was moved.
+/// Blocks.
+///
+/// # Errors
+/// Errors of the system. A repeated call continues the copy.
+pub fn copy_contents(data: &Path, from: &Path, to: &Path) -> std::io::Result<()> {
+    let from = directory(data, from);
+    let to = directory(data, to);
+    if from == to || !from.is_dir() {
+        return Ok(());
+    }
+    let mut folders: Vec<(PathBuf, PathBuf)> = ["objects", "packs"]
+        .iter()
+        .map(|name| (from.join(name), to.join(name)))
+        .filter(|(from, _)| from.is_dir())
+        .collect();
+    while let Some((from, to)) = folders.pop() {
+        base::environment::private_dir(&to)?;
+        for entry in std::fs::read_dir(&from)? {
+            let entry = entry?;
+            let target = to.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
+                folders.push((entry.path(), target));
+            } else if !target.exists() {
+                std::fs::copy(entry.path(), target)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Tracker {
     /// Creates the tracker of the project at `root`, with its data below `data`, without reading
     /// anything. A root that contains `home` is not compared as a whole.
     pub fn new(data: &Path, root: &Path, home: Option<&Path>) -> Self {
-        let name = digest::digest(root.as_os_str().as_encoded_bytes());
-        let dir = data.join("snapshots").join(name.get(..24).unwrap_or(&name));
+        let dir = directory(data, root);
         let everything = root.parent().is_none() || home.is_some_and(|home| home.starts_with(root));
         Self {
             root: root.to_owned(),

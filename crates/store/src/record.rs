@@ -20,6 +20,10 @@ pub struct Record {
     /// not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// The address of the repository's `origin`, as `host/path`, by which a moved directory is
+    /// recognized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// Further directories; absolute.
     #[serde(default)]
     pub extra: Vec<PathBuf>,
@@ -130,6 +134,7 @@ impl Record {
             id,
             cwd,
             place: None,
+            origin: None,
             extra: Vec::new(),
             title: None,
             titled: TitleSource::default(),

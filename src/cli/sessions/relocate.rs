@@ -1,0 +1,153 @@
+//! `adjutant sessions move`: sessions follow a directory that was moved or renamed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use super::listed;
+use crate::cli::project_context::ProjectContext;
+use crate::cli::{say, terminal};
+use base::environment::Environment;
+use base::id::SessionId;
+use base::text;
+use base::worktree::normal;
+use store::{ListQuery, Record, Store};
+
+/// The largest number of sessions that are examined for a moved directory, the newest first.
+const MAX_EXAMINED: usize = 1_000;
+
+/// Moves the sessions of a directory, and of those below it, to another one. Exit code 1 if some
+/// were not moved.
+pub(in crate::cli) async fn relocate(
+    store: &Store,
+    environment: &Environment,
+    old: &Path,
+    new: &Path,
+) -> anyhow::Result<u8> {
+    let new = std::fs::canonicalize(new)
+        .with_context(|| format!("{} cannot be entered", new.display()))?;
+    if !new.is_dir() {
+        bail!("{} is not a directory", new.display());
+    }
+    let old = resolved(old)?;
+    if old == new {
+        bail!("both are the directory {}", new.display());
+    }
+    let query = ListQuery {
+        cwd: Some(old.clone()),
+        is_project: true,
+        limit: usize::MAX - 1,
+        ..ListQuery::default()
+    };
+    let records = listed(store, query).await?.sessions;
+    if records.is_empty() {
+        bail!(
+            "no session belongs to {} or a directory below it",
+            old.display()
+        );
+    }
+    let mut moved = 0;
+    let mut failed = 0;
+    let mut ids: VecDeque<SessionId> = records.into_iter().map(|record| record.id).collect();
+    let users = ids.len();
+    let mut at = 0;
+    while let Some(id) = ids.pop_front() {
+        ids.extend(store.children(&id).await?);
+        let is_user = at < users;
+        at += 1;
+        match move_one(store, environment, &id, &old, &new).await {
+            Ok(()) => moved += usize::from(is_user),
+            Err(e) => {
+                failed += 1;
+                terminal::aside(&format!("{id} is not moved: {e:#}"));
+            }
+        }
+    }
+    say(&format!(
+        "moved {} from {} to {}",
+        text::count(moved, "session"),
+        old.display(),
+        new.display()
+    ));
+    if moved > 0 {
+        say("Trust, and permissions granted with \"always\", are asked for again there.");
+    }
+    Ok(u8::from(failed > 0))
+}
+
+/// Returns an absolute path without links, also of a directory that is gone.
+fn resolved(path: &Path) -> anyhow::Result<PathBuf> {
+    if let Ok(path) = std::fs::canonicalize(path) {
+        return Ok(path);
+    }
+    let path = normal(&std::path::absolute(path)?);
+    let existing = path.ancestors().find_map(|above| {
+        let real = std::fs::canonicalize(above).ok()?;
+        Some(real.join(path.strip_prefix(above).ok()?))
+    });
+    Ok(existing.unwrap_or(path))
+}
+
+async fn move_one(
+    store: &Store,
+    environment: &Environment,
+    id: &SessionId,
+    old: &Path,
+    new: &Path,
+) -> anyhow::Result<()> {
+    let mut stored = store.load(id).await?;
+    let follow = |path: &Path| path.strip_prefix(old).ok().map(|rest| new.join(rest));
+    if let Some(cwd) = follow(&stored.record.cwd) {
+        for extra in &mut stored.record.extra {
+            *extra = follow(extra).unwrap_or_else(|| std::mem::take(extra));
+        }
+        session::elsewhere::relocate(store, environment, &mut stored, &cwd).await;
+    }
+    let written = store.flush(id).await;
+    store.close(id).await;
+    Ok(written?)
+}
+
+/// Returns the directories that are gone and whose sessions belong to this project's repository,
+/// with the numbers of their sessions.
+pub(in crate::cli) async fn left_behind(
+    store: &Store,
+    environment: &Environment,
+) -> BTreeMap<PathBuf, usize> {
+    let mut gone = BTreeMap::new();
+    let Ok(here) = ProjectContext::read(Path::new("."), environment) else {
+        return gone;
+    };
+    let Some(origin) = here.worktree.origin() else {
+        return gone;
+    };
+    let query = ListQuery {
+        limit: MAX_EXAMINED,
+        ..ListQuery::default()
+    };
+    let Ok(page) = store.list_where(query).await else {
+        return gone;
+    };
+    let is_left =
+        |record: &&Record| record.origin.as_deref() == Some(&origin) && !record.cwd.exists();
+    for record in page.sessions.iter().filter(is_left) {
+        *gone.entry(record.cwd.clone()).or_default() += 1;
+    }
+    gone
+}
+
+/// Offers to move the sessions of this project's repository whose directory is gone.
+pub(in crate::cli) async fn offer(store: &Store, environment: &Environment) {
+    for (directory, count) in left_behind(store, environment).await {
+        let directory = directory.display();
+        let (sessions, pronoun) = if count == 1 {
+            ("session of this repository belongs", "it")
+        } else {
+            ("sessions of this repository belong", "them")
+        };
+        terminal::aside(&format!(
+            "{count} {sessions} to {directory}, which does not exist any more. If it was moved here, `adjutant sessions move {directory} .` brings {pronoun} along."
+        ));
+    }
+}
