@@ -27,6 +27,7 @@ mod reply;
 mod run;
 mod serve;
 mod sessions;
+mod stats;
 mod terminal;
 mod trust;
 mod wire;
@@ -103,6 +104,10 @@ enum Command {
     Events(events::Args),
     /// List, read and manage earlier sessions
     Sessions(sessions::Args),
+    /// Count tokens and cost by day, model and project
+    ///
+    /// Counts the sessions of every project that are stored here. Input is without what providers had cached.
+    Stats(stats::Args),
     /// List, show and create agents
     Agents {
         #[command(subcommand)]
@@ -166,6 +171,7 @@ impl Command {
             | Self::Models(_)
             | Self::Doctor(_)
             | Self::Events(_)
+            | Self::Stats(_)
             | Self::Extensions(_)
             | Self::Completions { .. }
             | Self::Man => false,
@@ -271,6 +277,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Run(args) => return run::run(*args, environment).await,
         Command::Permissions(args) => permissions::permissions(args, &environment).await,
         Command::Sessions(args) => sessions::sessions(args, &environment).await,
+        Command::Stats(args) => stats::stats(&args, &environment).await,
         Command::Auth { verb } => auth::auth(verb.unwrap_or(auth::Verb::List), &environment).await,
         Command::Mcp(args) => mcp::mcp(args, &environment).await,
         Command::Trust(args) => trust::trust(&args, &environment).await,

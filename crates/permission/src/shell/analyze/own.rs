@@ -8,13 +8,14 @@ use crate::shell::expand::{Arg, ShellState};
 use crate::shell::unit::{Effect, Unit};
 
 /// Read-only subcommands, with their read-only verbs; `None` if all are.
-const READ_ONLY: [(&str, Option<&[&str]>); 8] = [
+const READ_ONLY: [(&str, Option<&[&str]>); 9] = [
     ("config", Some(&["show", "check", "schema"])),
     ("permissions", Some(&["list", "explain", "check"])),
     ("sessions", Some(&["list", "show", "search"])),
     ("agents", Some(&["list", "show"])),
     ("auth", Some(&["list"])),
     ("models", None),
+    ("stats", None),
     ("doctor", None),
     ("help", None),
 ];
