@@ -55,6 +55,7 @@ mod mcp_tool_cache;
 mod model;
 mod model_mistakes;
 mod oauth;
+mod opencode;
 mod parallel;
 mod placeholders;
 mod program;
@@ -121,6 +122,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("sessions/", &replay::ALL),
     ("sessions/undo in ", &undo_in_repositories::ALL),
     ("sessions/", &sessions::ALL),
+    ("sessions/", &opencode::ALL),
     ("conversations/", &conversations::ALL),
     ("files/", &files::ALL),
     ("providers/", &providers::ALL),

@@ -52,6 +52,8 @@ const NAMED: &[&str] = &[
     "permissions/swapped-patch",
     // It waits for an update that version 2 need not send.
     "sessions/mode-with-a-model",
+    // Version 1 shows the compaction as text.
+    "sessions/import-from-opencode",
     // It gives a server over the older HTTP with events, which version 2 has not.
     "servers/given",
 ];

@@ -2,17 +2,18 @@
 
 mod files;
 mod fleet;
+mod import;
 mod relocate;
 mod summary;
 
-use std::io::{self, BufRead as _, BufReader, BufWriter, Cursor, Seek as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::project_context::ProjectContext;
-use super::{input, terminal};
+use super::terminal;
 use crate::export;
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
@@ -101,9 +102,12 @@ pub(super) enum Verb {
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Import a session that was exported as JSON
+    /// Import a session that was exported as JSON, or all sessions of OpenCode
+    ///
+    /// Takes what `adjutant sessions export` and `opencode export` write, and OpenCode's data directory,
+    /// usually ~/.local/share/opencode. What cannot be imported is listed.
     Import {
-        /// File to read; `-` for standard input
+        /// File to read, or a data directory of OpenCode; `-` for standard input
         file: PathBuf,
         /// Directory the session belongs to from now on
         #[arg(long, value_name = "DIR")]
@@ -246,7 +250,9 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
                 }
             }
         }
-        Verb::Import { file, cwd } => import(store, environment, &file, cwd.as_deref()).await,
+        Verb::Import { file, cwd } => {
+            import::import(store, environment, &file, cwd.as_deref()).await
+        }
         Verb::Move { old, new } => relocate::relocate(store, environment, &old, &new).await,
         Verb::Revert {
             id,
@@ -649,49 +655,6 @@ pub(super) async fn find(
             several.len()
         ),
     }
-}
-
-async fn import(
-    store: &Store,
-    environment: &Environment,
-    file: &Path,
-    cwd: Option<&Path>,
-) -> anyhow::Result<u8> {
-    let mut feed = opened(file)?;
-    // The sessions of subagents are not in the file, nor is the parent.
-    feed.record.parent = None;
-    feed.record.title = feed.record.title.as_deref().map(session::title::tidy);
-    if let Some(cwd) = cwd {
-        feed.record.cwd = std::fs::canonicalize(cwd)
-            .with_context(|| format!("{} cannot be found", cwd.display()))?;
-    }
-    if !feed.record.id.is_well_formed() || store.has(&feed.record.id).await? {
-        feed = store::renamed(feed, environment);
-    }
-    let record = feed.record.clone();
-    store.import(feed).await?;
-    super::say(&format!("imported {}", line(&record, true)));
-    if !record.cwd.is_dir() {
-        let cwd = record.cwd.display();
-        super::say(&format!(
-            "Its directory {cwd} does not exist; import it again with --cwd to choose another."
-        ));
-    }
-    Ok(0)
-}
-
-/// Opens an exported session. One message at a time is in memory, unless it is read from standard
-/// input.
-fn opened(file: &Path) -> anyhow::Result<SessionFeed> {
-    if file == Path::new("-") {
-        let text = input::standard(MAX_IMPORT_BYTES)?;
-        return Ok(export::json::import(move || Ok(Cursor::new(text.clone())))?);
-    }
-    // Opening first reports an unreadable file before anything else is read.
-    input::open(file)?;
-    Ok(export::json::import(|| {
-        input::open(file).map_err(io::Error::other)
-    })?)
 }
 
 fn line(record: &Record, place: bool) -> String {

@@ -17,6 +17,7 @@ mod holder;
 mod job;
 mod list;
 mod metrics;
+pub mod opencode;
 mod postgres;
 mod record;
 mod search;

@@ -337,8 +337,11 @@ fn compaction(
     vec![v1::SessionUpdate::CompactionUpdate(update)]
 }
 
-/// Describes the effect of a compaction.
+/// Describes the effect of a compaction. The size before it is unknown (0) in imported sessions.
 fn compacted(before: u64, after: u64) -> String {
+    if before == 0 {
+        return "Compacted the conversation.".to_owned();
+    }
     let old = text::thousands(before);
     let new = text::thousands(after);
     if after < before {
