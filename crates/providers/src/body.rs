@@ -10,7 +10,7 @@ use super::request::ModelMessage;
 use super::request::cache::{CachedBody, ElementEnd};
 use super::target::Target;
 use super::wire::merge;
-use super::{Error, Request};
+use super::{Error, Request, optional};
 
 /// A body under construction.
 pub struct RequestBody {
@@ -29,9 +29,9 @@ pub struct Element<T> {
 }
 
 impl RequestBody {
-    /// Creates a body with the fields of `head`, with the user's options merged over them. A `null`
-    /// removes a field. Options named in `reserved` are ignored: those are the fields of the
-    /// conversation.
+    /// Creates a body with the fields of `head`, with the user's options merged over them, without
+    /// those that the request omits. A `null` removes a field. Options named in `reserved` are
+    /// ignored: those are the fields of the conversation.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if a value cannot be encoded as JSON.
@@ -39,6 +39,7 @@ impl RequestBody {
         mut head: Map<String, Value>,
         options: &Map<String, Value>,
         reserved: &[&str],
+        request: &Request,
     ) -> Result<Self, Error> {
         for (name, value) in options {
             if !reserved.contains(&name.as_str()) {
@@ -46,6 +47,7 @@ impl RequestBody {
             }
         }
         head.retain(|_, value| !value.is_null());
+        optional::omit(&mut head, &request.params.omitted);
         let mut bytes = serde_json::to_vec(&head).map_err(unencodable)?;
         bytes.pop();
         Ok(Self {
@@ -185,15 +187,17 @@ mod tests {
     #[test]
     fn options_override_head_but_not_conversation() {
         let head = json!({"model": "m", "stream": true, "a": {"b": 1, "c": 2}});
-        let options = json!({"a": {"b": 3}, "stream": null, "messages": [], "d": 4});
+        let options = json!({"a": {"b": 3}, "stream": null, "messages": [], "d": 4, "top_k": 5});
         let written = |head: Value, options: Value| {
             let options = options.as_object().unwrap();
-            let body = RequestBody::new(head.as_object().unwrap().clone(), options, &["messages"])
-                .unwrap();
+            let mut request = request(&[]);
+            request.params.omitted = vec!["top_k"];
+            let head = head.as_object().unwrap().clone();
+            let body = RequestBody::new(head, options, &["messages"], &request).unwrap();
             body.finish(
                 "messages",
                 &elements(&["x"], 0),
-                &request(&[]),
+                &request,
                 &Target::default(),
             )
             .unwrap()
@@ -307,7 +311,7 @@ mod tests {
                         .into_iter()
                         .map(counted)
                         .collect();
-                    RequestBody::new(head.clone(), &Map::new(), &[])
+                    RequestBody::new(head.clone(), &Map::new(), &[], request)
                         .unwrap()
                         .finish("m", &elements, request, target)
                         .unwrap()
@@ -339,7 +343,7 @@ mod tests {
     fn body_in_use_is_not_modified() {
         let first = request(&["a"]);
         let write = |texts: &[&str], request: &Request| {
-            let body = RequestBody::new(Map::new(), &Map::new(), &[]).unwrap();
+            let body = RequestBody::new(Map::new(), &Map::new(), &[], request).unwrap();
             body.finish("m", &elements(texts, 0), request, &Target::default())
                 .unwrap()
         };

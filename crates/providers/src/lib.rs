@@ -20,6 +20,7 @@ pub mod http;
 pub mod local;
 pub mod oauth;
 pub mod offline;
+pub mod optional;
 pub mod platform;
 pub mod registry;
 pub mod replay;

@@ -53,6 +53,11 @@ pub struct ModelParams {
     /// Whether the provider shall search the web; only set if [`super::Provider::searches`] returns
     /// `true`.
     pub search: bool,
+    /// Requests as little thinking as the model can do, whatever effort is chosen.
+    pub least_effort: bool,
+    /// Fields of the body that are left out, because the provider rejects them
+    /// ([`super::optional::rejected`]).
+    pub omitted: Vec<&'static str>,
 }
 
 /// A tool as the model sees it.

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use crate::turn::{TurnContext, budget, frame, step};
 use events::{Sample, SampleRequest};
 use providers::request::{BodyCache, ModelParams};
-use providers::{Delta, Request};
+use providers::{Delta, Request, optional};
 use transcript::{Finish, Usage};
 
 /// Sends a request to the model and returns its answer, unless the receiver is dropped.
@@ -83,7 +83,7 @@ impl SamplingRequest {
                 model.provider_name, model.name
             ));
         }
-        let request = Request {
+        let mut request = Request {
             system: self.system.into_iter().collect(),
             messages: self.messages,
             tools: Vec::new(),
@@ -94,11 +94,12 @@ impl SamplingRequest {
                 } else {
                     None
                 },
-                top_p: None,
                 max_output: model.max_output().min(self.max_output.max(1)),
                 options: agent.options.clone(),
-                headers: Vec::new(),
                 search: self.search,
+                // Thinking would use up the limit, which may be low.
+                least_effort: true,
+                ..ModelParams::default()
             },
             session: format!("{}-sample", scope.session),
             body_cache: BodyCache::default(),
@@ -109,17 +110,24 @@ impl SamplingRequest {
             model: model.clone(),
             usage: Usage::default(),
         };
-        let mut answer = provider.ask(Arc::new(request));
         let mut text = String::new();
         let mut found = Vec::new();
         let mut finish = None;
+        let mut answer = provider.ask(Arc::new(request.clone()));
         while let Some(delta) = answer.next().await {
-            match delta.map_err(|e| e.to_string())? {
-                Delta::Text { text: more, .. } => text.push_str(&more),
-                Delta::Found(pages) => found.extend(pages),
-                Delta::Usage(usage) => guard.usage = usage,
-                Delta::Finish(end) => finish = Some(end),
-                _ => {}
+            match delta {
+                Ok(Delta::Text { text: more, .. }) => text.push_str(&more),
+                Ok(Delta::Found(pages)) => found.extend(pages),
+                Ok(Delta::Usage(usage)) => guard.usage = usage,
+                Ok(Delta::Finish(end)) => finish = Some(end),
+                Ok(_) => {}
+                Err(error) => {
+                    // A rejected request has no answer so far.
+                    let field = optional::rejected(&error, &request.params.omitted)
+                        .ok_or_else(|| error.to_string())?;
+                    request.params.omitted.push(field);
+                    answer = provider.ask(Arc::new(request.clone()));
+                }
             }
         }
         match finish {

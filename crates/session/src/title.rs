@@ -9,9 +9,10 @@ use futures_util::StreamExt;
 use super::fallback_title::fallback_title;
 use crate::turn::{History, TurnContext, hooks};
 use base::task::JoinHandle;
+use project::agent::Agent;
 use providers::registry::Registry;
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use providers::{Delta, Request};
+use providers::{Delta, Error, Model, Provider, Request, optional};
 use transcript::{Content, Message};
 
 /// The time limit of the title agent. No client waits for it.
@@ -120,18 +121,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         )])],
         tools: Vec::new(),
         must_call: false,
-        params: ModelParams {
-            temperature: if model.temperature {
-                agent.temperature
-            } else {
-                None
-            },
-            top_p: agent.top_p,
-            max_output: model.max_output().min(MAX_OUTPUT_TOKENS),
-            options: agent.options.clone(),
-            headers: Vec::new(),
-            search: false,
-        },
+        params: params(&agent, &model),
         session: format!("{}-title", scope.session),
         body_cache: BodyCache::default(),
         model,
@@ -143,19 +133,19 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
             && let Ok(found) = own.project.models.find(&small)
         {
             (request.model, provider) = found;
-            request.params.max_output = request.model.max_output().min(MAX_OUTPUT_TOKENS);
+            request.params = params(&agent, &request.model);
         }
         let answer = async {
-            let mut answer = provider.ask(Arc::new(request));
-            let mut text = String::new();
-            while let Some(delta) = answer.next().await {
-                match delta {
-                    Ok(Delta::Text { text: more, .. }) => text.push_str(&more),
-                    Ok(_) => {}
-                    Err(e) => return Err(e.to_string()),
+            loop {
+                let error = match read(provider.as_ref(), &request).await {
+                    Ok(text) => return Ok(text),
+                    Err(error) => error,
+                };
+                match optional::rejected(&error, &request.params.omitted) {
+                    Some(field) => request.params.omitted.push(field),
+                    None => return Err(error),
                 }
             }
-            Ok(text)
         };
         match tokio::time::timeout(TITLE_TIMEOUT, answer).await {
             Ok(Ok(text)) => clean(&text),
@@ -169,6 +159,39 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
             }
         }
     }))
+}
+
+/// Returns the parameters of a request for a title. A title needs no thought, unless the user
+/// chose an effort for the agent.
+fn params(agent: &Agent, model: &Model) -> ModelParams {
+    let has_own_effort = agent
+        .model
+        .as_ref()
+        .is_some_and(|model| model.effort.is_some());
+    ModelParams {
+        temperature: if model.temperature {
+            agent.temperature
+        } else {
+            None
+        },
+        top_p: agent.top_p,
+        max_output: model.max_output().min(MAX_OUTPUT_TOKENS),
+        options: agent.options.clone(),
+        least_effort: !has_own_effort,
+        ..ModelParams::default()
+    }
+}
+
+/// Reads the text of an answer.
+async fn read(provider: &dyn Provider, request: &Request) -> Result<String, Error> {
+    let mut answer = provider.ask(Arc::new(request.clone()));
+    let mut text = String::new();
+    while let Some(delta) = answer.next().await {
+        if let Delta::Text { text: more, .. } = delta? {
+            text.push_str(&more);
+        }
+    }
+    Ok(text)
 }
 
 /// Returns the first prompt as the title agent's input.

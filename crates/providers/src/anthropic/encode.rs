@@ -71,7 +71,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         }
     }
     let mark = cache_mark(target, knobs);
-    let mut body = RequestBody::new(head, &options, RESERVED)?;
+    let mut body = RequestBody::new(head, &options, RESERVED, request)?;
     if !request.tools.is_empty() {
         body.field(
             "tools",

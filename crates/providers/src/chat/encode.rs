@@ -33,7 +33,7 @@ const NAMES: &[(&str, &str)] = &[
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let dialect = ChatDialect::of(&request.model, target);
     let head = head(request, target, knobs, &dialect);
-    let mut body = RequestBody::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
+    let mut body = RequestBody::new(head, &renamed(&knobs.options, NAMES), RESERVED, request)?;
     // Some gateways reject calls in the history of a request without tools.
     let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
     if noop {

@@ -9,7 +9,7 @@ use crate::body::{Element, RequestBody};
 use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput};
 use crate::target::{Knobs, Target};
 use crate::wire::{HttpCall, has_calls, merge, readable};
-use crate::{Error, Model, Request};
+use crate::{Error, Model, Request, optional};
 
 /// Options at the top level of the body; all others belong to `generationConfig`.
 const TOP: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier"];
@@ -42,9 +42,12 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         .partition(|(name, _)| TOP.contains(&name.as_str()));
     merge(&mut generation, &Value::Object(inner));
 
-    let mut body = RequestBody::new(Map::new(), &top, &[])?;
-    if generation.as_object().is_some_and(|map| !map.is_empty()) {
-        body.field("generationConfig", &generation)?;
+    let mut body = RequestBody::new(Map::new(), &top, &[], request)?;
+    if let Value::Object(generation) = &mut generation {
+        optional::omit(generation, &request.params.omitted);
+        if !generation.is_empty() {
+            body.field("generationConfig", generation)?;
+        }
     }
     let system: Vec<GeminiPart<'_>> = request
         .system

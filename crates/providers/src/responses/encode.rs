@@ -34,7 +34,12 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
-    let mut body = RequestBody::new(head(request, target, knobs), &options(knobs), RESERVED)?;
+    let mut body = RequestBody::new(
+        head(request, target, knobs),
+        &options(knobs),
+        RESERVED,
+        request,
+    )?;
     let system: Vec<&str> = request
         .system
         .iter()

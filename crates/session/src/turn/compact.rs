@@ -407,8 +407,8 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
             .as_ref()
             .map(|agent| agent.options.clone())
             .unwrap_or_default(),
-        headers: Vec::new(),
-        search: false,
+        omitted: scope.resources.refused_tools.fields(&model),
+        ..ModelParams::default()
     };
     Summarizer {
         model,

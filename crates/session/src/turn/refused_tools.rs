@@ -1,6 +1,6 @@
-//! Tools that a provider rejects: its error for a whole request names one, or its index in the
-//! list. The request is repeated without that tool, and if it is accepted then, the tool is
-//! disabled for the rest of the session.
+//! Tools and optional fields that a provider rejects: its error for a whole request names a tool,
+//! its index in the list, or a field. The request is repeated without it, and if it is accepted
+//! then, the tool or field is left out for the rest of the session.
 //!
 //! Only tools of MCP servers and of plugins are disabled; the schemas of the others are built in.
 
@@ -12,30 +12,53 @@ use super::frame::Frame;
 use base::lock::locked;
 use base::text;
 use events::{Event, Severity};
-use providers::Error;
 use providers::request::{Request, ToolSpec};
+use providers::{Error, Model, optional};
 
 /// The tools of one server that are disabled one by one. With the next one, all tools of the server
 /// are disabled.
 const MAX_ONE_BY_ONE: usize = 3;
 
-/// The number of times that one request is repeated without a tool.
+/// The number of times that one request is repeated without a tool or a field.
 const MAX_REPETITIONS: usize = 12;
 
-/// The disabled tools of a session: pairs of a provider that rejects a tool, and the tool's name.
+/// Tools and fields that providers reject in a session: pairs of a provider and the name of a tool, and pairs of a
+/// model and an optional field.
 #[derive(Debug, Default)]
-pub struct RefusedTools(Mutex<BTreeSet<(String, String)>>);
+pub struct RefusedTools {
+    tools: Mutex<BTreeSet<(String, String)>>,
+    fields: Mutex<BTreeSet<(ModelKey, &'static str)>>,
+}
+
+/// The provider and the name of a model.
+type ModelKey = (String, String);
+
+fn key(model: &Model) -> ModelKey {
+    (model.id.provider.clone(), model.id.model.clone())
+}
 
 impl RefusedTools {
     pub fn has(&self, provider: &str, tool: &str) -> bool {
-        locked(&self.0).contains(&(provider.to_owned(), tool.to_owned()))
+        locked(&self.tools).contains(&(provider.to_owned(), tool.to_owned()))
+    }
+
+    /// Returns the fields that are left out of requests to a model.
+    pub fn fields(&self, model: &Model) -> Vec<&'static str> {
+        let model = key(model);
+        let fields = locked(&self.fields);
+        fields
+            .iter()
+            .filter(|(of, _)| *of == model)
+            .map(|(_, field)| *field)
+            .collect()
     }
 }
 
-/// The rejected tools of one request.
+/// The rejected tools and fields of one request.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     all: Vec<RefusedTool>,
+    fields: Vec<RefusedField>,
     /// The number of tools that were rejected one by one, by server.
     by_server: BTreeMap<String, usize>,
 }
@@ -50,9 +73,16 @@ struct RefusedTool {
     reason: String,
 }
 
+#[derive(Debug)]
+struct RefusedField {
+    name: &'static str,
+    /// The provider's message.
+    reason: String,
+}
+
 impl Refusals {
-    /// Returns the request without the tool that an error rejects; `None` if the error is about
-    /// something else.
+    /// Returns the request without the tool or the field that an error rejects; `None` if the
+    /// error is about something else.
     pub(super) fn without(
         &mut self,
         frame: &Frame,
@@ -62,16 +92,34 @@ impl Refusals {
         let Error::BadRequest(reason) = error else {
             return None;
         };
+        if self.all.len() + self.fields.len() == MAX_REPETITIONS {
+            return None;
+        }
+        self.without_tool(frame, request, reason)
+            .or_else(|| self.without_field(request, error))
+    }
+
+    fn without_field(&mut self, request: &Request, error: &Error) -> Option<Request> {
+        let name = optional::rejected(error, &request.params.omitted)?;
+        self.fields.push(RefusedField {
+            name,
+            reason: error.to_string(),
+        });
+        let mut fewer = request.clone();
+        fewer.params.omitted.push(name);
+        Some(fewer)
+    }
+
+    fn without_tool(&mut self, frame: &Frame, request: &Request, reason: &str) -> Option<Request> {
         let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
         let spec = find_refused(reason, &request.tools)?;
-        let tool = find(&spec.name)
-            .filter(|tool| tool.is_foreign() && self.all.len() < MAX_REPETITIONS)?;
+        let tool = find(&spec.name).filter(|tool| tool.is_foreign())?;
         let name = tool.name();
         let provider = &frame.model.id.provider;
         let mut refused = RefusedTool {
             names: vec![name.to_owned()],
             title: String::new(),
-            reason: reason.clone(),
+            reason: reason.to_owned(),
         };
         let of = tool
             .server()
@@ -101,16 +149,33 @@ impl Refusals {
         Some(fewer)
     }
 
-    /// Disables the rejected tools after the request was accepted, and notifies the user.
+    /// Disables the rejected tools and fields after the request was accepted, and notifies the
+    /// user.
     pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &Frame) {
         let provider = &frame.model.id.provider;
+        for RefusedField { name, reason } in self.fields.drain(..) {
+            locked(&scope.resources.refused_tools.fields).insert((key(&frame.model), name));
+            let title = format!(
+                "The option {name} is not sent to {} in this session: {provider} does not take it.",
+                frame.model.id
+            );
+            let details = Some(text::title(&reason));
+            scope
+                .outlet
+                .event(Event::Notice {
+                    severity: Severity::Warning,
+                    title,
+                    details,
+                })
+                .await;
+        }
         for RefusedTool {
             names,
             title,
             reason,
         } in self.all.drain(..)
         {
-            locked(&scope.resources.refused_tools.0)
+            locked(&scope.resources.refused_tools.tools)
                 .extend(names.into_iter().map(|name| (provider.clone(), name)));
             let details = Some(text::title(&reason));
             scope

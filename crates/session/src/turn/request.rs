@@ -61,8 +61,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
             top_p: frame.agent.top_p,
             max_output: frame.model.max_output(),
             options: frame.agent.options.clone(),
-            headers: Vec::new(),
-            search: false,
+            ..ModelParams::default()
         },
         session: session.into(),
         body_cache: BodyCache::default(),

@@ -68,6 +68,7 @@ pub async fn step(
     first: bool,
 ) {
     let mut request = request::request(history, frame, scope.session.as_str());
+    request.params.omitted = scope.resources.refused_tools.fields(&frame.model);
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     hooks::remember(history, scope, true);
     hooks::lend(scope, frame);
