@@ -14,7 +14,6 @@ pub struct BuiltIn {
     pub description: &'static str,
     pub mode: Mode,
     pub hidden: bool,
-    pub temperature: Option<f64>,
     /// The system prompt, if it has its own.
     pub prompt: Option<&'static str>,
     /// Rules below the user's: the user may tighten and loosen them.
@@ -33,7 +32,6 @@ const PLAIN: BuiltIn = BuiltIn {
     description: "",
     mode: Mode::Primary,
     hidden: false,
-    temperature: None,
     prompt: None,
     offers: &[],
     guards: &[],
@@ -113,7 +111,6 @@ pub const AGENTS: [BuiltIn; 8] = [
         name: "title",
         description: "Names a session.",
         hidden: true,
-        temperature: Some(0.5),
         prompt: Some(prompts::agent::TITLE),
         only: Some(&[]),
         ..PLAIN

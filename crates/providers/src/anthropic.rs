@@ -16,6 +16,20 @@ use super::{Error, Model, Request};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages;
 
+/// The largest budget of thinking that is requested, in tokens.
+const MAX_BUDGET: u64 = 31_999;
+/// The smallest budget that the API accepts, in tokens.
+const MIN_BUDGET: u64 = 1_024;
+
+/// Returns `true` for models that accept `output_config.effort`.
+fn accepts_effort(model: &Model) -> bool {
+    match claude(&model.api_id) {
+        Some((4, 6..) | (5.., _)) => true,
+        Some((4, 5)) => model.api_id.contains("opus"),
+        _ => false,
+    }
+}
+
 /// Whether Anthropic can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
     claude(id).is_some_and(|generation| generation >= (3, 5))
@@ -51,24 +65,44 @@ impl Wire for Messages {
             "minimal" | "low" => 4_000,
             "medium" => 10_000,
             "high" => 16_000.min(output / 2),
-            _ => 31_999.min(output.saturating_sub(1)),
+            _ => MAX_BUDGET.min(output.saturating_sub(1)),
         };
         let mut options = match claude(&model.api_id) {
             Some((4, 6..) | (5.., _)) => entry("thinking", json!({"type": "adaptive"})),
             _ => entry(
                 "thinking",
-                json!({"type": "enabled", "budget_tokens": budget.max(1024)}),
+                json!({"type": "enabled", "budget_tokens": budget.max(MIN_BUDGET)}),
             ),
         };
-        let accepts_effort = match claude(&model.api_id) {
-            Some((4, 6..) | (5.., _)) => true,
-            Some((4, 5)) => model.api_id.contains("opus"),
-            _ => false,
-        };
-        if accepts_effort {
+        if accepts_effort(model) {
             options.insert("output_config".into(), json!({"effort": effort}));
         }
         options
+    }
+
+    /// Claude thinks unless the user turns it off, as in the client of its maker.
+    fn default_effort(&self, model: &Model) -> Map<String, Value> {
+        let output = model.output.unwrap_or(Model::OUTPUT_LIMIT);
+        match claude(&model.api_id) {
+            Some((4, 6..) | (5.., _)) => entry("thinking", json!({"type": "adaptive"})),
+            Some((3, 7..) | (4, _)) => {
+                let budget = MAX_BUDGET.min(output / 2).max(MIN_BUDGET);
+                entry(
+                    "thinking",
+                    json!({"type": "enabled", "budget_tokens": budget}),
+                )
+            }
+            _ => Map::new(),
+        }
+    }
+
+    fn least_effort(&self, model: &Model) -> Option<Map<String, Value>> {
+        // Without `thinking` it does not think.
+        Some(if accepts_effort(model) {
+            entry("output_config", json!({"effort": "low"}))
+        } else {
+            Map::new()
+        })
     }
 }
 

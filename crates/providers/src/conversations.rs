@@ -518,16 +518,16 @@ fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
                 ),
                 done(
                     1,
-                    json!({"type": "message", "content": [{"type": "output_text", "text": "b"}]}),
+                    json!({"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "b"}]}),
                 ),
                 done(
                     2,
-                    json!({"type": "function_call", "call_id": "c1", "name": "n", "arguments": "{\"z\":1,\"a\":2}"}),
+                    json!({"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "n", "arguments": "{\"z\":1,\"a\":2}"}),
                 ),
                 json!({"type": "response.completed", "response": {"status": "completed"}}),
             ],
             vec![
-                r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"ENC"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"b"}]},{"type":"function_call","call_id":"c1","name":"n","arguments":"{\"z\":1,\"a\":2}"}"#,
+                r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"ENC"},{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"b","annotations":[]}]},{"type":"function_call","id":"fc_1","call_id":"c1","name":"n","arguments":"{\"z\":1,\"a\":2}","status":"completed"}"#,
             ],
         ),
         (

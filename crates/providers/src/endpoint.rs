@@ -40,19 +40,30 @@ impl Endpoint {
         let model = &request.model;
         let params = &request.params;
         let recommended = family::sampling(&model.api_id);
+        let chosen = if params.least_effort {
+            None
+        } else {
+            model.id.effort.as_ref()
+        };
+        let is_configured = |name: &str| {
+            [&self.options, &params.options]
+                .iter()
+                .any(|over| over.contains_key(name))
+        };
         let mut options = Value::Object(family::options(model, &self.target));
+        if model.reasoning && chosen.is_none() && !is_configured("thinking") {
+            let unchosen = if params.least_effort {
+                self.least_effort(model)
+            } else {
+                self.wire.default_effort(model)
+            };
+            merge(&mut options, &Value::Object(unchosen));
+        }
         for over in [&self.options, &params.options] {
             merge(&mut options, &Value::Object(over.clone()));
         }
-        if let Some(effort) = &model.id.effort {
-            let variant = self
-                .variants
-                .iter()
-                .find(|(name, _)| name == effort)
-                .map(|(_, options)| options.clone());
-            let effort_options =
-                variant.unwrap_or_else(|| self.wire.effort(model, &self.target, effort));
-            merge(&mut options, &Value::Object(effort_options));
+        if let Some(effort) = chosen {
+            merge(&mut options, &Value::Object(self.effort(model, effort)));
         }
         // If the limit is unknown, some servers refuse a request for a large answer.
         let is_safe =
@@ -76,6 +87,24 @@ impl Endpoint {
 }
 
 impl Endpoint {
+    /// Returns the options of an effort.
+    fn effort(&self, model: &Model, effort: &str) -> Map<String, Value> {
+        let variant = self
+            .variants
+            .iter()
+            .find(|(name, _)| name == effort)
+            .map(|(_, options)| options.clone());
+        variant.unwrap_or_else(|| self.wire.effort(model, &self.target, effort))
+    }
+
+    /// Returns the options with which a model thinks as little as it can.
+    fn least_effort(&self, model: &Model) -> Map<String, Value> {
+        self.wire.least_effort(model).unwrap_or_else(|| {
+            let weakest = model.efforts.first();
+            weakest.map_or_else(Map::new, |effort| self.effort(model, effort))
+        })
+    }
+
     /// Returns the wire format in which this provider searches the web for a model, if it does.
     fn search_wire(&self, model: &Model) -> Option<&'static dyn Wire> {
         let id = model.api_id.as_str();

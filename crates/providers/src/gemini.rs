@@ -58,6 +58,18 @@ impl Wire for Gemini {
         };
         entry("thinkingConfig", config)
     }
+
+    fn least_effort(&self, model: &Model) -> Option<Map<String, Value>> {
+        if generation(&model.api_id) >= Some(3) {
+            return None;
+        }
+        // Pro always thinks; this is its smallest budget.
+        let budget = if model.api_id.contains("pro") { 128 } else { 0 };
+        Some(entry(
+            "thinkingConfig",
+            json!({"includeThoughts": false, "thinkingBudget": budget}),
+        ))
+    }
 }
 
 /// Returns the generation of a Gemini model from its id: 2 for `gemini-2.5-pro`.

@@ -23,6 +23,28 @@ pub struct Target {
 }
 
 impl Target {
+    /// Returns `true` for OpenAI itself, and for Azure.
+    pub fn is_openai(&self) -> bool {
+        self.provider.starts_with("azure")
+            || self.base_url.contains("api.openai.com")
+            || self.base_url.contains(".openai.azure.com")
+    }
+
+    /// Decides if the session id is sent as `prompt_cache_key`: as the user sets it, otherwise to
+    /// servers that document the field. Others may reject a request with an unknown field.
+    pub fn takes_cache_key(&self) -> bool {
+        const HOSTS: [&str; 5] = [
+            "api.x.ai",
+            "api.venice.ai",
+            "api.deepinfra.com",
+            "api.cerebras.ai",
+            "opencode.ai/zen",
+        ];
+        self.cache_key.unwrap_or_else(|| {
+            self.is_openai() || HOSTS.iter().any(|host| self.base_url.contains(host))
+        })
+    }
+
     /// Returns the address of a method; the path is inserted before the query.
     pub fn url(&self, path: &str) -> String {
         let (base, query) = match self.base_url.split_once('?') {
@@ -56,6 +78,28 @@ pub struct Knobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cache_key_is_sent_to_servers_that_take_it() {
+        let table = [
+            ("openai", "https://api.openai.com/v1", None, true),
+            ("mine", "https://api.openai.com/v1", Some(false), false),
+            ("azure", "https://r.openai.azure.com/openai/v1", None, true),
+            ("xai", "https://api.x.ai/v1", None, true),
+            ("openai", "http://127.0.0.1:4000/v1", None, false),
+            ("openai", "http://127.0.0.1:4000/v1", Some(true), true),
+            ("groq", "https://api.groq.com/openai/v1", None, false),
+        ];
+        for (provider, base, cache_key, expected) in table {
+            let target = Target {
+                provider: provider.into(),
+                base_url: base.into(),
+                cache_key,
+                ..Target::default()
+            };
+            assert_eq!(target.takes_cache_key(), expected, "{provider} {base}");
+        }
+    }
 
     #[test]
     fn url_inserts_path_before_query() {

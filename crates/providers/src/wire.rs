@@ -33,6 +33,17 @@ pub trait Wire: Send + Sync {
 
     /// Returns the options that request an effort.
     fn effort(&self, model: &Model, target: &Target, effort: &str) -> Map<String, Value>;
+
+    /// Returns the options of a request for which no effort is chosen.
+    fn default_effort(&self, _model: &Model) -> Map<String, Value> {
+        Map::new()
+    }
+
+    /// Returns the options with which a model thinks as little as it can; `None` if those are the
+    /// options of its weakest effort.
+    fn least_effort(&self, _model: &Model) -> Option<Map<String, Value>> {
+        None
+    }
 }
 
 /// Decodes the events of one answer, and holds the state between them.

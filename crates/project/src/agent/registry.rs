@@ -179,7 +179,7 @@ fn agent(roster_entry: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
         family: None,
         variant: None,
         prompt: native.and_then(|native| native.prompt).map(Arc::from),
-        temperature: native.and_then(|native| native.temperature),
+        temperature: None,
         top_p: None,
         options: serde_json::Map::new(),
         steps: None,

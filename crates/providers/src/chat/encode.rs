@@ -101,7 +101,7 @@ fn head(
     {
         head.insert("top_k".into(), top_k.into());
     }
-    if target.cache_key.unwrap_or(dialect.is_openai) && !request.session.is_empty() {
+    if target.takes_cache_key() && !request.session.is_empty() {
         head.insert("prompt_cache_key".into(), request.session.as_str().into());
     }
     head
@@ -128,7 +128,7 @@ impl ChatDialect {
         let claude = any(&["claude", "anthropic"]);
         let provider = target.provider.as_str();
         Self {
-            is_openai: provider.starts_with("azure") || target.base_url.contains("api.openai.com"),
+            is_openai: target.is_openai(),
             marks: claude && target.cache_key != Some(false),
             is_mistral: provider == "mistral"
                 || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),

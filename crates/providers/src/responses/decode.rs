@@ -166,12 +166,22 @@ impl Items {
                         out.push(Delta::Found(cited));
                     }
                 }
-                if let Some(phase) = item.get("phase").filter(|phase| !phase.is_null()) {
-                    let index = self.block(output, Kind::Text, out);
-                    out.push(Delta::Provider {
-                        index,
-                        data: entry("phase", phase.clone()),
-                    });
+                let named = ["id", "phase"].map(|name| (name, item.get(name)));
+                let data: Map<String, Value> = named
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name.to_owned(), value?.clone())))
+                    .filter(|(_, value)| value.is_string())
+                    .collect();
+                let has_block =
+                    |block: &Block| block.output == output && block.kind == Kind::Refusal;
+                let kind = if self.blocks.iter().any(has_block) {
+                    Kind::Refusal
+                } else {
+                    Kind::Text
+                };
+                if !data.is_empty() {
+                    let index = self.block(output, kind, out);
+                    out.push(Delta::Provider { index, data });
                 }
             }
             "function_call" => {
@@ -182,6 +192,15 @@ impl Items {
                     .filter(|json| !json.is_empty())
                 {
                     self.late(output, Kind::Call, json.to_owned(), out);
+                }
+                if item.get("call_id").is_some_and(Value::is_string)
+                    && let Some(id) = item.get("id").filter(|id| id.is_string())
+                {
+                    let index = self.block(output, Kind::Call, out);
+                    out.push(Delta::Provider {
+                        index,
+                        data: entry("id", id.clone()),
+                    });
                 }
             }
             "reasoning" => {

@@ -105,7 +105,7 @@ fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value>
             head.insert("reasoning".into(), json!({"summary": "auto"}));
         }
     }
-    if target.cache_key != Some(false) && !request.session.is_empty() {
+    if target.takes_cache_key() && !request.session.is_empty() {
         head.insert("prompt_cache_key".into(), request.session.as_str().into());
     }
     head
@@ -164,6 +164,7 @@ struct ResponsesInput<'a> {
 #[serde(untagged)]
 enum InputItem<'a> {
     Message(MessageItem<'a>),
+    Output(OutputMessage<'a>),
     FunctionCall(FunctionCall<'a>),
     FunctionCallOutput(FunctionCallOutput<'a>),
     Opaque(&'a Value),
@@ -187,7 +188,7 @@ impl ResponsesInput<'_> {
                     if !pieces.is_empty() {
                         elements.push(element(InputItem::Message(MessageItem {
                             role: "user",
-                            pieces,
+                            content: MessageContent::Parts(pieces),
                             phase: None,
                         })));
                     }
@@ -230,16 +231,24 @@ impl ResponsesInput<'_> {
     fn output<'a>(&'a self, output: &'a ModelOutput) -> Option<InputItem<'a>> {
         match output {
             ModelOutput::Text { text, provider } => {
-                let piece = if provider.contains_key("refusal") {
-                    ContentPart::Refusal(text)
-                } else {
-                    ContentPart::OutputText(text)
-                };
-                Some(InputItem::Message(MessageItem {
-                    role: "assistant",
-                    pieces: vec![piece],
-                    phase: provider.get("phase"),
-                }))
+                let phase = provider.get("phase");
+                Some(match item_id(provider) {
+                    Some(id) => InputItem::Output(OutputMessage {
+                        id,
+                        piece: if provider.contains_key("refusal") {
+                            ContentPart::Refusal(text)
+                        } else {
+                            ContentPart::OutputText(text)
+                        },
+                        phase,
+                    }),
+                    // Of another provider, or of a server without ids: a message of its own.
+                    None => InputItem::Message(MessageItem {
+                        role: "assistant",
+                        content: MessageContent::Text(text),
+                        phase,
+                    }),
+                })
             }
             // Without the encrypted content the provider would look for the item in its store,
             // which does not contain it.
@@ -259,13 +268,19 @@ impl ResponsesInput<'_> {
                 id,
                 name,
                 arguments,
+                provider,
                 ..
-            } => Some(InputItem::FunctionCall(FunctionCall {
-                r#type: "function_call",
-                call_id: self.names.get(id),
-                name,
-                arguments: arguments.to_string(),
-            })),
+            } => {
+                let item = item_id(provider);
+                Some(InputItem::FunctionCall(FunctionCall {
+                    r#type: "function_call",
+                    id: item,
+                    call_id: self.names.get(id),
+                    name,
+                    arguments: arguments.to_string(),
+                    status: item.map(|_| "completed"),
+                }))
+            }
         }
     }
 
@@ -289,10 +304,47 @@ impl ResponsesInput<'_> {
     }
 }
 
+/// Returns the provider's id of an item.
+fn item_id(provider: &Map<String, Value>) -> Option<&str> {
+    provider
+        .get("id")
+        .and_then(Value::as_str)
+        .filter(|id| !id.is_empty())
+}
+
 struct MessageItem<'a> {
     role: &'static str,
-    pieces: Vec<ContentPart<'a>>,
+    content: MessageContent<'a>,
     phase: Option<&'a Value>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum MessageContent<'a> {
+    Text(&'a str),
+    Parts(Vec<ContentPart<'a>>),
+}
+
+/// A message of the model, as it came.
+struct OutputMessage<'a> {
+    id: &'a str,
+    piece: ContentPart<'a>,
+    phase: Option<&'a Value>,
+}
+
+impl Serialize for OutputMessage<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", "message")?;
+        map.serialize_entry("id", self.id)?;
+        map.serialize_entry("role", "assistant")?;
+        map.serialize_entry("status", "completed")?;
+        map.serialize_entry("content", &[&self.piece])?;
+        if let Some(phase) = self.phase {
+            map.serialize_entry("phase", phase)?;
+        }
+        map.end()
+    }
 }
 
 impl Serialize for MessageItem<'_> {
@@ -300,7 +352,7 @@ impl Serialize for MessageItem<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", "message")?;
         map.serialize_entry("role", self.role)?;
-        map.serialize_entry("content", &self.pieces)?;
+        map.serialize_entry("content", &self.content)?;
         if let Some(phase) = self.phase {
             map.serialize_entry("phase", phase)?;
         }
@@ -311,9 +363,13 @@ impl Serialize for MessageItem<'_> {
 #[derive(Serialize)]
 struct FunctionCall<'a> {
     r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
     call_id: &'a str,
     name: &'a str,
     arguments: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -352,11 +408,14 @@ impl Serialize for ContentPart<'_> {
             }
             Self::File(file) => {
                 map.serialize_entry("type", "input_image")?;
+                map.serialize_entry("detail", "auto")?;
                 map.serialize_entry("image_url", &file.data_url())?;
             }
             Self::OutputText(text) => {
                 map.serialize_entry("type", "output_text")?;
                 map.serialize_entry("text", text)?;
+                let none: [&str; 0] = [];
+                map.serialize_entry("annotations", &none)?;
             }
             Self::Refusal(text) => {
                 map.serialize_entry("type", "refusal")?;

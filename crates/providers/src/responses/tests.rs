@@ -79,7 +79,7 @@ fn everything() -> Vec<Value> {
         event(
             "output_item.done",
             1,
-            json!({"item": {"type": "message", "phase": "commentary", "content": [{"type": "output_text", "text": "I look."}]}}),
+            json!({"item": {"type": "message", "id": "msg_1", "phase": "commentary", "content": [{"type": "output_text", "text": "I look."}]}}),
         ),
         event("web_search_call.searching", 2, json!({})),
         event(
@@ -115,11 +115,13 @@ fn answer_with_every_item_is_decoded_in_order() {
         r"0 reasoning a\n\nb",
         r#"0 provider {"item":{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"a"},{"type":"summary_text","text":"b"}],"encrypted_content":"ENC"}}"#,
         "1 text I look.",
-        r#"1 provider {"phase":"commentary"}"#,
+        r#"1 provider {"id":"msg_1","phase":"commentary"}"#,
         "2 reasoning ",
         r#"2 provider {"item":{"type":"web_search_call","id":"ws_1","action":{"q":1}}}"#,
         r#"3 call call_1 read {"p":1}"#,
+        r#"3 provider {"id":"fc_1"}"#,
         "4 call call_2 list {}",
+        r#"4 provider {"id":"fc_2"}"#,
         "usage 100 20 30 900 0",
         "finish ToolCalls",
     ];
@@ -246,14 +248,17 @@ fn conversation() -> Vec<ModelMessage> {
             ),
             ModelOutput::Text {
                 text: "I look.".into(),
-                provider: entry("phase", "commentary"),
+                provider: Map::from_iter([
+                    ("id".to_owned(), "msg_1".into()),
+                    ("phase".to_owned(), "commentary".into()),
+                ]),
             },
             ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: Some("wire_1".into()),
                 name: "read".into(),
                 arguments: json!({"b": 1, "a": 2}).into(),
-                provider: Map::new(),
+                provider: entry("id", "fc_1"),
             },
         ]),
         ModelMessage::Results(vec![CallResult {
@@ -264,10 +269,20 @@ fn conversation() -> Vec<ModelMessage> {
             failed: false,
             attachments: vec![file("image/png")],
         }]),
-        ModelMessage::Assistant(vec![ModelOutput::Text {
-            text: "No.".into(),
-            provider: entry("refusal", true),
-        }]),
+        ModelMessage::Assistant(vec![
+            ModelOutput::Text {
+                text: "No.".into(),
+                provider: Map::from_iter([
+                    ("id".to_owned(), "msg_2".into()),
+                    ("refusal".to_owned(), true.into()),
+                ]),
+            },
+            // Of a server without ids.
+            ModelOutput::Text {
+                text: "Or so.".into(),
+                provider: Map::new(),
+            },
+        ]),
         ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
     ]
 }
@@ -288,14 +303,15 @@ fn conversation_is_encoded_and_extends_previous_one() {
     assert_eq!(call.url, "http://h/v1/responses");
     assert_eq!(call.headers, [("authorization".into(), "Bearer k".into())]);
     let expected = concat!(
-        r#"{"model":"gpt-5","stream":true,"store":false,"include":["reasoning.encrypted_content"],"reasoning":{"summary":"auto"},"prompt_cache_key":"ses_1","#,
+        r#"{"model":"gpt-5","stream":true,"store":false,"include":["reasoning.encrypted_content"],"reasoning":{"summary":"auto"},"#,
         r#""instructions":"Be brief.\n\nThe day is Monday.","tools":[{"type":"function","name":"read","description":"Reads.","parameters":{"type":"object"},"strict":false}],"#,
         r#""input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"Look"},{"type":"input_file","filename":"f","file_data":"data:application/pdf;base64,AAAA"}]},"#,
         r#"{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"ENC"},"#,
-        r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I look."}],"phase":"commentary"},"#,
-        r#"{"type":"function_call","call_id":"wire_1","name":"read","arguments":"{\"b\":1,\"a\":2}"},"#,
-        r#"{"type":"function_call_output","call_id":"wire_1","output":[{"type":"input_text","text":"done"},{"type":"input_image","image_url":"data:image/png;base64,AAAA"}]},"#,
-        r#"{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"No."}]},"#,
+        r#"{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"I look.","annotations":[]}],"phase":"commentary"},"#,
+        r#"{"type":"function_call","id":"fc_1","call_id":"wire_1","name":"read","arguments":"{\"b\":1,\"a\":2}","status":"completed"},"#,
+        r#"{"type":"function_call_output","call_id":"wire_1","output":[{"type":"input_text","text":"done"},{"type":"input_image","detail":"auto","image_url":"data:image/png;base64,AAAA"}]},"#,
+        r#"{"type":"message","id":"msg_2","role":"assistant","status":"completed","content":[{"type":"refusal","refusal":"No."}]},"#,
+        r#"{"type":"message","role":"assistant","content":"Or so."},"#,
         r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on"}]}]}"#,
     );
     assert_eq!(std::str::from_utf8(&call.body).unwrap(), expected);
