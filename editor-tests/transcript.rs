@@ -195,7 +195,11 @@ impl Transcript {
         }
         let model = has_model.then(|| Model::start(script));
         match &model {
-            Some(model) => project.provider(&model.base(), &user),
+            Some(model) => {
+                let user = user.to_string().replace("${MODEL}", &model.base());
+                let user = serde_json::from_str(&user).map_err(|e| e.to_string())?;
+                project.provider(&model.base(), &user);
+            }
             None if user.is_object() => project.settings(&user),
             None => {}
         }

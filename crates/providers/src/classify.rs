@@ -239,12 +239,21 @@ const QUOTA: &[&str] = &[
     "arrears",
 ];
 
+/// Messages for a server that accepts the same request later.
 const BUSY: &[&str] = &[
     "overloaded",
     "service unavailable",
     "service is temporarily unavailable",
     "temporarily unavailable",
     "at capacity",
+    "try again later",
+    "please retry",
+    "retry your request",
+];
+
+/// Messages for a failure of the server itself. With a status that rejects the request they only
+/// name the part of the server that rejects it.
+const BROKEN: &[&str] = &[
     "internal server error",
     "internal error",
     "server error",
@@ -252,9 +261,6 @@ const BUSY: &[&str] = &[
     "gateway timeout",
     "upstream connect",
     "provider returned error",
-    "try again later",
-    "please retry",
-    "retry your request",
 ];
 
 const FILTERED: &[&str] = &[
@@ -350,8 +356,9 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
         ])
         || hints.contains(QUOTA);
     // Google reports "exceeded your current quota" for a quota per minute too, and then the
-    // time of a retry.
-    if quota && !(status == 429 && hints.wait.is_some()) {
+    // time of a retry. The code of OpenAI has one meaning, whatever the headers say.
+    let is_used_up = hints.has_code(&["insufficient_quota", "billing_not_active"]);
+    if is_used_up || quota && !(status == 429 && hints.wait.is_some()) {
         return ErrorKind::Quota;
     }
     if hints.contains(FILTERED)
@@ -385,15 +392,11 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
     if auth {
         return ErrorKind::Auth;
     }
-    let busy = hints.has_code(&[
-        "overloaded_error",
-        "api_error",
-        "server_error",
-        "internal",
-        "unavailable",
-        "timeout_error",
-        "server_is_overloaded",
-    ]);
+    // Ollama and others have `api_error` for invalid requests as well, with their status.
+    let is_rejected = (400..500).contains(&status);
+    let busy = hints.has_code(&["overloaded_error", "unavailable", "server_is_overloaded"])
+        || !is_rejected
+            && hints.has_code(&["api_error", "server_error", "internal", "timeout_error"]);
     if status == 0 {
         // Inside an answer the request was already accepted, so it is not invalid, unless a code
         // states it.
@@ -410,7 +413,8 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
             ErrorKind::Overloaded
         };
     }
-    if busy || hints.contains(BUSY) && status != 404 {
+    let says_busy = hints.contains(BUSY) || !is_rejected && hints.contains(BROKEN);
+    if busy || says_busy && status != 404 {
         ErrorKind::Overloaded
     } else {
         ErrorKind::BadRequest

@@ -11,7 +11,7 @@ use super::oauth::TokenRefresher;
 use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::{Wire, merge};
-use super::{AnswerStream, Error, Model, Provider, Request, family};
+use super::{AnswerStream, Error, Model, Provider, Request, family, local, platform};
 use crate::entry::Secret;
 
 pub struct Endpoint {
@@ -31,6 +31,8 @@ pub struct Endpoint {
     pub siblings: Arc<[String]>,
     /// The reason why requests are impossible, if they are.
     pub unusable: Option<Error>,
+    /// The source of the key, for display: `the key from ACME_KEY`.
+    pub key_source: String,
 }
 
 impl Endpoint {
@@ -151,6 +153,13 @@ impl Endpoint {
                     &call,
                     secret.as_ref(),
                 );
+                let origin = RequestOrigin {
+                    provider: target.provider.clone(),
+                    model: request.model.id.model.clone(),
+                    base: target.base_url.clone(),
+                    url: shown(&call.url),
+                    key: self.key_source.clone(),
+                };
                 let answer = self.client.ask(
                     target.name.as_str().into(),
                     call,
@@ -159,11 +168,9 @@ impl Endpoint {
                     recording,
                 );
                 let requested = request.model.id.to_string();
-                with_suggestions(
-                    without_key(answer, secret),
-                    requested,
-                    Arc::clone(&self.siblings),
-                )
+                let answer = with_origin(answer, origin);
+                let answer = with_suggestions(answer, requested, Arc::clone(&self.siblings));
+                without_key(answer, secret)
             }
         }
     }
@@ -219,6 +226,107 @@ fn without_key(answer: AnswerStream, key: Option<Secret>) -> AnswerStream {
     )
 }
 
+/// The address and the key of a request, for errors about them.
+struct RequestOrigin {
+    provider: String,
+    /// The model's name in the configuration.
+    model: String,
+    base: String,
+    url: String,
+    key: String,
+}
+
+impl RequestOrigin {
+    /// Adds the address or the key to an error that they may explain.
+    fn explain(&self, error: Error) -> Error {
+        let Self {
+            provider, url, key, ..
+        } = self;
+        match error {
+            Error::Auth(text) => {
+                Error::Auth(format!("{text} The request went to {url} with {key}."))
+            }
+            // A connection that broke had the right address.
+            Error::Network(text) if !text.contains(" broke: ") => {
+                Error::Network(format!("{text} The address is {url}."))
+            }
+            Error::Refused(text) => {
+                let start = match local::start_command(provider, &self.base) {
+                    Some(command) => format!("Start it with `{command}`"),
+                    None => format!(
+                        "Start it, correct provider.{provider}.options.baseURL in the configuration"
+                    ),
+                };
+                Error::Refused(format!(
+                    "{text} The address is {url}. {start}, or choose another model."
+                ))
+            }
+            Error::BadRequest(text) if has_no_tools(&text) => Error::BadRequest(format!(
+                "{text} Choose another model, or set provider.{provider}.models.{}.tool_call to false in the \
+                 configuration to use this one without tools.",
+                self.model
+            )),
+            // Servers answer an unknown path so, or with a page for people.
+            Error::BadRequest(text) if is_wrong_path(&text) => {
+                Error::BadRequest(format!("{text} {}", self.path_hint()))
+            }
+            Error::Garbled(text) if text.contains("is not a model's answer") => {
+                Error::Garbled(format!("{text} {}", self.path_hint()))
+            }
+            other => other,
+        }
+    }
+
+    fn path_hint(&self) -> String {
+        let asked = format!("The address is {}.", self.url);
+        match platform::versioned(&self.base) {
+            Some(base) => format!(
+                "{asked} If {base} is meant, set provider.{}.options.baseURL to it.",
+                self.provider
+            ),
+            None => asked,
+        }
+    }
+}
+
+/// Detects the error of a model that cannot call tools.
+fn has_no_tools(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    [
+        "not support tools",
+        "not support tool use",
+        "not support function calling",
+    ]
+    .iter()
+    .any(|phrase| lower.contains(phrase))
+}
+
+/// Detects an error about the path of a request, not about its model.
+fn is_wrong_path(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    [" answered 404", " answered 405"]
+        .iter()
+        .any(|status| lower.contains(status))
+        && !lower.contains("model")
+}
+
+/// Returns an address without the parts that may be secret.
+fn shown(url: &str) -> String {
+    let Ok(mut url) = reqwest::Url::parse(url) else {
+        return String::new();
+    };
+    url.set_query(None);
+    url.set_fragment(None);
+    // Both fail only for addresses that cannot have them.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.into()
+}
+
+fn with_origin(answer: AnswerStream, origin: RequestOrigin) -> AnswerStream {
+    Box::pin(answer.map(move |item| item.map_err(|e| origin.explain(e))))
+}
+
 /// Adds a suggestion to errors about a missing model, whose name is usually misspelt or has a
 /// successor.
 fn with_suggestions(
@@ -255,4 +363,204 @@ fn with_suggestions(
             other => other,
         })
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::anthropic::Messages;
+    use crate::chat::Chat;
+    use crate::gemini::Gemini;
+    use crate::request::{BodyCache, ModelParams};
+    use base::environment::Environment;
+    use transcript::ModelRef;
+
+    fn endpoint(wire: &'static dyn Wire, options: Value) -> Endpoint {
+        let environment = Environment::from_vars(Default::default());
+        Endpoint {
+            client: Arc::new(HttpClient::new(&environment)),
+            wire,
+            target: Target::default(),
+            secret: None,
+            login: None,
+            limits: RequestTimeouts::default(),
+            options: options.as_object().cloned().unwrap_or_default(),
+            variants: Vec::new(),
+            siblings: Arc::default(),
+            unusable: None,
+            key_source: String::new(),
+        }
+    }
+
+    fn request(wire: &dyn Wire, name: &str, effort: Option<&str>) -> Request {
+        let id = ModelRef {
+            provider: "p".into(),
+            model: name.into(),
+            effort: effort.map(str::to_owned),
+        };
+        let mut model = Model {
+            reasoning: true,
+            output: Some(64_000),
+            ..Model::unknown(id)
+        };
+        model.efforts = wire.efforts(&model);
+        Request {
+            model: Arc::new(model),
+            system: Vec::new(),
+            messages: Vec::new(),
+            tools: Vec::new(),
+            must_call: false,
+            params: ModelParams::default(),
+            session: String::new(),
+            body_cache: BodyCache::default(),
+        }
+    }
+
+    #[test]
+    fn effort_is_chosen_or_default_or_least() {
+        let enabled =
+            |budget: u64| json!({"thinking": {"type": "enabled", "budget_tokens": budget}});
+        let adaptive = json!({"thinking": {"type": "adaptive"}});
+        let low = json!({"output_config": {"effort": "low"}});
+        let none = json!({});
+        // Wire format, model, settings; options for the default effort and for the least.
+        let table: [(&'static dyn Wire, &str, Value, Value, Value); 11] = [
+            (
+                &Messages,
+                "claude-opus-4-6",
+                json!({}),
+                adaptive.clone(),
+                low.clone(),
+            ),
+            (
+                &Messages,
+                "claude-opus-4-5",
+                json!({}),
+                enabled(31_999),
+                low.clone(),
+            ),
+            (
+                &Messages,
+                "claude-sonnet-4-5",
+                json!({}),
+                enabled(31_999),
+                none.clone(),
+            ),
+            (
+                &Messages,
+                "claude-3-7-sonnet",
+                json!({}),
+                enabled(31_999),
+                none.clone(),
+            ),
+            (
+                &Messages,
+                "kimi-k2-thinking",
+                json!({}),
+                none.clone(),
+                none.clone(),
+            ),
+            (
+                &Messages,
+                "claude-opus-4-6",
+                json!({"thinking": {"type": "disabled"}}),
+                json!({"thinking": {"type": "disabled"}}),
+                json!({"thinking": {"type": "disabled"}}),
+            ),
+            (
+                &Responses,
+                "gpt-5-nano",
+                json!({}),
+                none.clone(),
+                json!({"reasoning": {"effort": "minimal", "summary": "auto"}}),
+            ),
+            (
+                &Chat,
+                "gpt-oss",
+                json!({}),
+                none.clone(),
+                json!({"reasoning_effort": "low"}),
+            ),
+            (&Chat, "glm-4.6", json!({}), none.clone(), none.clone()),
+            (
+                &Gemini,
+                "gemini-3-flash",
+                json!({}),
+                none.clone(),
+                json!({"thinkingConfig": {"includeThoughts": true, "thinkingLevel": "minimal"}}),
+            ),
+            (
+                &Gemini,
+                "gemini-2.5-flash",
+                json!({}),
+                none.clone(),
+                json!({"thinkingConfig": {"includeThoughts": false, "thinkingBudget": 0}}),
+            ),
+        ];
+        for (wire, name, options, default, least) in table {
+            let endpoint = endpoint(wire, options.clone());
+            let mut asked = request(wire, name, None);
+            let found = |asked: &Request| Value::Object(endpoint.knobs(asked).options);
+            assert_eq!(found(&asked), default, "{name} {options}");
+            asked.params.least_effort = true;
+            assert_eq!(found(&asked), least, "{name} {options}");
+        }
+        // A chosen effort precedes the default one; the least one precedes both.
+        let endpoint = endpoint(&Chat, json!({}));
+        let mut asked = request(&Chat, "gpt-oss", Some("high"));
+        assert_eq!(endpoint.knobs(&asked).options["reasoning_effort"], "high");
+        asked.params.least_effort = true;
+        assert_eq!(endpoint.knobs(&asked).options["reasoning_effort"], "low");
+    }
+
+    #[test]
+    fn errors_name_address_and_key() {
+        let origin = RequestOrigin {
+            provider: "ollama".into(),
+            model: "gemma3".into(),
+            base: "http://127.0.0.1:11434/openai".into(),
+            url: shown("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
+            key: "the key from ACME_KEY".into(),
+        };
+        let explained = |error: Error| origin.explain(error).to_string();
+        let url = "http://127.0.0.1:11434/openai/x";
+        assert_eq!(
+            explained(Error::Auth("No.".into())),
+            format!("No. The request went to {url} with the key from ACME_KEY.")
+        );
+        assert_eq!(
+            explained(Error::Refused("It is not running.".into())),
+            format!(
+                "It is not running. The address is {url}. Start it with `ollama serve`, or choose another model."
+            )
+        );
+        assert_eq!(
+            explained(Error::BadRequest("Acme answered 404 Not Found.".into())),
+            format!(
+                "Acme answered 404 Not Found. The address is {url}. If http://127.0.0.1:11434/openai/v1 is \
+                 meant, set provider.ollama.options.baseURL to it."
+            )
+        );
+        assert_eq!(
+            explained(Error::BadRequest("gemma3 does not support tools.".into())),
+            "gemma3 does not support tools. Choose another model, or set provider.ollama.models.gemma3.tool_call \
+             to false in the configuration to use this one without tools."
+        );
+        let broken = "The connection to Acme broke: end of file.";
+        assert_eq!(explained(Error::Network(broken.into())), broken);
+        assert_eq!(
+            explained(Error::Network(
+                "Acme could not be reached: timed out.".into()
+            )),
+            format!("Acme could not be reached: timed out. The address is {url}.")
+        );
+        for other in [
+            "Acme answered 404 Not Found: The model x does not exist.",
+            "Acme answered 400 Bad Request: no.",
+        ] {
+            assert_eq!(explained(Error::BadRequest(other.into())), other);
+        }
+    }
 }

@@ -47,6 +47,9 @@ pub enum Error {
     /// The server could not be authenticated (TLS). Never retried, never downgraded.
     #[error("{0}")]
     Untrusted(String),
+    /// Nothing listens at the address, which is on this machine. The text contains the remedy.
+    #[error("{0}")]
+    Refused(String),
     /// The connection could not be made, or broke.
     #[error("{0}")]
     Network(String),
@@ -68,6 +71,7 @@ impl Error {
             self,
             Self::RateLimited { .. }
                 | Self::Overloaded { .. }
+                | Self::Refused(_)
                 | Self::Network(_)
                 | Self::Stalled(_)
                 | Self::Garbled(_)
@@ -94,6 +98,7 @@ impl Error {
             Self::BadRequest(m) => Self::BadRequest(word(m)),
             Self::Filtered(m) => Self::Filtered(word(m)),
             Self::Untrusted(m) => Self::Untrusted(word(m)),
+            Self::Refused(m) => Self::Refused(word(m)),
             Self::Network(m) => Self::Network(word(m)),
             Self::Stalled(limit) => Self::Stalled(limit),
             Self::Garbled(m) => Self::Garbled(word(m)),
@@ -117,6 +122,7 @@ impl Error {
                 "Check the provider's key in its environment variable or the configuration.",
             ),
             Self::Keyless(_) => (FaultKind::Auth, ""),
+            Self::Refused(_) => (FaultKind::Provider, ""),
             Self::ContextOverflow(_) => (
                 FaultKind::ContextOverflow,
                 "Start a new session, or choose a model with a larger context.",
@@ -221,5 +227,7 @@ mod tests {
         }
         // The message itself contains the remedy.
         assert_eq!(Error::Keyless(text()).fault().advice, None);
+        assert_eq!(Error::Refused(text()).fault().advice, None);
+        assert!(Error::Refused(text()).is_transient());
     }
 }

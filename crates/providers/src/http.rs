@@ -200,7 +200,7 @@ impl HttpClient {
             .send();
         let response = within(first, sent)
             .await
-            .and_then(|sent| sent.map_err(|e| broken(who, &e)));
+            .and_then(|sent| sent.map_err(|e| refused(who, &e).unwrap_or_else(|| broken(who, &e))));
         let response = response.inspect_err(|e| {
             if let Some(tape) = tape {
                 tape.broke(e);
@@ -383,6 +383,26 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
         format!("The connection to {it}{host} broke")
     };
     Error::Network(format!("{what}: {cause}."))
+}
+
+/// Returns the error for a model server of this machine that is not running: no program listens at
+/// its port.
+fn refused(who: &str, e: &reqwest::Error) -> Option<Error> {
+    let url = e.url().filter(|url| is_loopback(url))?;
+    let mut cause = e.source();
+    let is_refused = |cause: &(dyn std::error::Error + 'static)| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
+    };
+    while !is_refused(cause?) {
+        cause = cause?.source();
+    }
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or_default();
+    Some(Error::Refused(format!(
+        "{who} is not running at {host}:{port}."
+    )))
 }
 
 /// Formats the causes of an error, without addresses (they may contain keys) and without

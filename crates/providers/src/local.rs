@@ -24,6 +24,8 @@ pub struct Local {
     pub id: &'static str,
     pub name: &'static str,
     pub port: u16,
+    /// The command that starts it.
+    start: &'static str,
 }
 
 /// The variable that selects the servers to look for, instead of all at their usual ports.
@@ -38,27 +40,42 @@ const SERVERS: &[Local] = &[
         id: "ollama",
         name: "Ollama",
         port: 11434,
+        start: "ollama serve",
     },
     Local {
         id: "lmstudio",
         name: "LM Studio",
         port: 1234,
+        start: "lms server start",
     },
     Local {
         id: "llama.cpp",
         name: "llama.cpp",
         port: 8080,
+        start: "llama-server",
     },
     Local {
         id: "vllm",
         name: "vLLM",
         port: 8000,
+        start: "vllm serve",
     },
 ];
 
 /// Whether a provider of this name is one of the known local servers.
 pub fn is_known(id: &str) -> bool {
     SERVERS.iter().any(|server| server.id == id)
+}
+
+/// Returns the command that starts the local server of a provider, known by its name or its port.
+pub fn start_command(provider: &str, base_url: &str) -> Option<&'static str> {
+    let url = reqwest::Url::parse(base_url).ok();
+    let port = url.and_then(|url| url.port());
+    let named = SERVERS.iter().find(|server| server.id == provider);
+    let found = named.or_else(|| SERVERS.iter().find(|server| Some(server.port) == port))?;
+    // Other programs use the ports of llama.cpp and vLLM as well.
+    let is_certain = named.is_some() || found.port != 8080 && found.port != 8000;
+    is_certain.then_some(found.start)
 }
 
 /// Returns the servers to look for: those that [`VARIABLE`] names, otherwise all at their usual
@@ -235,6 +252,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn start_command_is_that_of_the_server() {
+        let table = [
+            ("ollama", "http://127.0.0.1:99/v1", Some("ollama serve")),
+            ("mine", "http://localhost:11434/v1", Some("ollama serve")),
+            ("mine", "http://localhost:1234/v1", Some("lms server start")),
+            ("mine", "http://localhost:8080/v1", None),
+            ("vllm", "http://localhost:8080/v1", Some("vllm serve")),
+            ("mine", "http://localhost/v1", None),
+        ];
+        for (provider, base, expected) in table {
+            assert_eq!(start_command(provider, base), expected, "{provider} {base}");
+        }
+    }
+
     #[tokio::test]
     async fn slow_servers_are_not_waited_for() {
         let list = r#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
@@ -243,21 +275,25 @@ mod tests {
                 id: "a",
                 name: "A",
                 port: server(Some(list)).await,
+                start: "",
             },
             Local {
                 id: "b",
                 name: "B",
                 port: server(None).await,
+                start: "",
             },
             Local {
                 id: "c",
                 name: "C",
                 port: server(Some("<html>")).await,
+                start: "",
             },
             Local {
                 id: "d",
                 name: "D",
                 port: 1,
+                start: "",
             },
         ];
         let client = HttpClient::new(&Environment::from_vars(BTreeMap::new()));

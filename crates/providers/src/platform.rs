@@ -197,10 +197,66 @@ pub fn address(
         let text = "Claude on Bedrock is not supported: it answers in AWS's own event streams. Use the provider anthropic or openrouter.";
         return Err(Error::BadRequest(text.into()));
     }
+    let base = filled(&base, id, environment)?;
     Ok(WireAddress {
         wire,
-        base_url: filled(&base, id, environment)?,
+        base_url: corrected(&base, wire.name()),
     })
+}
+
+/// Corrects an address where its meaning is certain: adds a missing scheme, removes the path of a
+/// method, and adds the path of the API to the bare address of a known host or of a server on
+/// this machine.
+pub fn corrected(base: &str, wire: &str) -> String {
+    let base = base.trim();
+    let (base, query) = match base.split_once('?') {
+        Some((base, query)) => (base, format!("?{query}")),
+        None => (base, String::new()),
+    };
+    let mut base = base.trim_end_matches('/');
+    let method = match wire {
+        "messages" => "/messages",
+        "responses" => "/responses",
+        _ => "/chat/completions",
+    };
+    for end in [method, "/chat/completions"] {
+        base = base.strip_suffix(end).unwrap_or(base);
+    }
+    let mut base = base.to_owned();
+    if !base.is_empty() && !base.contains("://") {
+        let is_near = reqwest::Url::parse(&format!("http://{base}")).is_ok_and(|url| {
+            let private = url.host_str().and_then(|host| host.parse().ok());
+            is_loopback(&url) || private.is_some_and(|ip: std::net::Ipv4Addr| ip.is_private())
+        });
+        base = format!("{}://{base}", if is_near { "http" } else { "https" });
+    }
+    if let Ok(url) = reqwest::Url::parse(&base)
+        && url.path() == "/"
+    {
+        let host = url.host_str().unwrap_or_default();
+        let usual = PACKAGES
+            .iter()
+            .filter_map(|(_, _, usual, _)| reqwest::Url::parse(usual).ok())
+            .find(|usual| usual.host_str() == Some(host));
+        match usual {
+            Some(usual) => base.push_str(usual.path().trim_end_matches('/')),
+            None if is_loopback(&url) && wire == "gemini" => base.push_str("/v1beta"),
+            None if is_loopback(&url) => base.push_str("/v1"),
+            None => {}
+        }
+    }
+    base + &query
+}
+
+/// Returns the address with the version that most servers have in it; `None` if it has one.
+pub fn versioned(base: &str) -> Option<String> {
+    let (base, _) = base.split_once('?').unwrap_or((base, ""));
+    let base = base.trim_end_matches('/');
+    let is_version = |part: &str| {
+        part.strip_prefix('v')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    (!base.split('/').any(is_version)).then(|| format!("{base}/v1"))
 }
 
 /// Returns the address of a provider's requests; `None` if it is unknown.
@@ -441,7 +497,7 @@ fn keyless(id: &str, names: &[&str], name: &str) -> String {
 }
 
 fn is_local(base: &str) -> bool {
-    reqwest::Url::parse(base).is_ok_and(|url| is_loopback(&url))
+    reqwest::Url::parse(&corrected(base, CHAT.name())).is_ok_and(|url| is_loopback(&url))
 }
 
 /// Returns the headers that a provider itself requires.
@@ -616,6 +672,78 @@ mod tests {
                 .starts_with("error: The provider \"p\" cannot be asked")
         );
         assert!(at("who-knows", None, none(), &[], "m").contains("has no address"));
+    }
+
+    #[test]
+    fn address_is_corrected_where_its_meaning_is_certain() {
+        let table = [
+            (
+                "http://127.0.0.1:11434",
+                "chat",
+                "http://127.0.0.1:11434/v1",
+            ),
+            ("http://localhost:1234/", "chat", "http://localhost:1234/v1"),
+            ("localhost:11434/v1", "chat", "http://localhost:11434/v1"),
+            ("localhost:11434", "chat", "http://localhost:11434/v1"),
+            ("192.168.1.7:8000/v1", "chat", "http://192.168.1.7:8000/v1"),
+            ("llm.example.com/v1", "chat", "https://llm.example.com/v1"),
+            (
+                "https://llm.example.com/v1/chat/completions",
+                "chat",
+                "https://llm.example.com/v1",
+            ),
+            (
+                "https://llm.example.com/v1/chat/completions/?k=1",
+                "responses",
+                "https://llm.example.com/v1?k=1",
+            ),
+            (
+                "http://[::1]:8080/v1/messages",
+                "messages",
+                "http://[::1]:8080/v1",
+            ),
+            (
+                "https://api.openai.com",
+                "responses",
+                "https://api.openai.com/v1",
+            ),
+            (
+                "https://openrouter.ai/",
+                "chat",
+                "https://openrouter.ai/api/v1",
+            ),
+            (
+                "https://generativelanguage.googleapis.com",
+                "gemini",
+                "https://generativelanguage.googleapis.com/v1beta",
+            ),
+            // Not certain, or as it should be.
+            ("https://llm.example.com", "chat", "https://llm.example.com"),
+            (
+                "https://api.deepseek.com",
+                "chat",
+                "https://api.deepseek.com",
+            ),
+            (
+                "http://127.0.0.1:4000/openai",
+                "chat",
+                "http://127.0.0.1:4000/openai",
+            ),
+            ("https://h/messages", "chat", "https://h/messages"),
+            ("", "chat", ""),
+        ];
+        for (base, wire, expected) in table {
+            assert_eq!(corrected(base, wire), expected, "{base} {wire}");
+            assert_eq!(corrected(expected, wire), expected, "{expected} {wire}");
+        }
+        for (base, meant) in [
+            ("https://h", Some("https://h/v1")),
+            ("https://h/openai/?k=1", Some("https://h/openai/v1")),
+            ("https://h/v1", None),
+            ("https://h/v1beta/openai", None),
+        ] {
+            assert_eq!(versioned(base).as_deref(), meant, "{base}");
+        }
     }
 
     #[test]

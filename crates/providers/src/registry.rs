@@ -616,6 +616,16 @@ impl EntryFactory {
             .headers
             .extend(settings.headers.iter().chain(&model.headers).cloned());
         let needs_login = access == KeySource::Kept && target.key.is_none();
+        let key_source = match &access {
+            KeySource::Configured if settings.source.is_empty() => {
+                "the key from the settings".to_owned()
+            }
+            KeySource::Configured => format!("the key from {}", settings.source),
+            KeySource::Kept if needs_login => "the login in auth.json".to_owned(),
+            KeySource::Kept => "the key from auth.json".to_owned(),
+            KeySource::Variable(name) => format!("the key from {name}"),
+            KeySource::Free | KeySource::Missing(_) => "no key".to_owned(),
+        };
         let tokens = if needs_login {
             self.auth.tokens(&settings.id)
         } else {
@@ -654,6 +664,7 @@ impl EntryFactory {
             options,
             variants,
             unusable,
+            key_source,
         };
         let released = model.released.clone().unwrap_or_default();
         Entry {

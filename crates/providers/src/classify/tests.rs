@@ -12,6 +12,7 @@ fn name(error: &Error) -> &'static str {
         Error::Picture(_) => "picture",
         Error::Filtered(_) => "filtered",
         Error::Untrusted(_) => "untrusted",
+        Error::Refused(_) => "refused",
         Error::Network(_) => "network",
         Error::Stalled(_) => "stalled",
         Error::Garbled(_) => "garbled",
@@ -237,6 +238,21 @@ fn responses_are_classified() {
             "bad",
         ),
         (404, "404 page not found", "bad"),
+        (
+            400,
+            r#"{"error":{"message":"registry.ollama.ai/library/gemma3:1b does not support tools","type":"api_error","param":null,"code":null}}"#,
+            "bad",
+        ),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"Provider returned error","metadata":{"raw":"{\"error\":{\"message\":\"Unsupported parameter: 'top_k'\"}}"}}}"#,
+            "bad",
+        ),
+        (
+            400,
+            r#"{"error":{"message":"The model is overloaded, please retry your request","type":"api_error"}}"#,
+            "busy",
+        ),
         (
             422,
             r#"{"detail":[{"loc":["body","messages"],"msg":"field required"}]}"#,

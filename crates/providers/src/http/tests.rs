@@ -356,14 +356,19 @@ async fn complete_answer_is_no_error_for_any_end_of_the_connection() {
 }
 
 #[tokio::test]
-async fn refused_connection_is_a_network_error() {
+async fn refused_connection_means_the_server_is_not_running() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
     let answer = ask(&client(), address, RequestTimeouts::default()).await;
-    let Some(Err(Error::Network(message))) = answer.last() else {
-        panic!("{answer:?}")
-    };
+    let expected = Error::Refused(format!("Acme is not running at {address}."));
+    assert_eq!(answer, [Err(expected)]);
+    // Of other servers the reason is reported.
+    let error = client()
+        .get("Acme", &format!("http://{address}/"), &[], 10)
+        .await
+        .unwrap_err();
+    let message = error.to_string();
     assert!(
         message.starts_with("Acme (127.0.0.1) could not be reached") && message.contains("refused"),
         "{message}"

@@ -215,7 +215,14 @@ async fn unusable_provider_reports_the_missing_setting() {
         .await
         .unwrap()
         .unwrap_err();
-    assert!(matches!(error, Error::Network(_)), "{error}");
+    assert_eq!(
+        error,
+        Error::Refused(
+            "open is not running at 127.0.0.1:9. The address is http://127.0.0.1:9/v1/chat/completions. \
+             Start it, correct provider.open.options.baseURL in the configuration, or choose another model."
+                .into()
+        )
+    );
     let answer: Vec<_> = ask(&registry, "offline/offline").collect().await;
     assert_eq!(answer.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
 }
@@ -232,7 +239,7 @@ async fn keys_are_redacted_in_errors() {
         let _ = socket.write_all(reply.as_bytes()).await;
     });
     let own = ProviderEntry {
-        base_url: Some(base),
+        base_url: Some(base.clone()),
         api_key: Some(Secret::new("sk-secret-k1")),
         ..provider("own", &["m"])
     };
@@ -243,7 +250,10 @@ async fn keys_are_redacted_in_errors() {
         .unwrap_err();
     assert_eq!(
         error,
-        Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into())
+        Error::Auth(format!(
+            "own answered 401 Unauthorized: Incorrect API key: [key]. The request went to {base}/chat/completions \
+             with the key from the settings."
+        ))
     );
 }
 

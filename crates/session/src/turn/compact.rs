@@ -19,7 +19,7 @@ use base::id::PartId;
 use base::text::thousands;
 use events::{CompactionState, Event, Status};
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use providers::{Delta, Error, Model, Provider, Request};
+use providers::{Delta, Error, Model, Provider, Request, optional};
 use transcript::{
     Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User,
 };
@@ -494,6 +494,7 @@ async fn ask(
     request: &Arc<Request>,
     limit: u64,
 ) -> Result<Summary, SummaryError> {
+    let mut request = Arc::clone(request);
     let mut waits = retry::Backoff::default();
     let mut attempt = 0;
     loop {
@@ -501,7 +502,7 @@ async fn ask(
         let answer = tokio::select! {
             biased;
             () = scope.cancelled.cancelled() => None,
-            answer = read(writer, request, limit, &mut usage) => Some(answer),
+            answer = read(writer, &request, limit, &mut usage) => Some(answer),
         };
         if !matches!(answer, Some(Ok(Ok(_)))) {
             step::pay_unused(scope, &writer.model, &usage);
@@ -512,21 +513,26 @@ async fn ask(
             Err(error) => error,
         };
         tracing::warn!("summarising failed: {error}");
-        let Some(wait) = waits.after(&error) else {
+        if let Some(field) = optional::rejected(&error, &request.params.omitted) {
+            Arc::make_mut(&mut request).params.omitted.push(field);
+            continue;
+        }
+        let Some(again) = waits.after(&error) else {
             return Err(SummaryError::Fault(error.fault()));
         };
         attempt += 1;
-        let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
+        let next =
+            Timestamp(scope.now().0 + u64::try_from(again.delay.as_millis()).unwrap_or_default());
         let status = Status::Retrying {
             attempt,
-            limit: retry::LIMIT,
+            limit: again.limit,
             next,
-            wait,
+            wait: again.delay,
             cause: error.to_string(),
         };
         scope.report(status).await;
         tokio::select! {
-            () = sleep(wait) => {} // the backoff before a retry
+            () = sleep(again.delay) => {} // the backoff before a retry
             () = scope.cancelled.cancelled() => return Err(SummaryError::Cancelled),
         }
         scope.report(Status::Compacting).await;

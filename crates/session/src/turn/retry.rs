@@ -7,49 +7,83 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use providers::Error;
 
 /// The maximum number of repetitions of a request.
-pub const LIMIT: u32 = 5;
+const LIMIT: u32 = 5;
+
+/// The delays after a connection that this machine refused. A server that is just starting is
+/// there by then; one that is not running does not start by waiting.
+const REFUSED_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
 /// The longest delay that a provider may request. A longer one ends the turn with the requested
 /// time in the error.
 const MAX_REQUESTED_DELAY: Duration = Duration::from_secs(60);
 
-/// The delays between attempts: 2 s, doubling, with jitter, at most 30 s each.
+/// A repetition of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    pub delay: Duration,
+    /// The number of repetitions after errors of this kind.
+    pub limit: u32,
+}
+
+/// The delays between attempts: up to 2 s, doubling, at most 30 s each. A random part of at most
+/// half of each is left out.
 pub struct Backoff {
     waits: backon::ExponentialBackoff,
+    repetitions: usize,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
+        // The jitter of `backon` adds up to the delay itself, so these are the lower halves.
         let waits = ExponentialBuilder::new()
-            .with_min_delay(Duration::from_secs(2))
-            .with_max_delay(Duration::from_secs(30))
+            .with_min_delay(Duration::from_secs(1))
+            .with_max_delay(Duration::from_secs(15))
             .with_max_times(LIMIT as usize)
             .with_jitter();
         Self {
             waits: waits.build(),
+            repetitions: 0,
         }
     }
 }
 
 impl Backoff {
-    /// Returns the delay before the next attempt; `None` to give up. A delay requested by the
-    /// provider takes precedence.
-    pub fn after(&mut self, error: &Error) -> Option<Duration> {
+    /// Returns the next repetition; `None` to give up. A delay requested by the provider takes
+    /// precedence.
+    pub fn after(&mut self, error: &Error) -> Option<Retry> {
         if !error.is_transient() {
             return None;
         }
         let ours = self.waits.next()?;
-        match error.after() {
-            Some(theirs) if theirs > MAX_REQUESTED_DELAY => None,
-            Some(theirs) => Some(theirs),
-            None => Some(ours),
+        let repetition = self.repetitions;
+        self.repetitions += 1;
+        if matches!(error, Error::Refused(_)) {
+            let delay = *REFUSED_DELAYS.get(repetition)?;
+            let limit = u32::try_from(REFUSED_DELAYS.len()).unwrap_or(LIMIT);
+            return Some(Retry { delay, limit });
         }
+        let delay = match error.after() {
+            Some(theirs) if theirs > MAX_REQUESTED_DELAY => return None,
+            Some(theirs) => theirs,
+            None => ours,
+        };
+        Some(Retry {
+            delay,
+            limit: LIMIT,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn delays(error: &Error) -> Vec<Duration> {
+        let mut waits = Backoff::default();
+        std::iter::from_fn(|| waits.after(error))
+            .map(|retry| retry.delay)
+            .collect()
+    }
 
     #[test]
     fn requested_delay_is_respected_up_to_limit() {
@@ -58,9 +92,13 @@ mod tests {
             after,
         };
         let mut waits = Backoff::default();
+        let requested = Duration::from_secs(7);
         assert_eq!(
-            waits.after(&limited(Some(Duration::from_secs(7)))),
-            Some(Duration::from_secs(7))
+            waits.after(&limited(Some(requested))),
+            Some(Retry {
+                delay: requested,
+                limit: LIMIT
+            })
         );
         assert_eq!(waits.after(&limited(Some(Duration::from_secs(3600)))), None);
         assert_eq!(waits.after(&Error::Auth("x".into())), None);
@@ -69,24 +107,31 @@ mod tests {
     /// Processes that failed at the same time must not all retry at the same time.
     #[test]
     fn delays_are_random() {
-        let times = || {
-            let mut waits = Backoff::default();
-            std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect::<Vec<_>>()
-        };
-        assert_ne!(times(), times());
+        let broken = Error::Network("x".into());
+        assert_ne!(delays(&broken), delays(&broken));
     }
 
     #[test]
-    fn backoff_gives_up_after_five_attempts() {
+    fn delays_double_up_to_half_a_minute() {
+        for _ in 0..100 {
+            let times = delays(&Error::Network("x".into()));
+            assert_eq!(times.len(), LIMIT as usize);
+            for (time, most) in times.iter().zip([2, 4, 8, 16, 30]) {
+                let most = Duration::from_secs(most);
+                assert!(*time >= most / 2 && *time <= most, "{times:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn refused_connection_is_reported_after_three_seconds() {
+        let refused = Error::Refused("x".into());
+        assert_eq!(delays(&refused), REFUSED_DELAYS);
         let mut waits = Backoff::default();
-        let times: Vec<_> =
-            std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect();
-        assert_eq!(times.len(), LIMIT as usize);
-        assert!(
-            times
-                .iter()
-                .all(|t| *t >= Duration::from_secs(2) && *t <= Duration::from_secs(60)),
-            "{times:?}"
-        );
+        for _ in 0..LIMIT {
+            assert!(waits.after(&Error::Network("x".into())).is_some());
+        }
+        assert_eq!(waits.after(&refused), None);
+        assert_eq!(waits.after(&Error::Network("x".into())), None);
     }
 }

@@ -213,7 +213,7 @@ async fn ask(
             *request = Arc::new(fewer);
             continue;
         }
-        let Some(wait) = waits.after(&error) else {
+        let Some(again) = waits.after(&error) else {
             return Err(error.fault());
         };
         attempt += 1;
@@ -224,17 +224,18 @@ async fn ask(
         scope.record.part(&message.id, &part).await;
         call::abandon(scope, message, BROKEN_OFF).await;
         message.parts.push(part);
-        let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
+        let next =
+            Timestamp(scope.now().0 + u64::try_from(again.delay.as_millis()).unwrap_or_default());
         let status = Status::Retrying {
             attempt,
-            limit: retry::LIMIT,
+            limit: again.limit,
             next,
-            wait,
+            wait: again.delay,
             cause: error.to_string(),
         };
         scope.report(status).await;
         tokio::select! {
-            () = tokio::time::sleep(wait) => {} // the backoff before a retry
+            () = tokio::time::sleep(again.delay) => {} // the backoff before a retry
             () = scope.cancelled.cancelled() => return Err(cancelled()),
         }
         scope.publish(&Status::Busy);
