@@ -79,6 +79,7 @@ mod terminal_injection;
 // Only Linux counts the time of one thread.
 #[cfg(target_os = "linux")]
 mod thread;
+mod tool_schemas;
 mod transcript;
 // Only Linux reports the writes of programs.
 #[cfg(target_os = "linux")]
@@ -137,6 +138,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("interruptions/", &interruptions::ALL),
     ("servers/", &servers::ALL),
     ("servers/", &oauth::ALL),
+    ("servers/", &tool_schemas::ALL),
     ("servers/", &mcp_tool_cache::ALL),
     ("screen/", &screen::ALL),
     ("terminal_injection/", &terminal_injection::ALL),

@@ -139,6 +139,10 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
     }
     let mut out = if any.is_empty() {
         out.entry("type").or_insert_with(|| "string".into());
+        // An empty list is rejected, an object without a list is not.
+        if out.get("properties").is_some_and(|list| *list == json!({})) {
+            out.shift_remove("properties");
+        }
         Value::Object(out)
     } else {
         json!({"anyOf": any})
@@ -290,6 +294,10 @@ mod tests {
     fn schemas_are_reduced() {
         let cases = [
             (json!({"type": "object", "properties": {}}), None),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "object", "properties": {}}}}),
+                Some(json!({"type": "object", "properties": {"a": {"type": "object"}}})),
+            ),
             (json!({"type": "object"}), None),
             (
                 json!({"$schema": "x", "title": "T", "type": "object", "additionalProperties": false, "required": ["a", "gone"],

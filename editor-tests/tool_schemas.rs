@@ -1,0 +1,407 @@
+//! The schemas of tools as providers get them: the shapes that 43 published MCP servers list
+//! (`data/tool_schemas.jsonl.gz`; names and structure, without the texts of their authors), through the real binary
+//! and each wire format, against the documented rules of the provider.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use serde_json::{Map, Value, json};
+
+use crate::loopback::Server;
+use crate::program::adjutant;
+use crate::project::Project;
+
+/// Names and functions of the tests.
+pub const ALL: [(&str, fn()); 1] = [(
+    "schemas of published servers follow the rules of every provider",
+    every_provider_takes_them,
+)];
+
+const ROWS: &[u8] = include_bytes!("data/tool_schemas.jsonl.gz");
+
+/// A wire format: its SDK package, the declarations of a request, and the rules for one.
+struct Wire {
+    npm: &'static str,
+    /// Returns name and schema of each declared function; the schema is null if it has no arguments.
+    declared: fn(&Value) -> Vec<(String, Value)>,
+    problems: fn(&Value) -> Vec<String>,
+    /// Objects whose arguments have no names known in advance can be described.
+    open_objects: bool,
+}
+
+const WIRES: [Wire; 4] = [
+    Wire {
+        npm: "@ai-sdk/openai-compatible",
+        declared: |body| functions(&body["tools"], "/function/name", "/function/parameters"),
+        problems: openai,
+        open_objects: true,
+    },
+    Wire {
+        npm: "@ai-sdk/openai",
+        declared: |body| functions(&body["tools"], "/name", "/parameters"),
+        problems: openai,
+        open_objects: true,
+    },
+    Wire {
+        npm: "@ai-sdk/anthropic",
+        declared: |body| functions(&body["tools"], "/name", "/input_schema"),
+        problems: anthropic,
+        open_objects: true,
+    },
+    Wire {
+        npm: "@ai-sdk/google",
+        declared: |body| {
+            functions(
+                &body["tools"][0]["functionDeclarations"],
+                "/name",
+                "/parameters",
+            )
+        },
+        problems: gemini,
+        open_objects: false,
+    },
+];
+
+fn functions(tools: &Value, name: &str, schema: &str) -> Vec<(String, Value)> {
+    let tool = |tool: &Value| {
+        let name = tool.pointer(name)?.as_str()?.to_owned();
+        Some((name, tool.pointer(schema).cloned().unwrap_or_default()))
+    };
+    tools
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(tool)
+        .collect()
+}
+
+/// A published tool.
+struct Published {
+    label: String,
+    schema: Value,
+}
+
+fn published() -> Vec<Published> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(ROWS)
+        .read_to_string(&mut text)
+        .unwrap();
+    let row = |line: &str| {
+        let row: Value = serde_json::from_str(line).unwrap();
+        Published {
+            label: format!("{} {}", row["package"], row["name"]),
+            schema: row["inputSchema"].clone(),
+        }
+    };
+    text.lines().map(row).collect()
+}
+
+/// A server whose list is `tools.json`.
+const SERVER: &str = r#"
+while read -r line; do
+  id=${line#*\"id\":}
+  id=${id%%,*}
+  case $line in
+  *\"method\":\"initialize\"*)
+    result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"odd","version":"1"}}' ;;
+  *\"method\":\"tools/list\"*) result=$(cat tools.json) ;;
+  *) continue ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+fn every_provider_takes_them() {
+    let published = published();
+    assert!(published.len() >= 300, "{}", published.len());
+    let listed: Vec<Value> = published
+        .iter()
+        .enumerate()
+        .map(|(n, tool)| json!({ "name": format!("t{n}"), "inputSchema": tool.schema }))
+        .collect();
+    let mut problems = Vec::new();
+    for wire in &WIRES {
+        let refusal =
+            json!({ "error": { "message": "That is all.", "type": "invalid_request_error" } });
+        let server = Server::start(move |_| (400, String::new(), refusal.to_string()));
+        let project = Project::new();
+        project.write("odd.sh", SERVER);
+        project.write("tools.json", &json!({ "tools": listed }).to_string());
+        let settings = json!({
+            "model": "own/m", "permission": "allow", "experimental": { "mcp_budget": 10_000_000 },
+            "provider": { "own": { "npm": wire.npm, "models": { "m": { "limit": { "context": 1_000_000, "output": 8_000 } } },
+                "options": { "baseURL": format!("{}/v1", server.base()), "apiKey": "a-key" } } },
+            "mcp": { "odd": { "type": "local", "command": ["sh", "odd.sh"] } },
+        });
+        project.write("~/.config/opencode/opencode.json", &settings.to_string());
+        adjutant(&project, &["run", "Hello."], "");
+        let received = server.received();
+        let body = received
+            .iter()
+            .find(|received| received.body.contains("odd_t0\""))
+            .unwrap_or_else(|| panic!("{}: no request has the tools", wire.npm));
+        let body: Value = serde_json::from_str(&body.body).unwrap();
+        let declared = (wire.declared)(&body);
+        for (n, tool) in published.iter().enumerate() {
+            let name = format!("odd_t{n}");
+            let at = || format!("{}: {}", wire.npm, tool.label);
+            let Some((_, sent)) = declared.iter().find(|(other, _)| *other == name) else {
+                problems.push(format!("{}: it is not declared", at()));
+                continue;
+            };
+            // A function of Gemini without arguments has no schema.
+            let sent = if sent.is_null() {
+                &json!({ "type": "object", "properties": {} })
+            } else {
+                sent
+            };
+            let mut found = if sent["properties"] == json!({}) && wire.npm == "@ai-sdk/google" {
+                Vec::new()
+            } else {
+                (wire.problems)(sent)
+            };
+            found.extend(lost(&tool.schema, sent, wire.open_objects));
+            problems.extend(
+                found
+                    .into_iter()
+                    .map(|problem| format!("{}: {problem}", at())),
+            );
+        }
+    }
+    assert!(
+        problems.is_empty(),
+        "{} problems\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
+}
+
+/// Compares a sent schema with the published one: arguments, required ones, and the values of enumerations. Returns
+/// the differences.
+fn lost(published: &Value, sent: &Value, open_objects: bool) -> Vec<String> {
+    let names = |schema: &Value| -> BTreeSet<String> {
+        schema["properties"]
+            .as_object()
+            .map(|properties| properties.keys().cloned().collect())
+            .unwrap_or_default()
+    };
+    let listed = |schema: &Value, key: &str| -> BTreeSet<String> {
+        let list = schema[key].as_array().into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut lost = Vec::new();
+    let arguments = names(published);
+    let missing: Vec<_> = arguments.difference(&names(sent)).cloned().collect();
+    if !missing.is_empty() {
+        lost.push(format!("the arguments {missing:?} are gone"));
+    }
+    let required: BTreeSet<_> = listed(published, "required")
+        .intersection(&arguments)
+        .cloned()
+        .collect();
+    let sent_required = listed(sent, "required");
+    if required != sent_required {
+        lost.push(format!(
+            "{required:?} are required, but {sent_required:?} are sent as such"
+        ));
+    }
+    let mut wanted = BTreeSet::new();
+    choices(&published["properties"], open_objects, &mut wanted);
+    let mut found = BTreeSet::new();
+    choices(&sent["properties"], open_objects, &mut found);
+    let missing: Vec<_> = wanted.difference(&found).collect();
+    if !missing.is_empty() {
+        lost.push(format!("the values {missing:?} are gone"));
+    }
+    lost
+}
+
+/// Collects the values of enumerations that are texts, with those of arguments without names if these can be described.
+fn choices(schema: &Value, open_objects: bool, out: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(map) => {
+            let values = map
+                .get("enum")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            let texts = values.chain(map.get("const")).filter_map(Value::as_str);
+            out.extend(texts.filter(|text| !text.is_empty()).map(str::to_owned));
+            map.iter()
+                .filter(|(key, _)| !["enum", "const", "default"].contains(&key.as_str()))
+                .filter(|(key, _)| open_objects || *key != "additionalProperties")
+                .for_each(|(_, inner)| choices(inner, open_objects, out));
+        }
+        Value::Array(list) => list
+            .iter()
+            .for_each(|inner| choices(inner, open_objects, out)),
+        _ => {}
+    }
+}
+
+const TYPES: [&str; 7] = [
+    "object", "array", "string", "number", "integer", "boolean", "null",
+];
+
+/// Calls a function for a schema and each schema in it, with its place.
+fn walk(schema: &Value, at: &str, visit: &mut dyn FnMut(&Map<String, Value>, &str)) {
+    let Value::Object(map) = schema else { return };
+    visit(map, at);
+    for (key, inner) in map {
+        let at = format!("{at}/{key}");
+        match (key.as_str(), inner) {
+            (
+                "properties" | "patternProperties" | "$defs" | "dependentSchemas",
+                Value::Object(named),
+            ) => {
+                named
+                    .iter()
+                    .for_each(|(name, inner)| walk(inner, &format!("{at}/{name}"), visit));
+            }
+            ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(list)) => {
+                list.iter().for_each(|inner| walk(inner, &at, visit));
+            }
+            ("enum" | "const" | "default" | "examples" | "required", _) => {}
+            _ => walk(inner, &at, visit),
+        }
+    }
+}
+
+/// Rules that all providers share: an object at the top, known types, arrays with items, references that lead
+/// somewhere.
+fn common(schema: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    if schema["type"] != "object" || !schema["properties"].is_object() {
+        problems.push("it is no object with properties".to_owned());
+    }
+    for key in ["anyOf", "oneOf", "allOf", "not", "enum"] {
+        if schema.get(key).is_some() {
+            problems.push(format!("{key} at the top"));
+        }
+    }
+    walk(schema, "", &mut |map, at| {
+        let types = match map.get("type") {
+            Some(Value::Array(list)) => list.iter().collect(),
+            Some(one) => vec![one],
+            None => Vec::new(),
+        };
+        if types
+            .iter()
+            .any(|one| !one.as_str().is_some_and(|name| TYPES.contains(&name)))
+        {
+            problems.push(format!("{at}: the type {}", map["type"]));
+        }
+        if types.iter().any(|one| *one == "array") && !map.contains_key("items") {
+            problems.push(format!("{at}: an array without items"));
+        }
+        if map
+            .get("enum")
+            .is_some_and(|list| list.as_array().is_none_or(Vec::is_empty))
+        {
+            problems.push(format!("{at}: an enumeration without values"));
+        }
+        let target = map.get("$ref").and_then(Value::as_str);
+        let leads = |path: &str| {
+            path.strip_prefix('#')
+                .is_some_and(|path| schema.pointer(path).is_some())
+        };
+        if target.is_some_and(|path| !leads(path)) {
+            problems.push(format!("{at}: a reference to nothing"));
+        }
+        let names: BTreeSet<&str> = map
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        if let Some(properties) = map.get("properties").and_then(Value::as_object)
+            && let Some(unknown) = names.iter().find(|name| !properties.contains_key(**name))
+        {
+            problems.push(format!("{at}: {unknown} is required, and no argument"));
+        }
+    });
+    problems
+}
+
+/// Function calling of OpenAI without `strict`, in Chat Completions and in Responses.
+fn openai(schema: &Value) -> Vec<String> {
+    let mut problems = common(schema);
+    if !jsonschema::meta::is_valid(schema) {
+        problems.push("it is no JSON Schema".to_owned());
+    }
+    problems
+}
+
+/// `input_schema` of Anthropic: JSON Schema draft 2020-12, whose arguments have plain names.
+fn anthropic(schema: &Value) -> Vec<String> {
+    let mut problems = common(schema);
+    if let Err(error) = jsonschema::draft202012::meta::validate(schema) {
+        problems.push(format!("it is no schema of draft 2020-12: {error}"));
+    }
+    let is_plain = |name: &str| {
+        (1..=64).contains(&name.len())
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    let names = schema["properties"].as_object().into_iter().flatten();
+    let odd = names.map(|(name, _)| name).find(|name| !is_plain(name));
+    problems.extend(odd.map(|name| format!("the name of the argument {name}")));
+    problems
+}
+
+/// The subset of OpenAPI of Gemini's function declarations.
+fn gemini(schema: &Value) -> Vec<String> {
+    const KEYWORDS: [&str; 22] = [
+        "type",
+        "format",
+        "title",
+        "description",
+        "nullable",
+        "enum",
+        "items",
+        "minItems",
+        "maxItems",
+        "properties",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "example",
+        "anyOf",
+        "propertyOrdering",
+        "default",
+    ];
+    let mut problems = common(schema);
+    walk(schema, "", &mut |map, at| {
+        if let Some(key) = map.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
+            problems.push(format!("{at}: the keyword {key}"));
+        }
+        if map.contains_key("anyOf") {
+            if map.len() > 1 {
+                problems.push(format!("{at}: a union with more than its members"));
+            }
+        } else if !map.get("type").is_some_and(Value::is_string) {
+            problems.push(format!("{at}: no single type"));
+        }
+        if let Some(values) = map.get("enum").and_then(Value::as_array) {
+            let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+            if map["type"] != "string" || !values.iter().all(is_text) {
+                problems.push(format!("{at}: an enumeration of something else than texts"));
+            }
+        }
+        if map.get("type").is_some_and(|kind| kind == "object")
+            && map
+                .get("properties")
+                .is_some_and(|properties| *properties == json!({}))
+        {
+            problems.push(format!("{at}: an object with an empty list of properties"));
+        }
+    });
+    problems
+}
