@@ -1,6 +1,6 @@
 //! Preparation of images for models: in a format that every provider supports, and not larger than
 //! the settings allow. An image that cannot be made to fit is omitted, with a sentence in its
-//! place.
+//! place. Every image is decoded first, because providers refuse a request with a damaged one.
 
 use std::io::Cursor;
 
@@ -20,6 +20,17 @@ const QUALITIES: [u8; 5] = [80, 85, 70, 55, 40];
 /// The maximum number of reductions in size.
 const MAX_REDUCTIONS: u32 = 32;
 
+/// The largest SVG image that is sent as text, in bytes.
+const MAX_SVG_BYTES: usize = 64 << 10;
+
+/// An image as it is sent to a model.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prepared {
+    File(File),
+    /// The source of an SVG image, which no provider accepts as an image.
+    Text(String),
+}
+
 /// Returns whether a file is an image, by its MIME type.
 pub fn is_picture(file: &File) -> bool {
     file.mime.starts_with("image/")
@@ -29,22 +40,28 @@ pub fn is_picture(file: &File) -> bool {
 ///
 /// # Errors
 /// A sentence for the model and the user: which image was left out, and why.
-pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> {
+pub async fn fitting(file: File, limits: ImageSettings) -> Result<Prepared, String> {
     if !is_picture(&file) || file.data.is_none() {
-        return Ok(file);
+        return Ok(Prepared::File(file));
     }
-    let name = file
-        .name
-        .as_deref()
-        .or(file.uri.as_deref())
-        .map(base::text::title);
-    let named = name.map_or_else(
-        || "A picture".to_owned(),
-        |name| format!("The picture {name}"),
-    );
+    let named = named(&file);
     let fitted = base::task::spawn_blocking(move || fit(file, &limits)).await;
     let fitted = fitted.unwrap_or_else(|_| Err("cannot be decoded".into()));
     fitted.map_err(|why| format!("{named} was left out: it {why}."))
+}
+
+/// Returns the sentence on an image that was left out.
+pub fn left_out(file: &File, why: &str) -> String {
+    format!("{} was left out: it {why}.", named(file))
+}
+
+/// Returns the beginning of a sentence on an image.
+fn named(file: &File) -> String {
+    let name = file.name.as_deref().or(file.uri.as_deref());
+    name.map_or_else(
+        || "A picture".to_owned(),
+        |name| format!("The picture {}", base::text::title(name)),
+    )
 }
 
 /// Makes an image fit; other files are returned unchanged. Takes milliseconds to seconds, so it
@@ -52,19 +69,25 @@ pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> 
 ///
 /// # Errors
 /// The reason why it cannot be sent, in words that follow its name.
-pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
+pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
     if !is_picture(&file) {
-        return Ok(file);
+        return Ok(Prepared::File(file));
     }
     let Some(data) = &file.data else {
-        return Ok(file);
+        return Ok(Prepared::File(file));
     };
     let bytes = STANDARD
         .decode(data.trim_ascii())
         .map_err(|_| "is damaged".to_owned())?;
+    if bytes.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    if let Some(source) = svg_source(&file, &bytes) {
+        return source.map(Prepared::Text);
+    }
     let Ok(format) = image::guess_format(&bytes) else {
         return Err(format!(
-            "is not a PNG, JPEG, GIF or WebP ({}); convert it first",
+            "is not a PNG, JPEG, GIF, WebP, BMP, TIFF or SVG ({}); convert it first",
             base::text::title(&file.mime)
         ));
     };
@@ -73,16 +96,9 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
             "is a {format:?} picture; convert it to PNG or JPEG first"
         ));
     }
-    let mime = format.to_mime_type().to_owned();
-    let mut reader = ImageReader::with_format(Cursor::new(&bytes), format);
     let (width, height) = ImageReader::with_format(Cursor::new(&bytes), format)
         .into_dimensions()
         .map_err(|_| "is damaged".to_owned())?;
-    let large = width > limits.max_width || height > limits.max_height;
-    let heavy = data.len() > limits.max_base64_bytes;
-    if !large && !heavy {
-        return Ok(File { mime, ..file });
-    }
     let is = format!(
         "has {width}x{height} pixels and {} KiB in base64",
         data.len() >> 10
@@ -93,23 +109,62 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
         limits.max_height,
         limits.max_base64_bytes >> 10
     );
-    if !limits.auto_resize {
+    let large = width > limits.max_width || height > limits.max_height;
+    let sent_as_is = is_accepted(format);
+    let heavy = sent_as_is && data.len() > limits.max_base64_bytes;
+    if (large || heavy) && !limits.auto_resize {
         return Err(format!("{is}; {most}"));
     }
+    let mut reader = ImageReader::with_format(Cursor::new(&bytes), format);
     let mut room = image::Limits::default();
     room.max_alloc = Some(MAX_DECODED_BYTES);
     reader.limits(room);
     let picture = reader.decode().map_err(|e| match e {
-        image::ImageError::Limits(_) => format!("{is}, which is too much to make it smaller"),
+        image::ImageError::Limits(_) => format!("{is}, which is too much to decode it"),
         _ => "is damaged".to_owned(),
     })?;
+    if sent_as_is && !large && !heavy {
+        let mime = format.to_mime_type().to_owned();
+        return Ok(Prepared::File(File { mime, ..file }));
+    }
     let (mime, bytes) = smaller(&picture, limits)
         .ok_or_else(|| format!("{is}; {most}, and it cannot be made to fit"))?;
-    Ok(File {
+    Ok(Prepared::File(File {
         mime: mime.to_owned(),
         data: Some(STANDARD.encode(bytes)),
         ..file
-    })
+    }))
+}
+
+/// Whether all providers accept a format; others are converted.
+fn is_accepted(format: ImageFormat) -> bool {
+    matches!(
+        format,
+        ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::Gif | ImageFormat::WebP
+    )
+}
+
+/// Returns the source of an SVG image, or the reason why it cannot be sent; `None` for any other
+/// image.
+fn svg_source(file: &File, bytes: &[u8]) -> Option<Result<String, String>> {
+    let text = std::str::from_utf8(bytes).ok();
+    let start = text.map(|text| text.trim_start_matches('\u{feff}').trim_start());
+    let is_svg = start.is_some_and(|start| {
+        start.starts_with("<svg") || (file.mime.starts_with("image/svg") && start.starts_with('<'))
+    });
+    if !is_svg {
+        return None;
+    }
+    if bytes.len() > MAX_SVG_BYTES {
+        return Some(Err(format!(
+            "is an SVG of {} KiB, and {} KiB are the most that is sent as text",
+            bytes.len() >> 10,
+            MAX_SVG_BYTES >> 10
+        )));
+    }
+    let named = named(file);
+    let source = start.unwrap_or_default();
+    Some(Ok(format!("{named} is this SVG:\n{source}")))
 }
 
 /// Returns the largest version that fits: PNG if it is small enough, otherwise JPEG.
@@ -213,6 +268,13 @@ mod tests {
         }
     }
 
+    fn sent(prepared: Prepared) -> File {
+        match prepared {
+            Prepared::File(file) => file,
+            Prepared::Text(text) => panic!("text: {text}"),
+        }
+    }
+
     fn size(file: &File) -> (u32, u32, usize) {
         let data = file.data.as_ref().unwrap();
         let bytes = STANDARD.decode(data).unwrap();
@@ -253,6 +315,24 @@ mod tests {
             // Too wide; its content is simple.
             (file(&flat, ImageFormat::Png), "image/png", (64, 32)),
             (file(&flat, ImageFormat::WebP), "image/png", (64, 32)),
+            // Formats of clipboards, which no provider accepts, and which are larger than the PNG.
+            (file(&flat, ImageFormat::Bmp), "image/png", (64, 32)),
+            (
+                file(
+                    &flat.resize_exact(50, 50, FilterType::Nearest),
+                    ImageFormat::Tiff,
+                ),
+                "image/png",
+                (50, 50),
+            ),
+            (
+                file(
+                    &flat.resize_exact(16, 16, FilterType::Nearest),
+                    ImageFormat::Ico,
+                ),
+                "image/png",
+                (16, 16),
+            ),
             // Too heavy as a PNG, not as a JPEG.
             (
                 file(&noise(40, 40), ImageFormat::Png),
@@ -261,7 +341,7 @@ mod tests {
             ),
         ];
         for (given, mime, wanted) in table {
-            let fitted = fit(given, &LIMITS).unwrap();
+            let fitted = sent(fit(given, &LIMITS).unwrap());
             let (width, height, length) = size(&fitted);
             assert_eq!((fitted.mime.as_str(), (width, height)), (mime, wanted));
             assert!(length <= LIMITS.max_base64_bytes, "{length}");
@@ -274,7 +354,7 @@ mod tests {
                 ..LIMITS
             },
         );
-        let (width, height, length) = size(&fitted.unwrap());
+        let (width, height, length) = size(&sent(fitted.unwrap()));
         assert!(
             width < 64 && height < width && length <= 1000,
             "{width}x{height} {length}"
@@ -295,6 +375,11 @@ mod tests {
             let bytes = STANDARD.decode(whole.data.as_ref().unwrap()).unwrap();
             of("image/png", &bytes[..bytes.len() / 2])
         };
+        let cut = {
+            let small = file(&noise(16, 16), ImageFormat::Png);
+            let bytes = STANDARD.decode(small.data.unwrap()).unwrap();
+            of("image/png", &bytes[..bytes.len() / 2])
+        };
         let as_it_is = ImageSettings {
             auto_resize: false,
             ..LIMITS
@@ -307,14 +392,26 @@ mod tests {
             (
                 of("image/heic", b"\0\0\0\x18ftypheic"),
                 &LIMITS,
-                "is not a PNG, JPEG, GIF or WebP (image/heic)",
+                "is not a PNG, JPEG, GIF, WebP, BMP, TIFF or SVG (image/heic)",
             ),
-            (of("image/svg+xml", b"<svg/>"), &LIMITS, "is not a PNG"),
+            (of("image/png", b""), &LIMITS, "is empty"),
             (
-                of("image/tiff", b"II*\0........"),
+                of(
+                    "image/svg+xml",
+                    &[b"<svg>".as_slice(), &[b' '; 70 << 10]].concat(),
+                ),
+                &LIMITS,
+                "is an SVG of 70 KiB",
+            ),
+            (of("image/svg+xml", b"\xff\0"), &LIMITS, "is not a PNG"),
+            (of("image/tiff", b"II*\0........"), &LIMITS, "is damaged"),
+            (
+                of("image/x-qoi", b"qoif\0\0\0\x01"),
                 &LIMITS,
                 "convert it to PNG or JPEG first",
             ),
+            // Small enough to be sent as it is, and cut off.
+            (cut, &LIMITS, "is damaged"),
             (of("image/png", b"\x89PNG\r\n\x1a\n"), &LIMITS, "is damaged"),
             (half, &LIMITS, "is damaged"),
             (whole.clone(), &as_it_is, "has 100x100 pixels and"),
@@ -333,6 +430,18 @@ mod tests {
             assert!(said.contains(why), "{said}");
         }
         let pdf = of("application/pdf", b"%PDF");
-        assert_eq!(fit(pdf.clone(), &LIMITS), Ok(pdf), "no picture");
+        assert_eq!(
+            fit(pdf.clone(), &LIMITS),
+            Ok(Prepared::File(pdf)),
+            "no picture"
+        );
+        for (mime, source) in [
+            ("image/svg+xml", "<?xml version=\"1.0\"?>\n<svg/>"),
+            ("image/png", "<svg width=\"1\"/>"),
+        ] {
+            let text = format!("A picture is this SVG:\n{source}");
+            let prepared = fit(of(mime, source.as_bytes()), &LIMITS);
+            assert_eq!(prepared, Ok(Prepared::Text(text)));
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use reqwest::Url;
 use serde_json::json;
@@ -15,9 +16,10 @@ use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_
 use base::worktree::normal;
 use events::{Event, Severity};
 use mcp::resource::NamedResource;
-use pictures;
+use pictures::{self, Prepared};
 use project::agent::Agents;
 use prompts::CONTENTS_OF;
+use providers::Model;
 use tools::pdf;
 use transcript::{Content, File, Text, attached};
 
@@ -116,21 +118,27 @@ pub(super) async fn read(
 /// and to the user. If the model does not accept PDFs, their text is sent.
 pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Content> {
     let mut out = Vec::with_capacity(content.len());
+    let mut pictures = 0;
     for piece in content {
         match piece {
             Content::File(file) if pictures::is_picture(&file) && file.data.is_some() => {
                 match pictures::fitting(file, scope.project.settings.images).await {
-                    Ok(file) => out.push(Content::File(file)),
+                    Ok(Prepared::File(file)) => {
+                        pictures += 1;
+                        out.push(Content::File(file));
+                    }
+                    Ok(Prepared::Text(source)) => out.push(hidden_text(tagged(&source))),
                     Err(why) => {
-                        let event = Event::Notice {
-                            severity: Severity::Warning,
-                            title: why.clone(),
-                            details: None,
-                        };
-                        scope.outlet.event(event).await;
+                        warn(why.clone(), scope).await;
                         out.push(hidden_text(tagged(&why)));
                     }
                 }
+            }
+            // A link has a name; a picture that the editor sends has none.
+            Content::File(file) if pictures::is_picture(&file) && file.name.is_none() => {
+                let why = pictures::left_out(&file, "is empty");
+                warn(why.clone(), scope).await;
+                out.push(hidden_text(tagged(&why)));
             }
             Content::File(file) => match pdf_text(&file, scope).await {
                 Some(text) => out.push(hidden_text(text)),
@@ -139,20 +147,46 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
             other => out.push(other),
         }
     }
+    if pictures > 0
+        && let Some(model) = model(scope)
+        && !model.images.get()
+    {
+        let what = if pictures == 1 {
+            "The picture is"
+        } else {
+            "The pictures are"
+        };
+        warn(
+            format!("{what} not sent: {} does not accept pictures.", model.name),
+            scope,
+        )
+        .await;
+    }
     out
+}
+
+async fn warn(title: String, scope: &TurnContext) {
+    let event = Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details: None,
+    };
+    scope.outlet.event(event).await;
+}
+
+/// Returns the model that answers the prompt, if there is one.
+fn model(scope: &TurnContext) -> Option<Arc<Model>> {
+    let agent = frame::agent(scope).ok()?;
+    let model = frame::model(scope, &agent);
+    Some(scope.project.models.find(&model).ok()?.0)
 }
 
 /// Returns the text of an attached PDF, if the model does not accept PDFs.
 async fn pdf_text(file: &File, scope: &TurnContext) -> Option<String> {
-    let agent = frame::agent(scope).ok()?;
-    let (model, _) = scope
-        .project
-        .models
-        .find(&frame::model(scope, &agent))
-        .ok()?;
-    if model.pdf {
+    if model(scope)?.pdf {
         return None;
     }
+    let agent = frame::agent(scope).ok()?;
     pdf::words(
         file,
         &tool_context::context(scope, &agent, &scope.call_id()),

@@ -489,6 +489,9 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
             b'P',
             ..,
         ] => Some("image/webp"),
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some("image/tiff"),
+        // The size of the file, four bytes that are zero, and the offset of the pixels.
+        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, _, _, 0, 0, ..] => Some("image/bmp"),
         [b'%', b'P', b'D', b'F', b'-', ..] => Some("application/pdf"),
         [
             b'R',

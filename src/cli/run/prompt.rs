@@ -147,6 +147,8 @@ fn image(bytes: &[u8]) -> Option<&'static str> {
             b'P',
             ..,
         ] => Some("image/webp"),
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some("image/tiff"),
+        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, _, _, 0, 0, ..] => Some("image/bmp"),
         _ => None,
     }
 }
@@ -187,6 +189,10 @@ mod tests {
         assert_eq!(
             block("a b.png", b"\x89PNG\r\n").unwrap()["mimeType"],
             "image/png"
+        );
+        assert_eq!(
+            block("a.bmp", b"BM\x4e\0\0\0\0\0\0\0\x36\0\0\0").unwrap()["mimeType"],
+            "image/bmp"
         );
         assert!(
             block("a b.png", b"\x89PNG\r\n").unwrap()["uri"]

@@ -24,7 +24,7 @@ use super::{
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
 use config::settings::{HookPoint, OutputLimits};
-use events::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
+use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
 use permission::plan::SharedAnalysis;
 use permission::{Action, Denial, Need};
@@ -377,18 +377,27 @@ impl RunningCall<'_> {
         let context = self.context();
         let images = self.scope.project.settings.images;
         let pdf = self.frame.model.pdf;
-        on_threads(async move {
+        let (output, left_out) = on_threads(async move {
             loaded_instructions::add(&mut output, &context).await;
             let mut output = truncate::finish(output, &context);
             context.session.seen.show(&output.text);
-            pictures::fit(&mut output, images).await;
+            let left_out = pictures::fit(&mut output, images).await;
             if !pdf {
                 pictures::replace_pdfs(&mut output, &context).await;
             }
             output.changes = output.changes.iter().flat_map(Change::parts).collect();
-            output
+            (output, left_out)
         })
-        .await
+        .await;
+        for title in left_out {
+            let notice = Event::Notice {
+                severity: Severity::Warning,
+                title,
+                details: None,
+            };
+            self.scope.outlet.event(notice).await;
+        }
+        output
     }
 
     /// Truncates the text of a failure as it is stored, shown and sent to the model; also on

@@ -6,20 +6,27 @@ use super::{History, TurnContext, view};
 use base::text;
 use config::settings::ImageSettings;
 use events::{Event, Severity};
-use pictures::{self, is_picture};
+use pictures::{self, Prepared, is_picture};
 use tools::{ToolContext, ToolOutput, pdf};
 use transcript::{CallState, Content, File, Message, Part};
 
-/// Scales the pictures of a result to fit. A picture that cannot be sent is replaced by the reason.
-pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
+/// Scales the pictures of a result to fit. A picture that cannot be sent is replaced by the reason,
+/// and an SVG picture by its source. Returns the reasons.
+pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) -> Vec<String> {
     let mut fitting = Vec::with_capacity(output.attachments.len());
+    let mut left_out = Vec::new();
     for file in std::mem::take(&mut output.attachments) {
         match pictures::fitting(file, limits).await {
-            Ok(file) => fitting.push(file),
-            Err(why) => output.text = format!("{}\n{why}", output.text),
+            Ok(Prepared::File(file)) => fitting.push(file),
+            Ok(Prepared::Text(source)) => output.text = format!("{}\n{source}", output.text),
+            Err(why) => {
+                output.text = format!("{}\n{why}", output.text);
+                left_out.push(why);
+            }
         }
     }
     output.attachments = fitting;
+    left_out
 }
 
 /// Replaces PDFs by their text, if it can be extracted.
