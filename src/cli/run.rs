@@ -90,6 +90,9 @@ pub(super) struct Args {
     /// terminal, or with `--format json`.
     #[arg(long)]
     deny: bool,
+    /// Print only the answer, questions, refusals and errors: no notes, and not the session's id.
+    #[arg(short, long)]
+    quiet: bool,
     /// Exit with 5 if anything was refused, also where there is an answer.
     #[arg(long, conflicts_with = "detach")]
     strict: bool,

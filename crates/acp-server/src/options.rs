@@ -363,8 +363,9 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusa
 /// # Errors
 /// [`Refusal::Invalid`], with the missing part.
 pub fn choose_model(session: &Handle, model: &str) -> Result<SavedReceiver, Refusal> {
-    let chosen = ModelRef::parse(model)
-        .ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
+    let chosen = ModelRef::parse(model).ok_or_else(|| {
+        Refusal::Invalid("a model is written as provider/model, such as openai/gpt-5".into())
+    })?;
     session
         .project()
         .models

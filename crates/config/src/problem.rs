@@ -257,7 +257,8 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.location)?;
-        if !self.key.is_empty() {
+        // The key of a file that is a setting as a whole is its name.
+        if !self.key.is_empty() && self.key != self.location.origin.name {
             write!(f, "{}: ", self.key)?;
         }
         f.write_str(&self.what())

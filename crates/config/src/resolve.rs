@@ -392,7 +392,8 @@ impl Resolver<'_> {
             .filter(|text| !text.is_empty())?;
         let model = ModelRef::parse(text);
         if model.is_none() {
-            let text = format!("expected provider/model, found \"{text}\"");
+            let text =
+                format!("expected provider/model, such as \"openai/gpt-5\", found \"{text}\"");
             self.report(
                 ProblemCode::WrongValue,
                 path,

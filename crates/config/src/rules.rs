@@ -152,16 +152,8 @@ pub(crate) fn questionable(
         // Rules of the user apply to every project.
         for PlacedRule { rule, at, .. } in placed.iter().filter(|placed| placed.at.origin.project) {
             if let Some(folder) = lint::missing_folder(rule, root) {
-                let text = format!(
-                    "\"{}\" matches nothing here: there is no directory {folder}",
-                    rule.pattern
-                );
-                problems.push(Problem::warning(
-                    ProblemCode::OddRule,
-                    at,
-                    format!("{path}.{}.{}", rule.permission, rule.pattern),
-                    text,
-                ));
+                let key = format!("{path}.{}.{}", rule.permission, rule.pattern);
+                problems.push(missing_folder(rule, folder, at, key, root));
             }
         }
         for PlacedRule {
@@ -216,6 +208,37 @@ pub(crate) fn questionable(
         }
     }
     problems
+}
+
+/// Reports a rule about a directory that does not exist. It takes effect as soon as the directory is
+/// created, so this is a mistake only if another one has a similar name.
+fn missing_folder(
+    rule: &Rule,
+    folder: &str,
+    at: &SourceLocation,
+    key: String,
+    root: &Path,
+) -> Problem {
+    let (parent, name) = folder.rsplit_once('/').unwrap_or(("", folder));
+    let siblings = std::fs::read_dir(root.join(parent)).into_iter().flatten();
+    let siblings: Vec<String> = siblings
+        .flatten()
+        .filter(|entry| entry.path().is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    if let Some(near) = nearest(name, siblings.iter().map(String::as_str)) {
+        let text = format!(
+            "\"{}\" matches nothing here: there is no directory {folder}",
+            rule.pattern
+        );
+        let problem = Problem::warning(ProblemCode::OddRule, at, key, text);
+        return problem.hint(format!("did you mean \"{near}\"?"));
+    }
+    let text = format!(
+        "\"{}\" takes effect when there is a directory {folder}",
+        rule.pattern
+    );
+    Problem::note(ProblemCode::OddRule, at, key, text)
 }
 
 /// Returns the meaning of a deny or ask rule about commands without a wildcard: `X *`, which also

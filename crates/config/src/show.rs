@@ -1,14 +1,61 @@
 //! Settings as text, for `adjutant config` and `adjutant config check`.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::Loaded;
 use super::node::{Node, NodeValue};
-use super::problem::{Problem, ProblemSeverity, UNTIL_FIXED};
+use super::problem::{Problem, ProblemCode, ProblemSeverity, UNTIL_FIXED};
 use base::store_place::DatabasePlace;
 
-/// The maximum number of further locations listed for a repeated problem.
-const MAX_PLACES: usize = 8;
+/// The maximum number of further locations, or names, listed for a repeated problem.
+const MAX_PLACES: usize = 3;
+
+/// The number of notes of one kind that are listed one by one.
+const MAX_ALIKE: usize = 3;
+
+/// The kind of a problem: the message without the names in quotation marks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Kind<'p> {
+    severity: ProblemSeverity,
+    code: ProblemCode,
+    words: Vec<&'p str>,
+}
+
+impl<'p> Kind<'p> {
+    fn of(problem: &'p Problem) -> Self {
+        let hint = problem.hint.as_deref().unwrap_or_default();
+        let outside = |text: &'p str| text.split('"').step_by(2);
+        Self {
+            severity: problem.severity,
+            code: problem.code,
+            words: outside(&problem.message).chain(outside(hint)).collect(),
+        }
+    }
+}
+
+/// Describes the other problems of one kind: their number, and the first name in some of them.
+fn also_alike(problems: &[&Problem]) -> String {
+    let others = problems.get(1..).unwrap_or_default();
+    let mut names: Vec<&str> = Vec::new();
+    for problem in others {
+        let name = problem.message.split('"').nth(1).unwrap_or(&problem.key);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let shown: Vec<String> = names
+        .iter()
+        .take(MAX_PLACES)
+        .map(|name| format!("\"{}\"", base::text::escaped(name)))
+        .collect();
+    let rest = if names.len() > MAX_PLACES { " …" } else { "" };
+    format!(
+        "and {} more like it: {}{rest}",
+        others.len(),
+        shown.join(", ")
+    )
+}
 
 /// Lists the effective settings, one key per line with its location; defaults are not listed. Keys
 /// and tokens are not shown.
@@ -131,7 +178,8 @@ fn value(path: &[String], node: &Node) -> String {
 }
 
 /// Lists all problems, worst first, with a summary at the end. Problems that differ only in their
-/// location are one line, with the other locations below it.
+/// location are one line, with some of the other locations below it. Many notes of one kind are one
+/// line, with some of the names that the others are about.
 pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
     let mut groups: Vec<Vec<&Problem>> = Vec::new();
     for problem in problems {
@@ -150,23 +198,39 @@ pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.first().map(|problem| problem.severity)));
     let mut text = String::new();
+    let mut kinds: HashMap<Kind<'_>, Vec<&Problem>> = HashMap::new();
+    for problem in groups.iter().flatten() {
+        kinds.entry(Kind::of(problem)).or_default().push(problem);
+    }
+    let mut summarised: HashSet<Kind<'_>> = HashSet::new();
     for group in &groups {
         let Some((first, others)) = group.split_first() else {
             continue;
         };
+        let kind = Kind::of(first);
+        let of_kind = kinds.get(&kind).map(Vec::as_slice).unwrap_or_default();
+        let is_note = first.severity == ProblemSeverity::Note;
+        if is_note && of_kind.len() > MAX_ALIKE && of_kind.len() > group.len() {
+            if summarised.insert(kind) {
+                let _ = writeln!(text, "{}: {first}", first.severity.as_str());
+                let _ = writeln!(text, "  {}", also_alike(of_kind));
+            }
+            continue;
+        }
         let _ = writeln!(text, "{}: {first}", first.severity.as_str());
         if others.is_empty() {
             continue;
         }
-        let mut places: Vec<String> = others
+        let places: Vec<String> = others
             .iter()
             .take(MAX_PLACES)
             .map(|other| other.location.to_string())
             .collect();
-        if others.len() > MAX_PLACES {
-            places.push(format!("and {} more places", others.len() - MAX_PLACES));
-        }
-        let _ = writeln!(text, "  also: {}", places.join(", "));
+        let more = match others.len().saturating_sub(MAX_PLACES) {
+            0 => String::new(),
+            more => format!(", and {}", base::text::count(more, "more place")),
+        };
+        let _ = writeln!(text, "  also: {}{more}", places.join(", "));
     }
     let count = |severity: ProblemSeverity| {
         problems

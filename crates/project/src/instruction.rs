@@ -15,7 +15,7 @@ use base::text::visible;
 use base::worktree::{Worktree, normal};
 use config::node::{ConfigOrigin, Layer, SourceLocation};
 use config::settings::{InstructionEntry, Settings};
-use config::{ConfigFingerprint, Problem, ProblemCode};
+use config::{ConfigFingerprint, Problem, ProblemCode, ProblemSeverity};
 use permission::Action;
 use permission::sight::Sight;
 
@@ -419,8 +419,15 @@ impl InstructionReader<'_> {
             }
         }
         if !any && self.found.problems.len() == problems_before {
+            // A relative path of the user's settings is for the projects that have such a file.
+            let severity = if is_searched && !instruction.project {
+                ProblemSeverity::Note
+            } else {
+                ProblemSeverity::Warning
+            };
             let text = format!("there is no file \"{text}\"");
-            let problem = Problem::warning(
+            let problem = Problem::new(
+                severity,
                 ProblemCode::MissingFile,
                 &instruction.location,
                 "instructions",
@@ -855,6 +862,12 @@ mod tests {
                 notices.iter().all(|notice| notice.contains(reported)),
                 "{entry}: {notices:?}"
             );
+            if entry == "nope.md" {
+                // Other projects may have it.
+                assert_eq!(loaded.problems[0].severity, ProblemSeverity::Note);
+                let own = place.load(&[entry]);
+                assert_eq!(own.problems[0].severity, ProblemSeverity::Warning);
+            }
         }
     }
 

@@ -29,6 +29,7 @@ pub mod prune;
 pub mod published;
 pub mod recent;
 pub mod replay;
+mod reported;
 pub mod revert;
 mod review;
 mod sample;

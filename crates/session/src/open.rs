@@ -465,7 +465,7 @@ impl Sessions {
                 ConfigSnapshot::new(&paths).await
             }
         };
-        notices.extend(read.news(&[]));
+        notices.extend(read.greeting(&paths).await);
         let approvals = chosen.borrow().approvals();
         notices.extend(self.unheld(approvals, &read.settings).await);
         let project = read.project_config(models.clone());

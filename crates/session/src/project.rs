@@ -12,6 +12,7 @@ use super::commands::Commands;
 use super::configuration::{self, Configuration, NamedModels, sight};
 use super::maintenance::Maintenance;
 use super::models::{ModelSources, RegistrySender};
+use super::reported;
 use super::trust::{self, TrustOutcome};
 use crate::turn::later::{self, SettingsRead};
 use crate::turn::models::Models;
@@ -20,8 +21,8 @@ use base::environment::Environment;
 use base::task::JoinHandle;
 use base::worktree::Worktree;
 use config::contribution::Contribution;
-use config::trust::Review;
-use config::{self, ConfigFingerprint, Problem, Settings};
+use config::trust::{Decision, Review};
+use config::{self, ConfigFingerprint, Problem, ProblemCode, ProblemSeverity, Settings};
 use events::{Event, Severity};
 use permission::Rule;
 use project::agent::registry::Agents;
@@ -250,6 +251,29 @@ impl ConfigSnapshot {
         }
     }
 
+    /// Returns the notices that a session begins with: the problems that no session of the project
+    /// has begun with today. Those that weaken protection are always among them.
+    pub(super) async fn greeting(&self, paths: &ProjectPaths) -> Vec<Event> {
+        let repeats = |problem: &&Problem| {
+            problem.severity >= ProblemSeverity::Warning
+                && !problem.can_hide_deny
+                && problem.code != ProblemCode::LostGuard
+        };
+        let once: Vec<Problem> = self.problems.iter().filter(repeats).cloned().collect();
+        let texts: Vec<String> = once.iter().map(ToString::to_string).collect();
+        let environment = paths.environment.clone();
+        let root = paths.worktree.root.clone();
+        let shown = base::task::spawn_blocking(move || {
+            reported::shown_before(&environment, &root, "settings", &texts)
+        });
+        let shown = shown.await.unwrap_or_default();
+        let known: Vec<Problem> = once
+            .into_iter()
+            .filter(|problem| shown.contains(&problem.to_string()))
+            .collect();
+        self.news(&known)
+    }
+
     /// Returns the notices for the user: the problems that are not among `known`.
     pub(super) fn news(&self, known: &[Problem]) -> Vec<Event> {
         let broken = self.broken.iter().flat_map(|broken| &broken.problems);
@@ -294,6 +318,18 @@ fn background(
         instructions: instructions.entries,
         skills,
     }
+}
+
+/// Returns whether a session of the project has begun with this notice about trust today. It repeats
+/// with each session if the user has declined.
+async fn trust_notice_was_shown(text: &str, scope: &TurnContext) -> bool {
+    let environment = scope.environment.clone();
+    let root = scope.project.worktree.root.clone();
+    let texts = [text.to_owned()];
+    let shown = base::task::spawn_blocking(move || {
+        reported::shown_before(&environment, &root, "trust", &texts)
+    });
+    !shown.await.unwrap_or_default().is_empty()
 }
 
 fn notice(title: String) -> Event {
@@ -410,7 +446,12 @@ impl ConfigWatcher {
                     scope.outlet.event(notice(text)).await;
                 }
             }
-            TrustOutcome::Withheld(Some(text)) => scope.outlet.event(notice(text)).await,
+            TrustOutcome::Withheld(Some(text)) => {
+                let repeats = review.decision == Decision::Refused;
+                if !(repeats && trust_notice_was_shown(&text, scope).await) {
+                    scope.outlet.event(notice(text)).await;
+                }
+            }
             TrustOutcome::Withheld(None) => {}
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct Client {
     format: OutputFormat,
     /// Whether only a structured result is printed, instead of text.
     silent: bool,
+    /// Whether notes are left out.
+    quiet: bool,
     allow: bool,
     deny: bool,
     /// Whether the turn ended because something was rejected; then the last text is not an answer.
@@ -67,6 +69,7 @@ impl Client {
         Self {
             format: args.format,
             silent: args.schema.is_some(),
+            quiet: args.quiet,
             allow: args.allow,
             deny: args.deny,
             stopped: AtomicBool::new(false),
@@ -99,8 +102,10 @@ impl Client {
     /// Prints the id of the session, and starts the spinner.
     pub(super) fn begin(&self, session: &v1::SessionId) {
         if self.format == OutputFormat::Text {
-            self.screen
-                .message(&self.screen.aside.line(FAINT, &format!("session {session}")));
+            if !self.quiet {
+                let line = format!("session {session}");
+                self.screen.message(&self.screen.aside.line(FAINT, &line));
+            }
             self.screen.doing("thinking");
         }
     }
@@ -135,12 +140,19 @@ impl Client {
         // The user may expect background jobs to continue.
         if !background.is_empty() {
             let ids: Vec<String> = background.into_iter().collect();
-            self.screen.aside(&format!(
-                "note: what runs in the background ends with this run: {}",
+            self.note(&format!(
+                "what runs in the background ends with this run: {}",
                 ids.join(", ")
             ));
         }
         self.list(&refused);
+    }
+
+    /// Prints a note on standard error, unless notes are left out.
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            self.screen.aside(&format!("note: {text}"));
+        }
     }
 
     /// Lists the calls that were refused because no user could be asked.
@@ -169,14 +181,12 @@ impl Client {
                     notice.title.as_str(),
                     notice.description.as_deref().unwrap_or_default(),
                 ]);
-                client.screen.aside(&format!("note: {all}"));
+                client.note(&all);
             }
             v1::SessionUpdate::CompactionUpdate(update)
                 if update.status == v1::CompactionStatus::InProgress =>
             {
-                client
-                    .screen
-                    .aside("note: summarising the conversation to free context");
+                client.note("summarising the conversation to free context");
             }
             _ => {}
         }

@@ -70,7 +70,7 @@ fn bad_input_is_reported_and_affects_only_itself() {
         (
             "no provider",
             format!("{{{good}, \"model\": \"gpt-5\"}}"),
-            "model: expected provider/model, found \"gpt-5\"",
+            "model: expected provider/model, such as \"openai/gpt-5\", found \"gpt-5\"",
         ),
         (
             "missing variable",
@@ -137,7 +137,7 @@ fn bad_input_is_reported_and_affects_only_itself() {
         (
             "plugin that is not installed",
             format!("{{{good}, \"plugin\": [\"x\"]}}"),
-            "warning: opencode.json:1:39: plugin: the plugin x is not installed, so it is not loaded; adjutant installs nothing; `npm install x` in",
+            "warning: opencode.json:1:39: plugin: the plugin x is not installed, so it is not loaded; `adjutant extensions install` fetches it",
         ),
     ];
     for (name, text, expected) in table {
