@@ -56,6 +56,7 @@ mod model;
 mod model_mistakes;
 mod oauth;
 mod opencode;
+mod packages;
 mod parallel;
 mod placeholders;
 mod program;
@@ -140,6 +141,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("servers/", &oauth::ALL),
     ("servers/", &tool_schemas::ALL),
     ("servers/", &mcp_tool_cache::ALL),
+    ("packages/", &packages::ALL),
     ("screen/", &screen::ALL),
     ("terminal_injection/", &terminal_injection::ALL),
     ("remote/", &remote::ALL),

@@ -316,7 +316,7 @@ text: It still does not."#,
     project.write("server.sh", "exit 1");
     let listed = adjutant(&project, &["mcp"], "");
     assert!(
-        String::from_utf8_lossy(&listed.stdout).starts_with("notes: failed: "),
+        String::from_utf8_lossy(&listed.stdout).contains("\nnotes  failed  "),
         "{listed:?}"
     );
 }

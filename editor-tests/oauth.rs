@@ -12,7 +12,7 @@ use crate::invariants::Invariants;
 use crate::loopback::Server;
 use crate::mcp;
 use crate::model::{self, Model};
-use crate::program::{adjutant, stderr_of, stdout_of};
+use crate::program::{adjutant, list_of, stderr_of, stdout_of};
 use crate::project::Project;
 use crate::providers::{browse, log_in, query};
 
@@ -151,9 +151,9 @@ const KEPT: &str = "~/.local/share/adjutant/mcp-auth.json";
 fn a_login() {
     let server = guarded();
     let project = behind(&server, &json!({}));
-    let said = stdout_of(&project, &["mcp"]);
+    let said = list_of(&project, &["mcp"]);
     assert!(
-        said.starts_with("guard: it wants a login: run `adjutant mcp login guard`\n"),
+        said.contains("guard needs login it wants a login: run `adjutant mcp login guard`: "),
         "{said}"
     );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
@@ -185,8 +185,8 @@ fn a_login() {
 
     // The first token has expired: it is exchanged once, and the new one is stored.
     assert!(
-        stdout_of(&project, &["mcp"])
-            .starts_with("guard: connected, 17 tools, 2 prompts, 2 resources, in ")
+        list_of(&project, &["mcp"])
+            .contains("guard active connected, 17 tools, 2 prompts, 2 resources, in ")
     );
     let call = [
         "mcp",
@@ -216,7 +216,7 @@ fn a_login() {
     let mut stale: Value = serde_json::from_str(&kept).unwrap();
     stale["guard"]["tokens"]["expiresAt"] = json!(1);
     project.write(KEPT, &stale.to_string());
-    assert!(stdout_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
+    assert!(list_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
     assert_eq!(
         stdout_of(&project, &["mcp", "logout", "guard"]),
         "guard: forgotten.\n"
@@ -270,8 +270,11 @@ fn no_login() {
         stderr_of(&project, &["mcp", "login", "guard"]).contains("\"oauth\" is false for guard")
     );
     let output = adjutant(&project, &["mcp"], "");
+    let list = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<&str> = list.split_whitespace().collect();
     assert!(
-        String::from_utf8_lossy(&output.stdout)
+        words
+            .join(" ")
             .contains("it wants a login, and its \"oauth\" is false")
     );
     let said = stderr_of(
@@ -295,7 +298,7 @@ fn of_theirs() {
     let project = behind(&server, &json!({}));
     let theirs = stored_login(&format!("{}/mcp", server.base()), "access-7");
     project.write("~/.local/share/opencode/mcp-auth.json", &theirs);
-    assert!(stdout_of(&project, &["mcp"]).starts_with("guard: connected"));
+    assert!(list_of(&project, &["mcp"]).contains("guard active connected"));
     assert!(
         stdout_of(&project, &["mcp", "logout", "guard"]).contains("`opencode mcp logout guard`")
     );
@@ -312,7 +315,7 @@ fn one_address() {
         KEPT,
         &stored_login("https://another.example/mcp", "access-7"),
     );
-    assert!(stdout_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
+    assert!(list_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
     assert!(
         server
             .received()

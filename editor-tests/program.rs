@@ -29,6 +29,13 @@ pub fn stdout_of(project: &Project, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Runs a command that must succeed, and returns the words of its list, whose cells may be wrapped.
+pub fn list_of(project: &Project, words: &[&str]) -> String {
+    let text = stdout_of(project, words);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ")
+}
+
 /// Runs a command that must fail, and returns its standard error.
 pub fn stderr_of(project: &Project, words: &[&str]) -> String {
     let output = adjutant(project, words, "");

@@ -15,6 +15,7 @@ mod extensions;
 mod form;
 mod in_process;
 mod input;
+mod listing;
 mod log;
 mod mcp;
 mod models;
@@ -22,6 +23,7 @@ mod organisation;
 mod pages;
 mod permissions;
 mod project_context;
+mod project_lists;
 mod refused;
 mod reply;
 mod run;
@@ -40,6 +42,7 @@ use clap::{Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use base::environment::Environment;
+use project_lists::ListKind;
 use terminal::{complain, say};
 
 /// A coding agent for editors and terminals
@@ -93,7 +96,7 @@ enum Command {
     ///
     /// Exits with 1 as long as it is undecided.
     Trust(trust::Args),
-    /// Show the hooks, custom tools and plugins of a project
+    /// Show the hooks, custom tools and plugins of a project, and install plugins
     ///
     /// Loads them as a session would. Exits with 1 if something does not load.
     Extensions(extensions::Args),
@@ -118,6 +121,12 @@ enum Command {
         #[command(subcommand)]
         verb: Option<auth::Verb>,
     },
+    /// List the skills of this directory
+    Skills(project_lists::Args),
+    /// List the formatters that run after an edit
+    Formatters(project_lists::Args),
+    /// List the language servers that check an edit
+    Lsp(project_lists::Args),
     /// Check MCP servers, log in to them and call their tools
     ///
     /// Exits with 1 if a server does not work, with 5 if a call is not allowed.
@@ -163,6 +172,7 @@ impl Command {
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
             Self::Mcp(args) => args.acts(),
+            Self::Extensions(args) => args.installs(),
             Self::Serve(args) => args.lets_in(),
             Self::Acp(_)
             | Self::Connect(_)
@@ -172,7 +182,9 @@ impl Command {
             | Self::Doctor(_)
             | Self::Events(_)
             | Self::Stats(_)
-            | Self::Extensions(_)
+            | Self::Skills(_)
+            | Self::Formatters(_)
+            | Self::Lsp(_)
             | Self::Completions { .. }
             | Self::Man => false,
         }
@@ -237,6 +249,17 @@ pub fn main() -> ExitCode {
             verb.as_ref().unwrap_or(&agents::Verb::List),
             &environment,
         )),
+        Command::Skills(args) => Some(project_lists::list(ListKind::Skills, args, &environment)),
+        Command::Formatters(args) => Some(project_lists::list(
+            ListKind::Formatters,
+            args,
+            &environment,
+        )),
+        Command::Lsp(args) => Some(project_lists::list(
+            ListKind::LanguageServers,
+            args,
+            &environment,
+        )),
         Command::Completions { shell } => Some(pages::completions(
             *shell,
             <Cli as clap::CommandFactory>::command(),
@@ -283,7 +306,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Trust(args) => trust::trust(&args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Events(args) => events::events(&args, &environment).await,
-        Command::Extensions(args) => extensions::extensions(&args, &environment).await,
+        Command::Extensions(args) => extensions::extensions(args, &environment).await,
         Command::Config {
             verb: Some(config::ConfigCommand::Check { json }),
         } => config::check(json, &environment).await,
@@ -294,6 +317,9 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         // These were run before the runtime was started.
         Command::Config { .. }
         | Command::Agents { .. }
+        | Command::Skills(_)
+        | Command::Formatters(_)
+        | Command::Lsp(_)
         | Command::Completions { .. }
         | Command::Man => Ok(0),
     };

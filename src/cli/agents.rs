@@ -7,8 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 
 use super::ask::{self, Question};
+use super::listing::{self, ListEntry, UnusedEntry};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
+use config::trust::TrustKind;
+use config::{Problem, ProblemSeverity};
+use project::agent::show::UnusedAgent;
 use project::agent::{Mode, create, show};
 use providers::registry::Registry;
 use providers::{Model, Provider};
@@ -50,7 +54,19 @@ pub(super) struct Wish {
 pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     match verb {
-        Verb::List | Verb::Create(_) => super::say(&show::list(&here.agents)),
+        Verb::List | Verb::Create(_) => {
+            let trust = &here.loaded.trust;
+            let waits = |name: &str| {
+                let own = format!("agent.{name}.");
+                trust
+                    .withheld(TrustKind::Permission)
+                    .any(|item| item.key.starts_with(&own))
+            };
+            super::say(&show::list(&here.agents, waits, &unused(&here)));
+            if let Some(notice) = trust.notice() {
+                super::say(&notice);
+            }
+        }
         Verb::Show { name } => {
             let agent = here.agents.get(name).ok_or_else(|| {
                 let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
@@ -60,6 +76,48 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
         }
     }
     Ok(0)
+}
+
+/// Returns the agents that are switched off or have errors in their settings.
+fn unused(here: &ProjectContext) -> Vec<UnusedAgent> {
+    let is_used = |name: &str| here.agents.get(name).is_some();
+    let off = here.loaded.switched_off("agent", "disable");
+    let off = off
+        .iter()
+        .filter(|(name, _)| !is_used(name))
+        .map(|(name, place)| ListEntry::off(name, place));
+    let inside = [
+        ".mode",
+        ".model",
+        ".prompt",
+        ".permission",
+        ".description",
+        ".steps",
+        ".tools",
+    ];
+    let failed = listing::unused(&here.problems, "agent", &inside, is_used);
+    let failed = failed.iter().map(ListEntry::failed);
+    let files = here.problems.iter().filter_map(unused_file);
+    let files = files.filter(|entry| !is_used(&entry.name));
+    off.chain(failed)
+        .chain(files)
+        .map(|entry| (entry.name, entry.state, entry.about))
+        .collect()
+}
+
+/// Returns the entry of an agent whose file is not used because of this problem.
+fn unused_file(problem: &Problem) -> Option<ListEntry> {
+    const FOLDERS: [&str; 4] = ["/agent/", "/agents/", "/mode/", "/modes/"];
+    if problem.severity != ProblemSeverity::Error || !problem.key.is_empty() {
+        return None;
+    }
+    let file = problem.location.origin.name.strip_suffix(".md")?;
+    let (_, name) = FOLDERS.iter().find_map(|folder| file.split_once(folder))?;
+    Some(ListEntry::failed(&UnusedEntry {
+        name: name.to_owned(),
+        why: problem.what(),
+        source: problem.location.short(),
+    }))
 }
 
 /// Lets a model write an agent, and creates its file. Never changes an existing file.
@@ -127,10 +185,9 @@ async fn author(
     let settings = &here.loaded.settings;
     let registry = ask::registry(settings, environment).await;
     let wanted = match &wish.model {
-        Some(text) => Some(
-            ModelRef::parse(text)
-                .ok_or_else(|| anyhow!("--model wants provider/model, not \"{text}\""))?,
-        ),
+        Some(text) => Some(ModelRef::parse(text).ok_or_else(|| {
+            anyhow!("--model wants provider/model, such as openai/gpt-5, not \"{text}\"")
+        })?),
         None => settings.model.clone(),
     };
     let wanted = wanted.unwrap_or_else(|| registry.default_model().id.clone());

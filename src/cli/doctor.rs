@@ -607,8 +607,9 @@ fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section:
     for item in trust.withheld(kind) {
         let state = trust.withheld_state();
         let line = format!(
-            "{}: {state}: {} ({})",
+            "{}: {}: {} ({})",
             item.key,
+            state.as_str(),
             item.detail,
             item.place.short()
         );

@@ -1,18 +1,37 @@
-//! `adjutant extensions`: the hooks, custom tools and plugins of a project.
+//! `adjutant extensions`: lists the hooks, custom tools and plugins of a project, and installs the
+//! plugins that are npm packages.
 
-use std::path::PathBuf;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::{Context as _, bail};
+use serde_json::json;
+
 use super::project_context::ProjectContext;
+use super::{listing, reply, trust};
 use base::environment::Environment;
+use base::listing::{EntryState, table};
 use base::text;
-use config::trust::{Review, TrustItem, TrustKind};
+use config::package::{MissingPackage, PackageRecord, PackageSpec, cache};
+use config::trust::{Decision, TrustItem, TrustKind, TrustStore};
+use extensions::packages::{self, PlannedPackage};
 use extensions::scripts::Scripts;
-use extensions::{survey, tally};
+use extensions::survey::{self, ListedExtension, Survey};
+use extensions::tally;
 
 /// Options of `adjutant extensions`.
+pub(super) type Args = super::CommandOrList<Verb, Listing>;
+
+impl Args {
+    /// Whether it installs something, which only the user may do.
+    pub(super) fn installs(&self) -> bool {
+        self.verb.is_some()
+    }
+}
+
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct Listing {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -21,8 +40,31 @@ pub(super) struct Args {
     dir: PathBuf,
 }
 
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Install the npm packages that the settings name as plugins
+    ///
+    /// Uses npm or bun. Shows every package that would come before it fetches one, and runs none of
+    /// their scripts. They are kept in adjutant's own cache, and your consent covers exactly them.
+    Install {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Directory of the project
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+}
+
+pub(super) async fn extensions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
+    match args.verb {
+        Some(Verb::Install { yes, dir }) => install(&dir, yes, environment).await,
+        None => list(&args.listing, environment).await,
+    }
+}
+
 /// Loads the extensions once, as a session would. Exit code 1 if one of them does not load.
-pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
+async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(&args.dir, environment)?;
     let settings = Arc::new(here.loaded.settings.clone());
     let found = survey::survey(
@@ -34,7 +76,10 @@ pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow
     )
     .await;
     let tallies = tally::read(environment, &here.worktree.root);
-    let broken = found.failed.is_some() || !found.report.errors.is_empty();
+    let mut entries = survey::entries(&settings, &found, &tallies);
+    report_changed(&here, &mut entries, environment);
+    entries.extend(unused(&here));
+    let is_broken = is_broken(&found) || entries.iter().any(|one| one.state == EntryState::Failed);
     if args.json {
         let mut data = survey::data(&settings, &found, &tallies);
         data["withheld"] = here
@@ -43,42 +88,294 @@ pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow
             .is_withheld()
             .then(|| here.loaded.trust.list())
             .into();
+        data["entries"] = entries
+            .iter()
+            .map(|one| {
+                json!({ "kind": one.kind, "name": one.name, "state": one.state.code(), "about": one.about })
+            })
+            .collect();
         super::terminal::json(&serde_json::to_string_pretty(&data)?);
-        return Ok(u8::from(broken));
+        return Ok(u8::from(is_broken));
     }
-    let mut lines = survey::lines(&settings, &found, &tallies);
-    lines.extend(withheld(&here.loaded.trust));
-    if lines.is_empty() {
-        lines.push("There are no hooks, custom tools or plugins here.".into());
+    if entries.is_empty() {
+        super::say("There are no hooks, custom tools or plugins here.");
+    } else {
+        let rows: Vec<[String; 4]> = entries
+            .iter()
+            .map(|one| {
+                [
+                    text::escaped(&one.name),
+                    one.kind.to_owned(),
+                    one.state.as_str().to_owned(),
+                    text::escaped(&one.about),
+                ]
+            })
+            .collect();
+        super::say(&table(&["name", "kind", "state", "about"], &rows));
     }
     if !found.report.runtime.is_empty() {
-        lines.push(format!("JavaScript runs in {}.", found.report.runtime));
+        super::say(&format!("JavaScript runs in {}.", found.report.runtime));
     }
-    lines.extend(here.loaded.trust.notice());
-    super::say(&lines.join("\n"));
-    Ok(u8::from(broken))
+    if let Some(notice) = here.loaded.trust.notice() {
+        super::say(&notice);
+    }
+    Ok(u8::from(is_broken))
 }
 
-/// Returns a line for each hook, custom tool and plugin that is withheld until the project is
-/// trusted.
-fn withheld(trust: &Review) -> Vec<String> {
-    let state = trust.withheld_state();
-    let line = |item: &TrustItem| {
-        let kind = if item.kind == TrustKind::Hook {
-            "hook"
-        } else {
-            "extension"
+fn is_broken(found: &Survey) -> bool {
+    found.failed.is_some() || !found.report.errors.is_empty()
+}
+
+/// Marks the installed packages whose files have changed since.
+fn report_changed(
+    here: &ProjectContext,
+    entries: &mut [ListedExtension],
+    environment: &Environment,
+) {
+    for script in &here.loaded.settings.scripts {
+        let Some(record) = &script.record else {
+            continue;
         };
-        text::escaped(&format!(
-            "{kind} {}: {state}: {} ({})",
-            item.key,
-            item.detail,
-            item.place.short()
-        ))
+        if packages::is_unchanged(record, environment).unwrap_or(false) {
+            continue;
+        }
+        for entry in entries.iter_mut().filter(|one| one.name == script.name) {
+            entry.state = EntryState::Failed;
+            entry.about = format!(
+                "its files in {} are not those that were installed; remove them, and run `adjutant extensions install`",
+                cache(environment).display()
+            );
+        }
+    }
+}
+
+/// Returns the hooks, custom tools and plugins that are not in use, with the reasons.
+fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
+    let loaded = &here.loaded;
+    let mut entries = Vec::new();
+    let waiting = |item: &TrustItem, kind: &'static str| ListedExtension {
+        kind,
+        name: item
+            .key
+            .strip_prefix("hook.")
+            .unwrap_or(&item.key)
+            .to_owned(),
+        state: loaded.trust.withheld_state(),
+        about: format!("{} ({})", item.detail, item.place.short()),
     };
-    trust
-        .withheld(TrustKind::Hook)
-        .chain(trust.withheld(TrustKind::Extension))
-        .map(line)
-        .collect()
+    let hooks = loaded.trust.withheld(TrustKind::Hook);
+    entries.extend(hooks.map(|item| waiting(item, "hook")));
+    let scripts = loaded.trust.withheld(TrustKind::Extension);
+    entries.extend(scripts.map(|item| waiting(item, kind_of_file(&item.key))));
+    for package in &loaded.missing_packages {
+        let about = if package.project && loaded.trust.is_withheld() {
+            "trust the project, then `adjutant extensions install` fetches it"
+        } else {
+            "`adjutant extensions install` fetches it"
+        };
+        entries.push(ListedExtension {
+            kind: "plugin",
+            name: package.spec.clone(),
+            state: EntryState::NotInstalled,
+            about: format!("{about} ({})", package.place.short()),
+        });
+    }
+    for (kind, name) in &loaded.pure {
+        entries.push(ListedExtension {
+            kind,
+            name: name.clone(),
+            state: EntryState::Off,
+            about: "ADJUTANT_PURE or OPENCODE_PURE is set".to_owned(),
+        });
+    }
+    for (name, place) in loaded.switched_off("hook", "disabled") {
+        entries.push(ListedExtension {
+            kind: "hook",
+            name,
+            state: EntryState::Off,
+            about: format!("switched off in {}", place.short()),
+        });
+    }
+    let inside = [
+        ".on",
+        ".command",
+        ".tool",
+        ".pattern",
+        ".timeout",
+        ".environment",
+        ".format",
+    ];
+    let is_known = |name: &str| {
+        let mut hooks = loaded.settings.hooks.iter();
+        hooks.any(|hook| hook.name == name)
+    };
+    for hook in listing::unused(&here.problems, "hook", &inside, is_known) {
+        entries.push(ListedExtension {
+            kind: "hook",
+            name: hook.name,
+            state: EntryState::Failed,
+            about: format!("{} ({})", hook.why, hook.source),
+        });
+    }
+    entries
+}
+
+/// Returns the kind of a file by its folder.
+fn kind_of_file(name: &str) -> &'static str {
+    let folder = Path::new(name).parent().and_then(Path::file_name);
+    let is_tool = folder.is_some_and(|folder| folder == "tool" || folder == "tools");
+    if is_tool { "tool" } else { "plugin" }
+}
+
+/// Installs the packages that the settings name as plugins. Exit code 1 if one of them is not
+/// installed afterwards.
+pub(super) async fn install(
+    dir: &Path,
+    yes: bool,
+    environment: &Environment,
+) -> anyhow::Result<u8> {
+    let here = ProjectContext::read(dir, environment)?;
+    let review = &here.loaded.trust;
+    if review.is_pure {
+        bail!("ADJUTANT_PURE or OPENCODE_PURE is set: no plugin is loaded, so none is installed");
+    }
+    let missing = &here.loaded.missing_packages;
+    if missing.is_empty() {
+        super::say("No plugin is missing: each one that the settings name is installed.");
+        return Ok(0);
+    }
+    let waits = |package: &&MissingPackage| package.project && review.is_withheld();
+    let mut specs: Vec<&str> = Vec::new();
+    for package in missing.iter().filter(|package| !waits(package)) {
+        if !specs.contains(&package.spec.as_str()) {
+            specs.push(&package.spec);
+        }
+    }
+    let waiting: Vec<&str> = missing
+        .iter()
+        .filter(waits)
+        .map(|package| package.spec.as_str())
+        .collect();
+    if !waiting.is_empty() {
+        super::say(&format!(
+            "Not fetched, because this project is not trusted: {}. `adjutant trust` shows what it would do.",
+            text::escaped(&waiting.join(", "))
+        ));
+    }
+    let mut planned = Vec::new();
+    for spec in &specs {
+        match packages::plan(spec, environment).await {
+            Ok(plan) => {
+                super::say(&described(&plan));
+                planned.push(plan);
+            }
+            Err(why) => super::say(&format!("{spec} {why}.")),
+        }
+    }
+    if planned.is_empty() {
+        return Ok(1);
+    }
+    if !(yes || agreed(environment)?) {
+        super::say("Nothing was installed; `--yes` installs these without a question.");
+        return Ok(1);
+    }
+    let mut installed = Vec::new();
+    for plan in planned {
+        let spec = plan.record.spec.clone();
+        match plan.install(environment).await {
+            Ok(record) => {
+                super::say(&format!("Installed {}.", record.summary()));
+                installed.push(record);
+            }
+            Err(why) => super::say(&format!("{spec} {why}.")),
+        }
+    }
+    let is_whole = installed.len() == specs.len() && waiting.is_empty();
+    consent(&here, &installed, environment).await?;
+    Ok(u8::from(!is_whole))
+}
+
+/// Describes what would be installed: every package with its version and its digest.
+fn described(plan: &PlannedPackage) -> String {
+    const SHOWN_DIGEST_CHARS: usize = 20;
+    let record = &plan.record;
+    let wanted = PackageSpec::parse(&record.spec).and_then(|spec| spec.wanted);
+    let chosen = match wanted {
+        None => " (no version is named; this is the newest)".to_owned(),
+        Some(wanted) if wanted == record.version => String::new(),
+        Some(wanted) => format!(" (for \"{wanted}\")"),
+    };
+    let rows: Vec<[String; 3]> = record
+        .packages
+        .iter()
+        .map(|one| {
+            let digest: String = one.integrity.chars().take(SHOWN_DIGEST_CHARS).collect();
+            [
+                text::escaped(&one.name),
+                text::escaped(&one.version),
+                format!("{}…", text::escaped(&digest)),
+            ]
+        })
+        .collect();
+    let scripts = match plan.with_scripts {
+        0 => String::new(),
+        1 => "One of them has an install script, which is not run.\n".to_owned(),
+        n => format!("{n} of them have install scripts, which are not run.\n"),
+    };
+    format!(
+        "{}{chosen}:\n{}{scripts}",
+        record.summary(),
+        table(&["package", "version", "integrity"], &rows)
+    )
+}
+
+/// Asks at the terminal, if there is one.
+fn agreed(environment: &Environment) -> anyhow::Result<bool> {
+    if !(std::io::stdin().is_terminal() && super::terminal::is_watched()) {
+        return Ok(false);
+    }
+    let question = format!(
+        "Fetch these packages into {}, and load the plugins? [y/N] ",
+        cache(environment).display()
+    );
+    let explained =
+        "y  fetches exactly these, and your consent covers exactly them; n  fetches nothing";
+    let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;
+    Ok(answer.unwrap_or(false))
+}
+
+/// Stores the user's consent to the installed packages, if they are all that has changed in a
+/// project that was trusted, or that needed no trust.
+async fn consent(
+    before: &ProjectContext,
+    installed: &[PackageRecord],
+    environment: &Environment,
+) -> anyhow::Result<()> {
+    let after = ProjectContext::read(&before.cwd, environment)?;
+    let review = &after.loaded.trust;
+    if review.decision != Decision::Unasked || before.loaded.trust.is_withheld() {
+        return Ok(());
+    }
+    let is_installed = |item: &&TrustItem| {
+        item.kind == TrustKind::Extension && installed.iter().any(|record| record.spec == item.key)
+    };
+    let rest: Vec<&TrustItem> = review
+        .items
+        .iter()
+        .filter(|item| !is_installed(item))
+        .collect();
+    let known: Vec<&TrustItem> = before.loaded.trust.items.iter().collect();
+    if rest != known {
+        super::say("Something else in this project has changed: `adjutant trust` asks about it.");
+        return Ok(());
+    }
+    let mut store = TrustStore::open(environment);
+    store
+        .decide(&after.worktree.root, review, true, environment.now())
+        .context("your consent cannot be kept")?;
+    trust::share_decision(&after.worktree, environment).await?;
+    super::say(
+        "They are loaded in this project from now on; `adjutant trust --revoke` takes your consent back.",
+    );
+    Ok(())
 }

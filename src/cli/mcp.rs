@@ -8,14 +8,15 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value, json};
 
+use super::listing::{self, ListEntry, UnusedEntry};
 use super::project_context::ProjectContext;
 use super::reply;
 use super::terminal;
 use base::environment::Environment;
+use base::listing::EntryState;
 use base::text;
-use config::ProblemSeverity;
 use config::settings::{McpEntry, OAuth, Transport};
-use config::trust::{Review, TrustKind};
+use config::trust::{TrustItem, TrustKind};
 use events::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
 use mcp::credential_store::StoredLogin;
 use mcp::login;
@@ -158,56 +159,58 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let reports = servers.survey(&here.loaded.settings.mcp).await;
     servers.end().await;
     let unused = unused(&here);
-    let withheld = withheld(&here.loaded.trust);
+    let trust = &here.loaded.trust;
+    let withheld = listing::withheld(trust, TrustKind::Mcp, "mcp");
     let failed = reports
         .iter()
         .any(|report| matches!(report.state, ReportedState::Failed(_)))
         || !unused.is_empty();
     if json {
-        let wrong = |server: &Unused| {
+        let wrong = |server: &UnusedEntry| {
             json!({"name": server.name, "source": server.source, "place": null, "state": "invalid", "why": server.why,
                 "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
         };
-        let waiting = |server: &WithheldServer<'_>| {
-            json!({"name": server.name, "source": server.source, "place": server.place, "state": "untrusted",
-                "why": server.state, "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
+        let waiting = |item: &TrustItem| {
+            let name = item.key.strip_prefix("mcp.").unwrap_or(&item.key);
+            json!({"name": name, "source": item.place.short(), "place": item.detail, "state": "untrusted",
+                "why": trust.withheld_state().as_str(), "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
         };
         let all = reports
             .iter()
             .map(data)
             .chain(unused.iter().map(wrong))
-            .chain(withheld.iter().map(waiting));
+            .chain(trust.withheld(TrustKind::Mcp).map(waiting));
         let all: Vec<Value> = all.collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(u8::from(failed));
     }
-    for report in &reports {
-        super::say(&format!("{}: {}", report.name, state(report)));
-        super::say(&format!("  {}  ({})", report.place, report.source));
-    }
-    for server in &unused {
-        super::say(&format!(
-            "{}: not used: {}",
-            server.name,
-            text::title(&server.why)
-        ));
-        super::say(&format!("  ({})", server.source));
-    }
-    for server in &withheld {
-        super::say(&format!("{}: {}", text::escaped(server.name), server.state));
-        super::say(&format!(
-            "  {}  ({})",
-            text::escaped(&server.place),
-            text::escaped(&server.source)
-        ));
-    }
-    if reports.is_empty() && unused.is_empty() && withheld.is_empty() {
+    let mut entries: Vec<ListEntry> = reports.iter().map(entry).collect();
+    entries.extend(unused.iter().map(ListEntry::failed));
+    entries.extend(withheld);
+    if entries.is_empty() {
         super::say("No MCP servers are configured here. `adjutant mcp add` prints what to write.");
+    } else {
+        super::say(&listing::list(&entries));
     }
-    if let Some(notice) = here.loaded.trust.notice() {
+    if let Some(notice) = trust.notice() {
         super::say(&notice);
     }
     Ok(u8::from(failed))
+}
+
+/// Returns the entry of a server in the list.
+fn entry(report: &ServerReport) -> ListEntry {
+    let (state, about) = match &report.state {
+        ReportedState::Connected => (EntryState::Active, format!("{}: ", state(report))),
+        ReportedState::Disabled => (EntryState::Off, String::new()),
+        ReportedState::NeedsLogin(why) => (EntryState::NeedsLogin, format!("{why}: ")),
+        ReportedState::Failed(why) => (EntryState::Failed, format!("{why}: ")),
+    };
+    ListEntry {
+        name: text::escaped(&report.name),
+        state,
+        about: text::escaped(&format!("{about}{} ({})", report.place, report.source)),
+    }
 }
 
 /// Describes the state of a server in a few words.
@@ -245,88 +248,21 @@ pub(super) fn data(report: &ServerReport) -> Value {
         "prompts": report.prompts, "resources": report.resources})
 }
 
-/// A server that is withheld until the project is trusted.
-struct WithheldServer<'a> {
-    name: &'a str,
-    state: &'static str,
-    place: String,
-    source: String,
-}
-
-fn withheld(trust: &Review) -> Vec<WithheldServer<'_>> {
-    let mut servers = Vec::new();
-    for item in trust.withheld(TrustKind::Mcp) {
-        servers.push(WithheldServer {
-            name: item.key.strip_prefix("mcp.").unwrap_or(&item.key),
-            state: trust.withheld_state(),
-            place: item.detail.clone(),
-            source: item.place.short(),
-        });
-    }
-    servers
-}
-
-/// A server that is not used because its settings are invalid.
-struct Unused {
-    name: String,
-    why: String,
-    source: String,
-}
-
-/// Returns the unused servers, each with its first problem.
-fn unused(here: &ProjectContext) -> Vec<Unused> {
-    let mut all: Vec<(_, Unused)> = Vec::new();
-    for problem in here
-        .problems
-        .iter()
-        .filter(|problem| problem.severity == ProblemSeverity::Error)
-    {
-        let Some(rest) = problem.key.strip_prefix("mcp.") else {
-            continue;
-        };
-        // A name may contain dots, so the key within the entry begins at one of these.
-        let inside = [
-            ".command",
-            ".url",
-            ".type",
-            ".headers",
-            ".environment",
-            ".cwd",
-            ".oauth",
-            ".timeout",
-        ];
-        let (name, key) = rest.split_at(
-            inside
-                .iter()
-                .filter_map(|key| rest.find(key))
-                .min()
-                .unwrap_or(rest.len()),
-        );
-        let known = here
-            .loaded
-            .settings
-            .mcp
-            .iter()
-            .any(|entry| entry.name == name);
-        if !known && !all.iter().any(|(_, server)| server.name == name) {
-            let key = key
-                .strip_prefix('.')
-                .map(|key| format!("{key}: "))
-                .unwrap_or_default();
-            let source = format!("{}:{}", problem.location.origin.name, problem.location.line);
-            let place = (problem.location.origin.name.clone(), problem.location.line);
-            all.push((
-                place,
-                Unused {
-                    name: name.to_owned(),
-                    why: format!("{key}{}", problem.what()),
-                    source,
-                },
-            ));
-        }
-    }
-    all.sort_by(|(a, _), (b, _)| a.cmp(b));
-    all.into_iter().map(|(_, server)| server).collect()
+/// Returns the servers that are not used because their settings are invalid.
+fn unused(here: &ProjectContext) -> Vec<UnusedEntry> {
+    let inside = [
+        ".command",
+        ".url",
+        ".type",
+        ".headers",
+        ".environment",
+        ".cwd",
+        ".oauth",
+        ".timeout",
+    ];
+    let known = &here.loaded.settings.mcp;
+    let is_known = |name: &str| known.iter().any(|entry| entry.name == name);
+    listing::unused(&here.problems, "mcp", &inside, is_known)
 }
 
 /// Returns a server of the settings.

@@ -6,8 +6,10 @@ use std::path::Path;
 use anyhow::bail;
 use serde_json::{Value, json};
 
+use super::listing::{self, ListEntry};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
+use base::listing::EntryState;
 use config::settings::Rates;
 use config::trust::TrustKind;
 use providers::Model;
@@ -44,6 +46,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
+    let disabled = settings.disabled_providers.clone();
     let mut registry = if args.all {
         sources.everyone(&settings)
     } else {
@@ -119,21 +122,23 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         super::terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
+    let is_listed = |name: &str| providers.iter().any(|facts| facts.id == name);
+    let off: Vec<ListEntry> = disabled
+        .iter()
+        .filter(|name| wanted(name) && !is_listed(name))
+        .map(|name| ListEntry {
+            name: base::text::escaped(name),
+            state: EntryState::Off,
+            about: "switched off by disabled_providers in the settings".to_owned(),
+        })
+        .collect();
     let mut text = String::new();
     for facts in providers {
         table(facts, &of(facts), &default, &mut text);
     }
-    let trust = &here.loaded.trust;
-    for item in trust.withheld(TrustKind::Provider) {
-        let line = format!(
-            "{}: {}: {} ({})",
-            item.key,
-            trust.withheld_state(),
-            item.detail,
-            item.place.short()
-        );
-        let _ = writeln!(text, "{}", base::text::escaped(&line));
-    }
+    let mut rest = listing::withheld(&here.loaded.trust, TrustKind::Provider, "provider");
+    rest.extend(off);
+    text.push_str(&listing::list(&rest));
     super::say(text.trim_end());
     Ok(0)
 }
@@ -150,34 +155,35 @@ fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut
     if facts.open {
         let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
     }
-    let wide = models
-        .iter()
-        .map(|model| model.id.model.chars().count())
-        .max()
-        .unwrap_or(0);
-    for model in models {
-        let mark = if model.id.to_string() == default {
-            '*'
-        } else {
-            ' '
-        };
-        let limits = match (model.context, model.output) {
-            (Some(context), Some(output)) => format!("{} / {}", tokens(context), tokens(output)),
-            (Some(context), None) => tokens(context),
-            (None, _) => "-".to_owned(),
-        };
-        let price = model
-            .price
-            .as_ref()
-            .map_or_else(|| "-".to_owned(), |price| dollars(&price.base));
-        let line = format!(
-            "{mark} {:wide$}  {limits:>12}  {price:<14}  {}",
-            model.id.model,
-            abilities(model).join(" ")
-        );
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
+    let rows: Vec<[String; 5]> = models.iter().map(|model| row(model, default)).collect();
+    out.push_str(&base::listing::table(&[""; 5], &rows));
     out.push('\n');
+}
+
+/// Returns the row of a model: the mark of the default, its id, its limits, its price, and its
+/// abilities.
+fn row(model: &Model, default: &str) -> [String; 5] {
+    let mark = if model.id.to_string() == default {
+        "*"
+    } else {
+        " "
+    };
+    let limits = match (model.context, model.output) {
+        (Some(context), Some(output)) => format!("{} / {}", tokens(context), tokens(output)),
+        (Some(context), None) => tokens(context),
+        (None, _) => "-".to_owned(),
+    };
+    let price = model
+        .price
+        .as_ref()
+        .map_or_else(|| "-".to_owned(), |price| dollars(&price.base));
+    [
+        mark.to_owned(),
+        model.id.model.clone(),
+        limits,
+        price,
+        abilities(model).join(" "),
+    ]
 }
 
 fn abilities(model: &Model) -> Vec<&'static str> {

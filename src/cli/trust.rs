@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use base::environment::Environment;
 use base::worktree::Worktree;
-use config::trust::{Decision, TrustStore};
+use config::trust::{Decision, Review, TrustStore};
 use session::elsewhere::share_trust;
 
 use super::project_context::ProjectContext;
@@ -41,7 +41,10 @@ impl Args {
 }
 
 /// Shares the current decision about a project with other machines, if the store is shared.
-async fn share_decision(worktree: &Worktree, environment: &Environment) -> anyhow::Result<()> {
+pub(super) async fn share_decision(
+    worktree: &Worktree,
+    environment: &Environment,
+) -> anyhow::Result<()> {
     let store = session::user_store::store(environment);
     if !store.is_shared().await {
         return Ok(());
@@ -88,8 +91,14 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         wants.push_str(depth);
         wants.push('\n');
     }
+    if let Some(offer) = review.offer() {
+        wants.push_str(&offer);
+        wants.push('\n');
+    }
     match review.decision {
-        Decision::Nothing => super::say(&format!("Nothing in {} needs trust.", root.display())),
+        Decision::Nothing => super::say(
+            format!("Nothing in {} needs trust.\n{wants}", root.display()).trim_end_matches('\n'),
+        ),
         Decision::Trusted if !args.no => {
             super::say(&format!("{} is trusted:\n{wants}", root.display()))
         }
@@ -153,9 +162,23 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             } else {
                 "Not trusted: these are off."
             });
+            let can_ask = std::io::stdin().is_terminal() && super::terminal::is_watched();
+            if yes && !review.not_installed.is_empty() && can_ask && asked_to_install(review)? {
+                return super::extensions::install(&args.dir, false, environment).await;
+            }
         }
     }
     Ok(0)
+}
+
+/// Asks whether to look up the plugins that are not installed.
+fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
+    let names = base::text::escaped(&review.not_installed.join(", "));
+    let question = format!("Install the plugins {names} from npm? [y/N] ");
+    let explained = "y  looks up what they need, shows it, and asks once more before anything is fetched\n\
+                     n  leaves them out; `adjutant extensions install` does it later";
+    let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;
+    Ok(answer.unwrap_or(false))
 }
 
 /// Asks at the terminal. Returns `None` at the end of the input.

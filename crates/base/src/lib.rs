@@ -16,6 +16,7 @@ pub mod executable;
 pub mod file;
 pub mod git;
 pub mod id;
+pub mod listing;
 pub mod lock;
 pub mod open_files;
 pub mod store_place;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::jsonc::LineIndex;
 use super::node::{ConfigOrigin, Layer, SourceLocation};
+use super::package::MissingPackage;
 use super::problem::{Problem, ProblemCode};
 use base::environment::Environment;
 use base::worktree::{Worktree, normal};
@@ -114,6 +115,8 @@ pub struct ConfigReader<'a> {
     pub(crate) uses: Vec<ExternalValue>,
     /// Variables that an organisation's settings may mention, from the login to it.
     pub(crate) tokens: Vec<(String, String)>,
+    /// The packages that are named as plugins and are not installed.
+    pub(crate) missing_packages: Vec<MissingPackage>,
 }
 
 /// A key or value of a project's settings that contains something from outside the project, or from
@@ -138,6 +141,7 @@ impl<'a> ConfigReader<'a> {
             problems: Vec::new(),
             uses: Vec::new(),
             tokens: Vec::new(),
+            missing_packages: Vec::new(),
         }
     }
 

@@ -22,6 +22,7 @@ mod lost_denies;
 pub mod markdown;
 pub mod mcp;
 pub mod node;
+pub mod package;
 pub mod problem;
 mod provider_lists;
 pub mod reference;
@@ -67,6 +68,10 @@ pub struct Loaded {
     pub problems: Vec<Problem>,
     /// The parts of the project's settings that need trust.
     pub trust: trust::Review,
+    /// The hooks, custom tools and plugins that a variable switches off, with their kinds.
+    pub pure: Vec<(&'static str, String)>,
+    /// The packages that the settings name as plugins and that are not installed.
+    pub missing_packages: Vec<package::MissingPackage>,
     /// The state of every file that was examined, to detect changes.
     pub fingerprint: ConfigFingerprint,
     /// The joined tree; every value has its location.
@@ -124,6 +129,25 @@ impl Loaded {
                 && !before.iter().any(is_same)
         };
         self.problems.iter().filter(is_new)
+    }
+
+    /// Returns the entries of a section that the settings switch off by a key of this name, with
+    /// the location of each.
+    pub fn switched_off(&self, section: &str, key: &str) -> Vec<(String, &SourceLocation)> {
+        let entries = self
+            .tree
+            .get(section)
+            .map(Node::entries)
+            .unwrap_or_default();
+        let is_off = |entry: &&MapEntry| {
+            let value = entry.node.get(key).map(|node| &node.value);
+            matches!(value, Some(NodeValue::Bool(true)))
+        };
+        entries
+            .iter()
+            .filter(is_off)
+            .map(|entry| (entry.key.clone(), &entry.at))
+            .collect()
     }
 
     /// Returns the models that the settings name, with the location and key of each.
@@ -189,14 +213,22 @@ pub fn load_with(
         || environment
             .setting("TRUST")
             .is_some_and(|value| value == "all");
-    let (trust, lost_guards) = answered(items, everywhere, &layers, &scripts, &mut disk);
+    let (mut trust, lost_guards) = answered(items, everywhere, &layers, &scripts, &mut disk);
+    let missing_packages = std::mem::take(&mut disk.missing_packages);
+    trust.not_installed = missing_packages
+        .iter()
+        .filter(|package| package.project)
+        .map(|package| package.spec.clone())
+        .collect();
     if trust.is_withheld() {
         trust::strip(&mut layers, &disk.uses, environment, worktree);
         scripts.retain(|script| !script.project);
     }
-    if trust.is_pure {
-        drop_extensions(&mut layers, &mut scripts, &mut disk.problems);
-    }
+    let pure = if trust.is_pure {
+        drop_extensions(&mut layers, &mut scripts, &mut disk.problems)
+    } else {
+        Vec::new()
+    };
     let (below, contributed) = contributed;
     let is_used = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
     layers.splice(below..below, contributed.into_iter().filter(is_used));
@@ -258,6 +290,8 @@ pub fn load_with(
         settings,
         problems,
         trust,
+        pure,
+        missing_packages,
         fingerprint: disk.seen,
         tree,
         origins,
@@ -330,17 +364,23 @@ fn answered(
     (trust, lost)
 }
 
-/// Removes all hooks, custom tools and plugins, as the environment requests.
+/// Removes all hooks, custom tools and plugins, as the environment requests. Returns their kinds and
+/// names.
 fn drop_extensions(
     layers: &mut [ParsedLayer],
     scripts: &mut Vec<script::ScriptEntry>,
     problems: &mut Vec<Problem>,
-) {
+) -> Vec<(&'static str, String)> {
+    let mut dropped = Vec::new();
     for layer in layers {
-        layer.node.take("hook");
+        let hooks = layer.node.take("hook");
+        let hooks = hooks.as_ref().map(|hooks| hooks.node.entries());
+        let hooks = hooks.unwrap_or_default();
+        dropped.extend(hooks.iter().map(|entry| ("hook", entry.key.clone())));
     }
     for script in scripts.drain(..) {
         let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
+        dropped.push((script.kind.as_str(), script.name.clone()));
         problems.push(Problem::note(
             ProblemCode::NoEffect,
             &script.place,
@@ -348,6 +388,7 @@ fn drop_extensions(
             text,
         ));
     }
+    dropped
 }
 
 /// Preserves the user's restrictions of the sandbox if a project narrows it: the project's value

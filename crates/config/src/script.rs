@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::disk::ConfigReader;
 use super::node::{Layer, Node, NodeValue, SourceLocation};
+use super::package::{self, MissingPackage, PackageRecord, PackageSpec};
 use super::problem::{Problem, ProblemCode};
 use base::environment::Environment;
 
@@ -16,6 +17,16 @@ pub enum ScriptKind {
     Tool,
     /// A module whose exported functions return hooks and tools.
     Plugin,
+}
+
+impl ScriptKind {
+    /// Returns the display name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Plugin => "plugin",
+        }
+    }
 }
 
 /// A file, or an installed package, that extends sessions.
@@ -34,6 +45,8 @@ pub struct ScriptEntry {
     /// The modification time in seconds and nanoseconds, and the size.
     pub stamp: Option<(i64, i64, u64)>,
     pub place: SourceLocation,
+    /// The description of a package that adjutant has installed.
+    pub record: Option<PackageRecord>,
 }
 
 /// The hooks that a plugin may have and that adjutant calls.
@@ -120,6 +133,7 @@ pub(crate) fn in_directory(
                 options: Value::Null,
                 project,
                 place,
+                record: None,
             });
         }
     }
@@ -146,7 +160,7 @@ pub fn stamp(path: &Path) -> Option<(i64, i64, u64)> {
 }
 
 /// Returns the plugins that a settings layer names. Packages are looked up in the places where they
-/// may be installed; none is installed here. Each directory has a flag that it is the project's.
+/// may be installed; those that are not are noted in `disk`. Each directory has a flag that it is the project's.
 pub(crate) fn in_list(
     node: &Node,
     directories: &[(PathBuf, bool)],
@@ -185,23 +199,7 @@ pub(crate) fn in_list(
             }
         };
         let Some((path, project)) = candidate.filter(|(path, _)| path.exists()) else {
-            let name = package_name(spec);
-            let shown = base::text::title(spec);
-            let text = if package {
-                format!(
-                    "the plugin {shown} is not installed, so it is not loaded; adjutant installs nothing"
-                )
-            } else {
-                format!("there is no file {shown}, so this plugin is not loaded")
-            };
-            let problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
-            let hint = format!(
-                "`npm install {}` in {}",
-                base::text::title(name),
-                disk.worktree.root.display()
-            );
-            disk.problems
-                .push(if package { problem.hint(hint) } else { problem });
+            report_missing(spec, package, item, disk);
             continue;
         };
         if project
@@ -230,10 +228,65 @@ pub(crate) fn in_list(
             options: options.unwrap_or(Value::Null),
             project,
             place: item.at.clone(),
+            record: package.then(|| own_record(spec, &path, disk)).flatten(),
             path,
         });
     }
     found
+}
+
+/// Reports a plugin that is not there. A package of a registry can be installed.
+fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReader<'_>) {
+    let shown = base::text::title(spec);
+    if !package {
+        let text = format!("there is no file {shown}, so this plugin is not loaded");
+        disk.problems.push(Problem::warning(
+            ProblemCode::MissingFile,
+            &item.at,
+            "plugin",
+            text,
+        ));
+        return;
+    }
+    let base = item.at.origin.path.as_deref().and_then(Path::parent);
+    let is_file = |dir: &Path| dir.join(spec).is_file();
+    if is_file(&disk.worktree.root) || base.is_some_and(is_file) {
+        let text = format!("{shown} is read as the name of a package");
+        let hint = "a file is written with \"./\" in front, from the directory of these settings; those in a folder \
+                    \"plugins\" next to them are loaded without being named";
+        disk.problems
+            .push(Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text).hint(hint));
+        return;
+    }
+    let hint = if PackageSpec::parse(spec).is_some() {
+        let is_known = disk
+            .missing_packages
+            .iter()
+            .any(|known| known.spec == spec && known.project == item.at.origin.project);
+        if !is_known {
+            disk.missing_packages.push(MissingPackage {
+                spec: spec.to_owned(),
+                project: item.at.origin.project,
+                place: item.at.clone(),
+            });
+        }
+        "`adjutant extensions install` fetches it"
+    } else {
+        "it is not a package of a registry, so you have to install it yourself, in node_modules next to the settings"
+    };
+    let text = format!("the plugin {shown} is not installed, so it is not loaded");
+    disk.problems
+        .push(Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text).hint(hint));
+}
+
+/// Returns the record of a package that adjutant has installed. `path` is the package's directory.
+fn own_record(spec: &str, path: &Path, disk: &mut ConfigReader<'_>) -> Option<PackageRecord> {
+    let dir = package::directory(disk.environment, spec);
+    if !path.starts_with(&dir) {
+        return None;
+    }
+    disk.look(&dir.join(package::RECORD)).ok();
+    PackageRecord::read(&dir).filter(|record| record.spec == spec)
 }
 
 /// Returns the file that a plugin's name refers to, if it is a path.
@@ -276,7 +329,7 @@ pub(crate) fn once(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
 
 /// Returns the directory of an installed package, and whether it is the project's. The places are
 /// next to the settings that name it, upward to the project's root, the configuration directories,
-/// and OpenCode's cache. A package in a folder of the project is the project's, whatever names it.
+/// adjutant's own cache, and OpenCode's. A package in a folder of the project is the project's, whatever names it.
 fn installed(
     spec: &str,
     base: (&Path, bool),
@@ -294,7 +347,13 @@ fn installed(
         .take_while(|dir| dir.starts_with(&root))
         .map(|dir| (dir.to_owned(), true));
     let cache = disk.environment.dirs.cache.with_file_name("opencode");
-    let cached = [cache.clone(), cache.join("packages").join(spec)].map(|dir| (dir, is_projects));
+    let own = PackageSpec::parse(spec)
+        .map(|_| package::directory(disk.environment, spec))
+        .filter(|dir| PackageRecord::read(dir).is_some_and(|record| record.spec == spec));
+    // A package that appears here later is noticed.
+    disk.look(&package::directory(disk.environment, spec)).ok();
+    let cached = [cache.clone(), cache.join("packages").join(spec)];
+    let cached = own.into_iter().chain(cached).map(|dir| (dir, is_projects));
     let configured = directories
         .iter()
         .map(|(dir, project)| (dir.clone(), is_projects || *project));

@@ -33,6 +33,7 @@ use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use super::script_inputs::{self, ScriptInputs};
 use base::environment::Environment;
+use base::listing::EntryState;
 use base::worktree::Worktree;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,6 +139,9 @@ pub struct Review {
     pub gone_guards: Vec<String>,
     /// The reason why the user's answers cannot be read.
     pub unread_answers: Option<Problem>,
+    /// The packages that the project names as plugins and that are not installed. They do nothing,
+    /// so they need no trust until they are.
+    pub not_installed: Vec<String>,
 }
 
 /// The user's decision about a project.
@@ -168,12 +172,12 @@ impl Review {
             .filter(move |item| is_withheld && item.kind == kind)
     }
 
-    /// Describes the state of withheld items, for a list.
-    pub fn withheld_state(&self) -> &'static str {
+    /// Returns the state of withheld items, for a list.
+    pub fn withheld_state(&self) -> EntryState {
         if self.decision == Decision::Refused {
-            "off: this project is not trusted"
+            EntryState::NotTrusted
         } else {
-            "waits for trust"
+            EntryState::WaitsForTrust
         }
     }
 
@@ -235,6 +239,28 @@ impl Review {
         any.then_some(
             "A change of the files that are named here asks again. Files that these start or load are not checked.",
         )
+    }
+
+    /// Returns a sentence on the project's plugins that are not installed. `None` if there are
+    /// none.
+    pub fn offer(&self) -> Option<String> {
+        let names: Vec<String> = self
+            .not_installed
+            .iter()
+            .map(|name| base::text::title(name))
+            .collect();
+        let (are, them) = if names.len() == 1 {
+            ("This plugin is", "it")
+        } else {
+            ("These plugins are", "them")
+        };
+        (!names.is_empty()).then(|| {
+            format!(
+                "{are} not installed: {}. Once you trust the project, `adjutant extensions install` fetches {them}, \
+                 and shows what comes with {them} first.",
+                names.join(", ")
+            )
+        })
     }
 
     /// Returns the whole list for the question, one line per item.

@@ -5,6 +5,7 @@
 pub mod advice;
 pub mod login;
 pub mod moment;
+pub mod packages;
 pub mod runtime;
 pub mod scripts;
 pub mod shapes;

@@ -13,10 +13,12 @@ use super::scripts::{ScriptReport, Scripts};
 use super::tally::{Tallies, Tally};
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
+use base::listing::EntryState;
 use base::text;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
-use config::script::{ScriptEntry, ScriptKind};
+use config::script::ScriptEntry;
+use config::settings::HookEntry;
 use config::{Problem, ProblemCode, Settings};
 use events::{LiveFacts, Outlet};
 use lsp::SessionServers;
@@ -182,82 +184,108 @@ fn line_of(stack: &str, path: &Path) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// Returns a line for each hook, tool and plugin, with its statistics and errors.
-pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<String> {
-    let done = |name: &str| tallies.get(name).map(statistics).unwrap_or_default();
-    let mut lines = Vec::new();
-    for hook in &settings.hooks {
-        let tools = if hook.tools.is_empty() {
-            String::new()
+/// An entry of the list of extensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedExtension {
+    pub kind: &'static str,
+    pub name: String,
+    pub state: EntryState,
+    /// Its effect with its statistics, or the reason for its state.
+    pub about: String,
+}
+
+/// Returns the hooks, tools and plugins of the settings with their states.
+pub fn entries(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<ListedExtension> {
+    let hooks = settings.hooks.iter().map(|hook| hook_entry(hook, tallies));
+    let scripts = settings
+        .scripts
+        .iter()
+        .map(|script| script_entry(script, survey, tallies));
+    hooks.chain(scripts).collect()
+}
+
+fn hook_entry(hook: &HookEntry, tallies: &Tallies) -> ListedExtension {
+    let tools = if hook.tools.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", hook.tools.join("|"))
+    };
+    let pattern = hook
+        .pattern
+        .as_ref()
+        .map(|pattern| format!(" {pattern}"))
+        .unwrap_or_default();
+    let done = tallies.get(&format!("hook {}", hook.name));
+    ListedExtension {
+        kind: "hook",
+        name: hook.name.clone(),
+        state: if hook.withheld.is_some() {
+            EntryState::WaitsForTrust
         } else {
-            format!(" {}", hook.tools.join("|"))
-        };
-        let pattern = hook
-            .pattern
-            .as_ref()
-            .map(|pattern| format!(" {pattern}"))
-            .unwrap_or_default();
-        let command = hook.command.join(" ");
-        let line = format!(
-            "hook {} on {}{tools}{pattern}: {command} ({})",
-            hook.name,
+            EntryState::Active
+        },
+        about: format!(
+            "on {}{tools}{pattern}: {} ({}){}",
             hook.on.as_str(),
-            hook.source
-        );
-        lines.push(text::escaped(&format!(
-            "{line}{}",
-            done(&format!("hook {}", hook.name))
-        )));
+            hook.command.join(" "),
+            hook.source,
+            done.map(statistics).unwrap_or_default()
+        ),
     }
-    for script in &settings.scripts {
-        let failed = survey
-            .report
-            .errors
-            .iter()
-            .find(|(file, ..)| *file == script.name);
-        let tools: Vec<&str> = survey
-            .report
-            .tools
-            .iter()
-            .filter(|(_, file)| *file == script.name)
-            .map(|(tool, _)| tool.as_str())
-            .collect();
-        let hooks = survey
-            .report
-            .hooks
-            .iter()
-            .filter(|(_, files)| files.contains(&script.name));
-        let hooks: Vec<&str> = hooks.map(|(hook, _)| hook.as_str()).collect();
-        let mut about = Vec::new();
-        if !tools.is_empty() {
-            about.push(format!("tools {}", tools.join(", ")));
-        }
-        if !hooks.is_empty() {
-            about.push(format!("hooks {}", hooks.join(", ")));
-        }
-        let wrong = survey
-            .report
-            .wrong
-            .iter()
-            .filter(|(file, _)| *file == script.name);
-        about.extend(wrong.map(|(_, hook)| format!("{hook} {}", lint::expected(hook))));
-        let about = match (failed, &survey.failed) {
-            (Some((_, why, _)), _) | (None, Some(why)) => format!("not loaded: {why}"),
-            (None, None) if about.is_empty() => "loaded, and hooks into nothing".to_owned(),
-            (None, None) => about.join("; "),
-        };
-        let kind = if script.kind == ScriptKind::Tool {
-            "tool"
-        } else {
-            "plugin"
-        };
-        lines.push(text::escaped(&format!(
-            "{kind} {}: {about}{}",
-            script.name,
-            done(&script.name)
-        )));
+}
+
+fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> ListedExtension {
+    let failed = survey
+        .report
+        .errors
+        .iter()
+        .find(|(file, ..)| *file == script.name);
+    let tools: Vec<&str> = survey
+        .report
+        .tools
+        .iter()
+        .filter(|(_, file)| *file == script.name)
+        .map(|(tool, _)| tool.as_str())
+        .collect();
+    let hooks = survey
+        .report
+        .hooks
+        .iter()
+        .filter(|(_, files)| files.contains(&script.name));
+    let hooks: Vec<&str> = hooks.map(|(hook, _)| hook.as_str()).collect();
+    let mut about = Vec::new();
+    if !tools.is_empty() {
+        about.push(format!("tools {}", tools.join(", ")));
     }
-    lines
+    if !hooks.is_empty() {
+        about.push(format!("hooks {}", hooks.join(", ")));
+    }
+    let wrong = survey
+        .report
+        .wrong
+        .iter()
+        .filter(|(file, _)| *file == script.name);
+    about.extend(wrong.map(|(_, hook)| format!("{hook} {}", lint::expected(hook))));
+    let (state, about) = match (failed, &survey.failed) {
+        (Some((_, why, _)), _) | (None, Some(why)) => (EntryState::Failed, why.clone()),
+        (None, None) if about.is_empty() => (
+            EntryState::Active,
+            "loaded, and hooks into nothing".to_owned(),
+        ),
+        (None, None) => (EntryState::Active, about.join("; ")),
+    };
+    let version = script
+        .record
+        .as_ref()
+        .map(|record| format!("; {}", record.summary()))
+        .unwrap_or_default();
+    let done = tallies.get(&script.name).map(statistics);
+    ListedExtension {
+        kind: script.kind.as_str(),
+        name: script.name.clone(),
+        state,
+        about: format!("{about}{version}{}", done.unwrap_or_default()),
+    }
 }
 
 /// Describes the statistics of one extension, for display.
@@ -292,7 +320,7 @@ pub fn data(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Value {
         let hooks = survey.report.hooks.iter().filter(|(_, files)| own(files)).map(|(hook, _)| hook);
         let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
         json!({
-            "kind": if script.kind == ScriptKind::Tool { "tool" } else { "plugin" }, "name": script.name,
+            "kind": script.kind.as_str(), "name": script.name,
             "path": script.path, "project": script.project, "done": done(&script.name),
             "tools": tools.collect::<Vec<_>>(), "hooks": hooks.collect::<Vec<_>>(),
             "error": failed.map(|(_, why, _)| why).or(survey.failed.as_ref()), "stack": failed.map(|(_, _, stack)| stack),

@@ -83,6 +83,10 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         .introduction()
         .map(|text| format!("{text}\n\n"))
         .unwrap_or_default();
+    let offer = review
+        .offer()
+        .map(|offer| format!("\n{offer}\n"))
+        .unwrap_or_default();
     let subject = review.subject(&scope.project.worktree.root);
     let text = if review.items.is_empty() {
         format!(
@@ -91,7 +95,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         )
     } else {
         format!(
-            "{introduction}{subject}\n\n{}\nWithout your trust they do not, and everything else works. Your trust covers \
+            "{introduction}{subject}\n\n{}{offer}\nWithout your trust they do not, and everything else works. Your trust covers \
              exactly this list and the contents of the files it runs by name, not what these load in turn; `adjutant \
              trust --revoke` withdraws it. \"Not now\" applies until adjutant ends.",
             review.list(),

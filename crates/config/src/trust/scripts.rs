@@ -2,7 +2,7 @@
 
 use super::{TrustItem, TrustKind};
 use crate::script::{HOOKS, ScriptEntry, ScriptKind};
-use crate::script_inputs;
+use crate::script_inputs::{self, ScriptInputs};
 use base::worktree::Worktree;
 
 /// Returns an item for each of the project's scripts.
@@ -15,6 +15,22 @@ pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<TrustIt
 }
 
 fn item(script: &ScriptEntry, worktree: &Worktree) -> TrustItem {
+    if let Some(record) = &script.record {
+        return TrustItem {
+            kind: TrustKind::Extension,
+            key: script.name.clone(),
+            detail: format!(
+                "is loaded, and {}; it is {}",
+                describe_hooks(script),
+                record.summary()
+            ),
+            place: script.place.clone(),
+            covered: ScriptInputs {
+                content: record.content(),
+                ..ScriptInputs::default()
+            },
+        };
+    }
     let path = script.path.display().to_string();
     let argv = if script.package {
         vec!["node", path.as_str()]

@@ -3,10 +3,15 @@
 use std::fmt::Write as _;
 
 use super::{Agent, Agents, Mode};
+use base::listing::{EntryState, table};
 use permission::Action;
 
-/// Lists the agents, one per line: modes first, in their order, then subagents, then hidden ones.
-pub fn list(agents: &Agents) -> String {
+/// An agent that is not used: its name, its state and the reason.
+pub type UnusedAgent = (String, EntryState, String);
+
+/// Lists the agents: modes first, in their order, then subagents, then hidden ones, then those that
+/// are not used. `waits` returns whether rules of an agent wait for trust.
+pub fn list(agents: &Agents, waits: impl Fn(&str) -> bool, unused: &[UnusedAgent]) -> String {
     let modes = agents.modes();
     let listed = |name: &str| modes.iter().any(|agent| agent.name == name);
     let mut rest: Vec<_> = agents
@@ -15,30 +20,44 @@ pub fn list(agents: &Agents) -> String {
         .cloned()
         .collect();
     rest.sort_by(|a, b| (a.hidden, &a.name).cmp(&(b.hidden, &b.name)));
-    let rows: Vec<[String; 5]> = modes
+    let default = agents.default();
+    let mut rows: Vec<[String; 5]> = modes
         .iter()
         .chain(&rest)
-        .map(|agent| {
-            let mode = if agent.hidden {
-                format!("{}, hidden", agent.mode.as_str())
-            } else {
-                agent.mode.as_str().into()
-            };
-            let default = if agent.name == agents.default().name {
-                " (default)"
-            } else {
-                ""
-            };
-            [
-                format!("{}{default}", agent.name),
-                mode,
-                model(agent).unwrap_or_else(|| "-".into()),
-                agent.source.clone(),
-                one_line(agent.description.as_deref().unwrap_or_default(), 60),
-            ]
-        })
+        .map(|agent| row(agent, agent.name == default.name, waits(&agent.name)))
         .collect();
-    table(&["name", "mode", "model", "source", "description"], &rows)
+    rows.extend(unused.iter().map(|(name, state, about)| {
+        [
+            name.clone(),
+            "-".into(),
+            state.as_str().into(),
+            "-".into(),
+            about.clone(),
+        ]
+    }));
+    table(&["name", "mode", "state", "model", "about"], &rows)
+}
+
+fn row(agent: &Agent, is_default: bool, waits: bool) -> [String; 5] {
+    let mode = if agent.hidden {
+        format!("{}, hidden", agent.mode.as_str())
+    } else {
+        agent.mode.as_str().into()
+    };
+    let default = if is_default { " (default)" } else { "" };
+    let model = model(agent).unwrap_or_else(|| "-".into());
+    let mut about = one_line(agent.description.as_deref().unwrap_or_default(), 60);
+    if waits {
+        about.push_str("; its looser rules wait for trust");
+    }
+    about.push_str(&format!(" ({})", agent.source));
+    [
+        format!("{}{default}", agent.name),
+        mode,
+        EntryState::Active.as_str().into(),
+        model,
+        about.trim().trim_start_matches("; ").to_owned(),
+    ]
 }
 
 /// Returns the model of an agent, or the family of its models.
@@ -152,33 +171,4 @@ fn one_line(text: &str, max_chars: usize) -> String {
             .collect::<String>()
             .trim_end()
     )
-}
-
-/// Formats a table: columns as wide as their widest entry, separated by two spaces.
-fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
-    let width = |column: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count());
-        cells
-            .chain(head.get(column).map(|cell| cell.len()))
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut text = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> = cells
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        text.push_str(padded.join("  ").trim_end());
-        text.push('\n');
-    };
-    line(&mut head.iter().copied());
-    for row in rows {
-        line(&mut row.iter().map(String::as_str));
-    }
-    text
 }

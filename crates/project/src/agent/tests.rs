@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Agents, Mode, show};
 use base::environment::Environment;
+use base::listing::EntryState;
 use base::worktree::Worktree;
 use config::builtin::AGENTS;
 use config::file::PERMISSIONS;
@@ -361,9 +362,15 @@ fn agents_are_listed_and_shown() {
     let set = agents(
         r#"{"model": "a/b", "agent": {"mine": {"description": "Does  one\nthing", "model": "a/b", "permission": {"bash": {"rm *": "deny"}}}}}"#,
     );
-    let list = show::list(&set.agents);
+    let off = (
+        "off".to_owned(),
+        EntryState::Off,
+        "opencode.json:1".to_owned(),
+    );
+    let list = show::list(&set.agents, |name| name == "mine", &[off]);
     let names: Vec<&str> = list
         .lines()
+        .filter(|line| !line.starts_with(' '))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     assert_eq!(
@@ -378,15 +385,18 @@ fn agents_are_listed_and_shown() {
             "scout",
             "compaction",
             "summary",
-            "title"
+            "title",
+            "off"
         ]
     );
     assert!(
         list.lines()
-            .any(|line| line.starts_with("build (default)") && line.contains("built in")),
+            .any(|line| line.starts_with("build (default)  primary          active")),
         "{list}"
     );
-    assert!(list.contains("Does one thing"), "{list}");
+    let words: Vec<&str> = list.split_whitespace().collect();
+    let words = words.join(" ");
+    assert!(words.contains("Does one thing; its looser rules"), "{list}");
     let text = show::show(&set.agents.get("mine").unwrap());
     assert!(text.contains("deny     bash                rm *"), "{text}");
     assert!(

@@ -8,7 +8,7 @@ use crate::shell::expand::{Arg, ShellState};
 use crate::shell::unit::{Effect, Unit};
 
 /// Read-only subcommands, with their read-only verbs; `None` if all are.
-const READ_ONLY: [(&str, Option<&[&str]>); 9] = [
+const READ_ONLY: [(&str, Option<&[&str]>); 12] = [
     ("config", Some(&["show", "check", "schema"])),
     ("permissions", Some(&["list", "explain", "check"])),
     ("sessions", Some(&["list", "show", "search"])),
@@ -16,6 +16,9 @@ const READ_ONLY: [(&str, Option<&[&str]>); 9] = [
     ("auth", Some(&["list"])),
     ("models", None),
     ("stats", None),
+    ("skills", None),
+    ("formatters", None),
+    ("lsp", None),
     ("doctor", None),
     ("help", None),
 ];
