@@ -17,7 +17,7 @@ use base::listing::EntryState;
 use base::text;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
-use config::script::ScriptEntry;
+use config::script::{ScriptEntry, ScriptKind};
 use config::settings::HookEntry;
 use config::{Problem, ProblemCode, Settings};
 use events::{LiveFacts, Outlet};
