@@ -11,6 +11,7 @@
 
 mod running;
 mod shell_line;
+mod terminal;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use shell_line::{MAX_ARGUMENT_BYTES, filter_of, line_of, notebook, starts_others, staying};
+use terminal::needs_terminal;
 
 use super::aliases::Aliases;
 use super::captured_output::{CapturedOutput, ShownOutput};
@@ -196,6 +198,9 @@ impl Tool for BashTool {
         }
         let judged = permission_context(&place, context);
         let line = command_line(&input, &judged, context);
+        if let Some(reason) = needs_terminal(&line.analysis) {
+            return Err(Failure::Tell(reason));
+        }
         let confinement = if line.is_harmless() {
             context.confinement.proven()
         } else {

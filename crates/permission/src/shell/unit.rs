@@ -34,6 +34,11 @@ pub struct Unit {
     pub text: String,
     /// The program as written; `None` for assignments, redirections and conditions.
     pub program: Option<String>,
+    /// Whether the name means the program that is usually called so: no function, and no file of the
+    /// project.
+    pub is_usual: bool,
+    /// Whether its standard input is a pipe, a file or a text.
+    pub has_input: bool,
     /// The number of programs around it.
     pub layer: usize,
     /// Runs only through an option of another program, perhaps never.

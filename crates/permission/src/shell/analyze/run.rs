@@ -3,7 +3,7 @@
 
 use super::{Analyzer, git, own};
 use crate::shell::disk::Origin;
-use crate::shell::expand::{Arg, ShellState, Value};
+use crate::shell::expand::{Arg, ShellState, StdinSource, Value};
 use crate::shell::names::among;
 use crate::shell::programs::{self, CommandContext, ProgramEffect, ShellEffect};
 use crate::shell::unit::{Effect, Unit};
@@ -61,9 +61,12 @@ impl Analyzer<'_> {
         others
             .iter()
             .for_each(|other| spellings(other, args, &mut unit));
+        unit.has_input = !matches!(self.frame.input, StdinSource::Nothing);
+        unit.is_usual = !state.is_function(&name);
         if !programs::is_builtin(&name) {
             match self.disk.origin(&name, state) {
                 Origin::Other => {
+                    unit.is_usual = false;
                     unit.foreign = Some(format!("{name} is not a program of the system"));
                     unit.effect_at_least(Effect::Unproven);
                 }
