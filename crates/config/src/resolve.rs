@@ -13,6 +13,7 @@ use super::settings::{
 };
 use super::{formatter, hook, language_server};
 use base::environment::Environment;
+use base::text;
 use base::variables::Variables;
 use transcript::ModelRef;
 
@@ -74,6 +75,7 @@ pub(crate) fn settings(
     for (name, server) in file.mcp.into_iter().flat_map(|servers| servers.0) {
         settings.mcp.extend(resolver.mcp(name, server));
     }
+    settings.file_encoding = resolver.file_encoding(file.file_encoding.as_deref());
     settings.formatters = resolver.complete_entries(
         "formatter",
         "formatter",
@@ -308,6 +310,21 @@ impl Resolver<'_> {
         let mut problem = Problem::error(code, at, path.join("."), text);
         problem.hint = hint.map(str::to_owned);
         self.problems.push(problem);
+    }
+
+    /// Returns the named encoding of files; reports a problem if there is none of that name.
+    fn file_encoding(&mut self, label: Option<&str>) -> Option<&'static encoding_rs::Encoding> {
+        let label = label?;
+        let found = encoding_rs::Encoding::for_label_no_replacement(label.as_bytes());
+        if found.is_none() {
+            self.report(
+                ProblemCode::WrongValue,
+                &["file_encoding"],
+                format!("there is no encoding \"{}\"", text::escaped(label)),
+                Some("use a name of the Encoding Standard, such as gbk, shift_jis, euc-kr, windows-1251, latin1 or utf-16le"),
+            );
+        }
+        found
     }
 
     /// Returns the known or completely described programs; reports a problem for each of the

@@ -46,6 +46,8 @@ pub struct Settings {
     /// If set, only these providers are used.
     pub enabled_providers: Option<Vec<String>>,
     pub mcp: Vec<McpEntry>,
+    /// The encoding of files that are not UTF-8 where it cannot be recognised.
+    pub file_encoding: Option<&'static encoding_rs::Encoding>,
     /// Formatters that may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,
     /// The language servers that may be used, in order.
@@ -114,6 +116,7 @@ impl Default for Settings {
             disabled_providers: Vec::new(),
             enabled_providers: None,
             mcp: Vec::new(),
+            file_encoding: None,
             formatters: Vec::new(),
             language_servers: Vec::new(),
             hooks: Vec::new(),

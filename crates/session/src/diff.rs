@@ -7,6 +7,7 @@ use base::text;
 use base::worktree::Worktree;
 use snapshot::Tracker;
 use store::DiffStats;
+use tools::encoding::decode_both;
 use transcript::{FileChange, FileKind, FileState};
 
 /// The bytes of diff that are shown in the conversation; a client renders it as one block.
@@ -79,7 +80,7 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
         (Ok(old), Ok(new)) => (old, new),
         (Err(e), _) | (_, Err(e)) => return none(format!("{path} changed; {e}.\n")),
     };
-    let (Ok(old), Ok(new)) = (String::from_utf8(old), String::from_utf8(new)) else {
+    let Some((old, new)) = decode_both(old, new) else {
         return none(format!("Binary file {path} changed.\n"));
     };
     if old.len() + new.len() > MAX_COMPARED_BYTES {

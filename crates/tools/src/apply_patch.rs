@@ -264,14 +264,16 @@ fn verification_failed(why: &str) -> Failure {
 
 impl Ready {
     /// Returns the steps that replace the texts of existing files.
-    pub(super) fn of(replaced: Vec<(Document, String)>) -> Self {
+    ///
+    /// # Errors
+    /// A message for the model if a text cannot be written in the encoding of its file.
+    pub(super) fn of(replaced: Vec<(Document, String)>) -> Result<Self, Failure> {
         let step = |(document, new): (Document, String)| {
-            let change = document.change(&new);
-            PatchStep::new(document, Some(new), change)
+            let change = document.change(&new)?;
+            Ok(PatchStep::new(document, Some(new), change))
         };
-        Self {
-            steps: replaced.into_iter().map(step).collect(),
-        }
+        let steps: Result<_, Failure> = replaced.into_iter().map(step).collect();
+        Ok(Self { steps: steps? })
     }
 
     /// Returns the access requests: first those for leaving the project, then one per file.
@@ -364,13 +366,13 @@ async fn verify(
                 if !step.removes() {
                     return Err(twice(&document));
                 }
-                step.change = step.document.change(&text);
+                step.change = step.document.change(&text)?;
                 step.new = Some(text);
                 return Ok(());
             }
             // An existing file is replaced, so the checks of a replacement apply.
             document.check_whole(context)?;
-            let change = document.change(&text);
+            let change = document.change(&text)?;
             steps.push(PatchStep::new(document, Some(text), change));
         }
         Section::Delete { path } => {
@@ -404,7 +406,7 @@ async fn verify(
                     return Err(twice(&document));
                 };
                 let (text, remarks) = changed(&step.document, &text, &hunks, context)?;
-                step.change = step.document.change(&text);
+                step.change = step.document.change(&text)?;
                 step.new = Some(text);
                 step.remarks.extend(remarks);
                 return Ok(());
@@ -413,7 +415,7 @@ async fn verify(
             let note = document.check_quoted(context)?;
             let (text, remarks) = changed(&document, &document.text, &hunks, context)?;
             let remarks = note.into_iter().chain(remarks).collect();
-            let change = document.change(&text);
+            let change = document.change(&text)?;
             steps.push(PatchStep {
                 remarks,
                 ..PatchStep::new(document, Some(text), change)
@@ -458,7 +460,7 @@ async fn moved(
         return Err(twice(&there));
     }
     let there = there.for_moved(&document);
-    let change = there.change(&text);
+    let change = there.change(&text)?;
     // Unsaved changes of the editor are written to the new name.
     let new = (text != document.text || document.is_unsaved()).then_some(text);
     Ok(PatchStep {
@@ -890,9 +892,9 @@ mod tests {
                 .set_len(super::super::disk::LARGEST + 1)
         };
         let files: [(&str, &[u8]); 3] = [
-            ("latin", b"caf\xe9\n"),
-            ("utf16", b"\xff\xfea\0"),
-            ("nul", b"a\0b"),
+            ("control", b"\x01\x02\x03\xff"),
+            ("utf32", b"\xff\xfe\0\0a\0\0\0"),
+            ("nul", b"a\0\xffb"),
         ];
         for (name, bytes) in files {
             stage.write_bytes(name, bytes);
@@ -972,19 +974,19 @@ mod tests {
     async fn binary_file_is_not_touched_if_it_differs_from_what_was_shown() {
         let stage = TestProject::new();
         let context = stage.context();
-        stage.write_bytes("latin", b"caf\xe9\n");
-        stage.write_bytes("there", b"\xff");
-        stage.write_bytes("tls.key", b"\xff");
+        stage.write_bytes("blob", b"\0\xe9\n");
+        stage.write_bytes("there", b"\0\xff");
+        stage.write_bytes("tls.key", b"\0\xff");
         let table = [
             (
-                "*** Update File: latin\n*** Move to: new\n@@\n-a\n+b",
-                "latin is not UTF-8",
+                "*** Update File: blob\n*** Move to: new\n@@\n-a\n+b",
+                "blob is a binary file",
             ),
-            ("*** Update File: latin\n@@\n-a\n+b", "latin is not UTF-8"),
-            ("*** Add File: latin\n+b", "latin is not UTF-8"),
+            ("*** Update File: blob\n@@\n-a\n+b", "blob is a binary file"),
+            ("*** Add File: blob\n+b", "blob is a binary file"),
             (
-                "*** Update File: latin\n*** Move to: there",
-                "there exists already; latin cannot be moved there.",
+                "*** Update File: blob\n*** Move to: there",
+                "there exists already; blob cannot be moved there.",
             ),
             // Under another name it could be read without asking.
             (
@@ -992,11 +994,11 @@ mod tests {
                 "tls.key is not read without asking, and it is no text",
             ),
             (
-                "*** Delete File: latin\n*** Update File: latin\n*** Move to: new",
+                "*** Delete File: blob\n*** Update File: blob\n*** Move to: new",
                 "more than once",
             ),
             (
-                "*** Update File: latin\n*** Move to: new\n*** Add File: new\n+x",
+                "*** Update File: blob\n*** Move to: new\n*** Add File: new\n+x",
                 "more than once",
             ),
         ];
@@ -1008,15 +1010,15 @@ mod tests {
             assert!(failure.contains(why), "{body}: {failure}");
         }
         for body in [
-            "*** Delete File: latin",
-            "*** Update File: latin\n*** Move to: new",
+            "*** Delete File: blob",
+            "*** Update File: blob\n*** Move to: new",
         ] {
-            stage.write_bytes("latin", b"caf\xe9\n");
+            stage.write_bytes("blob", b"\0\xe9\n");
             let prepared = erase(ApplyPatchTool)
                 .prepare(patch(body), &context)
                 .await
                 .unwrap();
-            stage.write_bytes("latin", b"caf\xe9\nmore\n");
+            stage.write_bytes("blob", b"\0\xe9\nmore\n");
             let failure = (prepared.run)(context.clone())
                 .await
                 .unwrap_err()
@@ -1025,7 +1027,7 @@ mod tests {
                 failure.contains("changed while you were being asked"),
                 "{body}: {failure}"
             );
-            assert_eq!(stage.read("latin"), b"caf\xe9\nmore\n");
+            assert_eq!(stage.read("blob"), b"\0\xe9\nmore\n");
         }
     }
 

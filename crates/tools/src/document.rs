@@ -15,6 +15,7 @@ pub use name::itself;
 use serde_json::{Map, Value};
 
 use super::disk;
+use super::encoding::{self, DecodedText, EncodedSource, NotText};
 use super::format;
 use super::language::{self, Planned};
 use super::near_match::{near, numbered};
@@ -36,6 +37,8 @@ pub struct Document {
     pub exists: bool,
     /// Whether the file begins with a byte order mark (not part of `text`).
     mark: bool,
+    /// The bytes on the disk, if they are not those of the text in UTF-8, or need not be.
+    source: Option<Arc<EncodedSource>>,
     disk: Option<TextFingerprint>,
     /// Whether the model knows the whole file, or is about to be shown the parts that it does not
     /// know.
@@ -69,8 +72,7 @@ impl Document {
     /// Reads a file to change it. A missing file is an empty document that does not exist.
     ///
     /// # Errors
-    /// To the model: directories, binary files, other encodings than UTF-8, files that are too
-    /// large or may not be read.
+    /// To the model: directories, binary files, files that are too large or may not be read.
     pub async fn open(place: ResolvedPath, context: &ToolContext) -> Result<Self, Failure> {
         let shown = &place.shown;
         let bytes = match disk::read(&place.real.path) {
@@ -78,18 +80,18 @@ impl Document {
             Err(disk::Error::Missing) => None,
             Err(e) => return Err(Failure::Tell(format!("Cannot open {shown}: {e}."))),
         };
-        let saved = match bytes.map(String::from_utf8) {
-            None => None,
-            Some(Ok(text)) if text.contains('\0') => {
+        let hint = || context.encoding_hints().of(&place.real.path);
+        let (saved, source) = match bytes.map(|bytes| encoding::decode(bytes, hint)) {
+            None => (None, None),
+            Some(Ok(DecodedText { text, source })) => (Some(text), source),
+            Some(Err(NotText::Binary)) => {
                 return Err(Failure::Tell(format!(
                     "{shown} is a binary file; only text can be edited."
                 )));
             }
-            Some(Ok(text)) => Some(text),
-            Some(Err(e)) => {
-                let encoding = encoding(e.as_bytes());
+            Some(Err(NotText::Unsupported(name))) => {
                 return Err(Failure::Tell(format!(
-                    "{shown} is not UTF-8 (it looks like {encoding}). It is not edited, because characters would be lost. Use a command that knows the encoding (for example iconv), or ask the user to convert the file."
+                    "{shown} is {name}, which is not supported. Convert it with iconv, or ask the user to."
                 )));
             }
         };
@@ -103,10 +105,11 @@ impl Document {
             None
         };
         let buffer = buffer.filter(|text| !text.is_empty() || saved.is_some());
+        let buffer = buffer.filter(|text| !is_misread(text, source.as_deref(), disk));
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
             (Some(text), None) | (None, Some(text)) => text,
-            (None, None) => return Ok(Self::absent(place)),
+            (None, None) => return Ok(Self::absent(place).encoded_as_named(context)),
         };
         let mark = text.starts_with('\u{feff}');
         let text = text
@@ -118,6 +121,7 @@ impl Document {
             text,
             exists: true,
             mark,
+            source,
             disk,
             is_known,
             raw: None,
@@ -130,9 +134,24 @@ impl Document {
             text: String::new(),
             exists: false,
             mark: false,
+            source: None,
             disk: None,
             is_known: true,
             raw: None,
+        }
+    }
+
+    /// Returns this absent file with the encoding that the user names for it.
+    fn encoded_as_named(self, context: &ToolContext) -> Self {
+        let hint = context.encoding_hints().of(&self.place.real.path);
+        let Some(named) = hint.named().filter(|named| *named != encoding_rs::UTF_8) else {
+            return self;
+        };
+        Self {
+            // Other programs recognise UTF-16 by its byte order mark.
+            mark: !named.is_ascii_compatible(),
+            source: Some(Arc::new(EncodedSource::empty(named))),
+            ..self
         }
     }
 
@@ -241,7 +260,7 @@ impl Document {
     /// the model wrote only `\n`.
     pub fn replacement(&self, content: &str) -> String {
         let content = match content.strip_prefix('\u{feff}') {
-            Some(unmarked) if self.exists => unmarked,
+            Some(unmarked) if self.exists || self.mark => unmarked,
             _ => content,
         };
         let breaks = self.text.matches('\n').count();
@@ -380,23 +399,52 @@ impl Document {
 
     /// Returns the whole change to a new text, for people. A file that is not text has no old text
     /// to show; undo reads the file itself.
-    pub fn change(&self, new: &str) -> Change {
-        let old = (self.exists && self.is_text()).then(|| self.text.clone());
-        Change {
-            path: self.place.path.display().to_string(),
-            old,
-            new: new.into(),
-            deleted: false,
-            part: None,
+    ///
+    /// # Errors
+    /// A message for the model if the text cannot be written in the encoding of the file.
+    pub fn change(&self, new: &str) -> Result<Change, Failure> {
+        if self.foreign_bytes(new)?.is_some() && self.is_unsaved() {
+            return Err(Failure::Tell(format!(
+                "{} is not UTF-8 and has unsaved changes in the editor, which may save it in another encoding. Nothing was written. Ask the user to save it first.",
+                self.place.shown
+            )));
         }
+        Ok(self.change_to(new, false))
     }
 
     /// Returns the change that removes the file, for people.
     pub fn deletion(&self) -> Change {
+        self.change_to("", true)
+    }
+
+    fn change_to(&self, new: &str, deleted: bool) -> Change {
         Change {
-            deleted: true,
-            ..self.change("")
+            path: self.place.path.display().to_string(),
+            old: (self.exists && self.is_text()).then(|| self.text.clone()),
+            new: new.into(),
+            deleted,
+            part: None,
         }
+    }
+
+    /// Returns the bytes of a new text in the encoding of the file; `None` if they are those of
+    /// UTF-8 and always were.
+    fn foreign_bytes(&self, new: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(source) = &self.source else {
+            return Ok(None);
+        };
+        let whole = self.with_mark(new);
+        if source.remains_ascii(&whole) {
+            return Ok(None);
+        }
+        let bytes = source.encode(&whole).map_err(|e| {
+            Failure::Tell(format!(
+                "Cannot write {}: {e}. Nothing was written.",
+                self.place.shown
+            ))
+        })?;
+        let is_utf8 = source.is_utf8() && bytes == whole.as_bytes();
+        Ok((!is_utf8).then_some(bytes))
     }
 
     /// Returns the access request for the change, and the one for leaving the project if the file
@@ -450,7 +498,8 @@ impl Document {
                 let now = Self::open(self.place.clone(), context).await?;
                 now.exists == self.exists
                     && now.text == self.text
-                    && (now.mark == self.mark || !self.exists)
+                    && (!self.exists
+                        || now.mark == self.mark && now.source_bytes() == self.source_bytes())
             }
         };
         if same {
@@ -469,6 +518,9 @@ impl Document {
     /// A message for the model with the system's reason; the old file is intact then.
     pub async fn write(&self, new: &str, context: &ToolContext) -> Result<WrittenText, Failure> {
         let real = &self.place.real.path;
+        if let Some(bytes) = self.foreign_bytes(new)? {
+            return self.write_foreign(new, &bytes, context);
+        }
         if !format::any(&context.project.settings, real) {
             return self.put(new, false, context).await;
         }
@@ -518,6 +570,30 @@ impl Document {
         }
         written.notes.extend(failed);
         Ok(written)
+    }
+
+    /// Writes a text that is not UTF-8. Editors might save it in another encoding, and formatters
+    /// expect UTF-8, so neither is used.
+    fn write_foreign(
+        &self,
+        new: &str,
+        bytes: &[u8],
+        context: &ToolContext,
+    ) -> Result<WrittenText, Failure> {
+        let real = &self.place.real.path;
+        self.make_directory()?;
+        disk::write(real, bytes).map_err(|e| self.refused(&e))?;
+        self.written(new, context);
+        let note = format::any(&context.project.settings, real)
+            .then(|| "No formatter was run, because the file is not UTF-8.".to_owned());
+        Ok(WrittenText {
+            text: new.to_owned(),
+            notes: note.into_iter().collect(),
+        })
+    }
+
+    fn source_bytes(&self) -> Option<&[u8]> {
+        self.source.as_deref().map(EncodedSource::bytes)
     }
 
     fn refused(&self, e: &dyn std::fmt::Display) -> Failure {
@@ -614,6 +690,12 @@ impl Document {
     /// # Errors
     /// A message for the model, with the system's reason.
     pub async fn restore(&self, context: &ToolContext) -> Result<(), Failure> {
+        let foreign = self.source.as_deref().filter(|source| !source.is_utf8());
+        if let Some(source) = foreign {
+            return self
+                .write_foreign(&self.text, source.bytes(), context)
+                .map(drop);
+        }
         if self.exists {
             // `check_unchanged` does not apply: the file was written after it was read.
             self.put(&self.text, false, context).await.map(drop)
@@ -690,6 +772,20 @@ pub(super) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -
     }
 }
 
+/// Returns whether an editor's text is the file's own, but in another encoding, and so is no unsaved
+/// change. `disk` is the file's text.
+pub(super) fn is_misread(
+    buffer: &str,
+    source: Option<&EncodedSource>,
+    disk: Option<TextFingerprint>,
+) -> bool {
+    source.is_some_and(|source| {
+        !source.is_utf8()
+            && disk != Some(TextFingerprint::of(buffer))
+            && source.is_misread_as(buffer)
+    })
+}
+
 /// Returns whether a file may be read without asking the user.
 fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
     let Policy { rules, grants, .. } = &*context.policy;
@@ -760,56 +856,10 @@ pub fn facts(change: &Change) -> Map<String, Value> {
     facts
 }
 
-/// Guesses the encoding of bytes that are not UTF-8. The name is for people, not for decoding.
-pub fn encoding(bytes: &[u8]) -> &'static str {
-    match bytes {
-        [0xff, 0xfe, 0, 0, ..] => return "UTF-32 LE",
-        [0xff, 0xfe, ..] => return "UTF-16 LE",
-        [0xfe, 0xff, ..] => return "UTF-16 BE",
-        _ => {}
-    }
-    if bytes.contains(&0) {
-        return "binary data";
-    }
-    // Western texts have single bytes above 0x9f between ASCII letters; in Shift-JIS nearly all
-    // kana begin with 0x82 or 0x83; GBK and EUC have their high bytes in pairs.
-    let high = bytes.iter().filter(|byte| **byte >= 0x80).count();
-    let kana = bytes
-        .iter()
-        .filter(|byte| (0x81..=0x83).contains(*byte))
-        .count();
-    let paired = bytes
-        .windows(2)
-        .filter(|pair| pair[0] >= 0xa1 && pair[1] >= 0xa1)
-        .count();
-    if kana * 4 >= high {
-        "Shift-JIS"
-    } else if paired * 3 >= high {
-        "EUC or GBK"
-    } else {
-        "Latin-1 or Windows-1252"
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::test::{EditorReply, TestProject};
     use super::*;
-
-    #[test]
-    fn encoding_is_detected_from_bytes() {
-        let table: &[(&[u8], &str)] = &[
-            (b"\xff\xfea\0b\0", "UTF-16 LE"),
-            (b"\xfe\xff\0a", "UTF-16 BE"),
-            (b"caf\xe9 \xfcber", "Latin-1 or Windows-1252"),
-            (b"\x82\xb1\x82\xf1\x82\xc9\x82\xbf\x82\xcd", "Shift-JIS"),
-            (b"\xc4\xe3\xba\xc3\xca\xc0\xbd\xe7", "EUC or GBK"),
-            (b"a\0\xff", "binary data"),
-        ];
-        for (bytes, name) in table {
-            assert_eq!(encoding(bytes), *name, "{bytes:?}");
-        }
-    }
 
     #[tokio::test]
     async fn write_goes_through_the_editor_unless_it_could_spoil_the_text() {

@@ -199,7 +199,7 @@ async fn ready(
     let context = context.clone();
     let made = spawn_blocking(move || {
         let EditResult { new, done, remarks } = made(&mut document, &pieces, &context)?;
-        let change = document.change(&new);
+        let change = document.change(&new)?;
         Ok((
             document.needs(&change),
             Ready {

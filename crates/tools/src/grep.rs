@@ -2,7 +2,8 @@
 
 mod results;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use grep_searcher::{
-    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
+    BinaryDetection, Encoding, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind,
+    SinkMatch,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -20,6 +22,7 @@ use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, Sea
 
 use super::aliases::Aliases;
 use super::beneath::{SearchReader, SearchRoot};
+use super::encoding::{EncodingHint, for_search};
 use super::glob::spelled;
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
@@ -34,6 +37,8 @@ use permission::sight::{LeftOut, Sight};
 
 /// The maximum length of a shown line, in characters.
 const MAX_LINE_CHARS: usize = 2_000;
+/// The number of bytes from which the encoding of a file is recognised.
+const HEAD_BYTES: u64 = 1 << 20;
 /// The maximum number of lines around a match.
 const MAX_CONTEXT_LINES: usize = 50;
 
@@ -239,6 +244,7 @@ impl Tool for GrepTool {
             )));
         }
         let sight = Sight::new(&context.policy);
+        let hints = context.encoding_hints();
         let cancelled = context.cancelled.clone();
         let Ready {
             place,
@@ -259,7 +265,8 @@ impl Tool for GrepTool {
             };
             let root = SearchRoot::open(folder)?;
             let looker = || {
-                let mut searcher = searcher(by_name, &pattern, &wanted);
+                let mut searchers = FileSearchers::new(by_name, &pattern, &wanted);
+                let hints = &hints;
                 let mut look = root.reader();
                 let best = &best;
                 let place = &place;
@@ -291,7 +298,7 @@ impl Tool for GrepTool {
                         first: files_only,
                         ..MatchSink::of(&pattern.matcher)
                     };
-                    let (hits, gap) = taker.hits(&mut searcher, &file, by_name);
+                    let (hits, gap) = taker.hits(&mut searchers, file, || hints.of(path));
                     match gap {
                         Some(why) => locked(best).leave(why, sight.name(path)),
                         None => drop(searched.fetch_add(1, Ordering::Relaxed)),
@@ -358,22 +365,62 @@ fn is_on(flag: Option<bool>) -> bool {
     flag == Some(true)
 }
 
-fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Searcher {
-    // Binary files are searched only if the call names them.
-    let binary = if by_name {
-        BinaryDetection::convert(0)
-    } else {
-        BinaryDetection::quit(0)
-    };
-    let around = if wanted.files_only { 0 } else { wanted.around };
-    SearcherBuilder::new()
-        .line_number(true)
-        .binary_detection(binary)
-        .heap_limit(Some(MAX_LINE_BYTES))
-        .multi_line(pattern.multiline)
-        .before_context(around)
-        .after_context(around)
-        .build()
+/// The searchers of one thread, and its buffer.
+struct FileSearchers {
+    by_name: bool,
+    builder: SearcherBuilder,
+    /// Searches UTF-8, and UTF-16 with a byte order mark.
+    usual: Searcher,
+    /// The beginning of the file.
+    head: Vec<u8>,
+}
+
+impl FileSearchers {
+    fn new(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Self {
+        // Binary files are searched only if the call names them.
+        let binary = if by_name {
+            BinaryDetection::convert(0)
+        } else {
+            BinaryDetection::quit(0)
+        };
+        let around = if wanted.files_only { 0 } else { wanted.around };
+        let mut builder = SearcherBuilder::new();
+        builder
+            .line_number(true)
+            .binary_detection(binary)
+            .heap_limit(Some(MAX_LINE_BYTES))
+            .multi_line(pattern.multiline)
+            .before_context(around)
+            .after_context(around);
+        Self {
+            by_name,
+            usual: builder.build(),
+            builder,
+            head: Vec::new(),
+        }
+    }
+
+    /// Searches a file in its encoding.
+    fn search(
+        &mut self,
+        mut file: File,
+        sink: &mut MatchSink<'_>,
+        hint: impl FnOnce() -> EncodingHint,
+    ) -> io::Result<()> {
+        self.head.clear();
+        file.by_ref().take(HEAD_BYTES).read_to_end(&mut self.head)?;
+        let is_whole = (self.head.len() as u64) < HEAD_BYTES;
+        let mut other = for_search(&self.head, hint)
+            .and_then(|encoding| Encoding::new(encoding.name()).ok())
+            .map(|encoding| self.builder.clone().encoding(Some(encoding)).build());
+        let searcher = other.as_mut().unwrap_or(&mut self.usual);
+        let matcher = sink.matcher;
+        if is_whole {
+            return searcher.search_reader(matcher, &self.head[..], sink);
+        }
+        file.rewind()?;
+        searcher.search_file(matcher, &file, sink)
+    }
 }
 
 struct MatchSink<'a> {
@@ -401,12 +448,12 @@ impl<'a> MatchSink<'a> {
     /// turns out to be binary, in pieces of 64 KiB.
     fn hits(
         mut self,
-        searcher: &mut Searcher,
-        file: &std::fs::File,
-        by_name: bool,
+        searchers: &mut FileSearchers,
+        file: File,
+        hint: impl FnOnce() -> EncodingHint,
     ) -> (FileMatches, Option<SearchGap>) {
-        let gap = match searcher.search_file(self.matcher, file, &mut self) {
-            Ok(()) if !self.binary || by_name => None,
+        let gap = match searchers.search(file, &mut self, hint) {
+            Ok(()) if !self.binary || searchers.by_name => None,
             Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
             Ok(()) => Some(SearchGap::Binary),
             // The searcher's own limit; errors of the system have a kind or a number.
@@ -504,7 +551,7 @@ mod tests {
     }
 
     fn age(stage: &TestProject, name: &str, seconds: u64) {
-        let file = std::fs::File::options()
+        let file = File::options()
             .write(true)
             .open(stage.cwd().join(name))
             .unwrap();
@@ -540,7 +587,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                "Found 5 matches\n\n{cwd}/latin:\n  Line 1: fn caf\u{fffd}\n\n{cwd}/a.rs:\n  Line 1: fn one() {{}}\n  Line 2: fn two() {{}}\n\n{cwd}/b/c.txt:\n  Line 1: fn three\n\n{cwd}/.hid:\n  Line 1: fn four\n\n(1 file is binary and not searched; name it as path to search it: bin)\n\n(1 file left out, because reading needs permission: .env)"
+                "Found 5 matches\n\n{cwd}/latin:\n  Line 1: fn café\n\n{cwd}/a.rs:\n  Line 1: fn one() {{}}\n  Line 2: fn two() {{}}\n\n{cwd}/b/c.txt:\n  Line 1: fn three\n\n{cwd}/.hid:\n  Line 1: fn four\n\n(1 file is binary and not searched; name it as path to search it: bin)\n\n(1 file left out, because reading needs permission: .env)"
             )
         );
         let text = grep(&context, json!({"pattern": "needle"})).await.text;
@@ -796,15 +843,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, format!("hit\n{}\nhit\n", "x".repeat(5_000))).unwrap();
-        let file = std::fs::File::open(&path).unwrap();
+        let file = File::open(&path).unwrap();
         let pattern = SearchPattern::new("pattern", "hit", MatchOptions::default()).unwrap();
-        let mut searcher = SearcherBuilder::new().heap_limit(Some(1_000)).build();
-        let (hits, gap) = MatchSink::of(&pattern.matcher).hits(&mut searcher, &file, false);
-        assert_eq!((hits.count, gap), (1, Some(SearchGap::TooLong)));
+        let builder = SearcherBuilder::new();
+        let mut searchers = FileSearchers {
+            by_name: false,
+            usual: builder.clone().heap_limit(Some(1_000)).build(),
+            builder,
+            head: Vec::new(),
+        };
+        let mut hits = |file| {
+            MatchSink::of(&pattern.matcher).hits(&mut searchers, file, EncodingHint::default)
+        };
+        let (hits_before, gap) = hits(file);
+        assert_eq!((hits_before.count, gap), (1, Some(SearchGap::TooLong)));
         // A directory can be opened, but not read.
-        let folder = std::fs::File::open(dir.path()).unwrap();
-        let (hits, gap) = MatchSink::of(&pattern.matcher).hits(&mut searcher, &folder, false);
-        assert_eq!((hits.count, gap), (0, Some(SearchGap::Unreadable)));
+        let folder = File::open(dir.path()).unwrap();
+        let (none, gap) = hits(folder);
+        assert_eq!((none.count, gap), (0, Some(SearchGap::Unreadable)));
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use super::encoding::{EncodingHint, decode};
 use super::{Failure, ToolContext, disk, scratch};
 use base::task::spawn_blocking;
 use base::text;
@@ -473,7 +474,9 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
         if !small || !tree.contains(&path) || sight.judge(&path) != Action::Allow {
             return None;
         }
-        let text = String::from_utf8(disk::read(&path).ok()?).ok()?;
+        let text = decode(disk::read(&path).ok()?, EncodingHint::default)
+            .ok()?
+            .text;
         let text = text
             .strip_prefix('\u{feff}')
             .map(str::to_owned)

@@ -38,6 +38,7 @@ pub mod beneath;
 pub mod clock;
 pub mod disk;
 pub mod document;
+pub mod encoding;
 pub mod foreign;
 pub mod format;
 pub mod jobs;
@@ -382,6 +383,11 @@ impl ToolContext {
             }
         }
         self.project.cwd.join(path)
+    }
+
+    /// Returns the encodings that the user names for the project's files.
+    pub fn encoding_hints(&self) -> encoding::EncodingHints {
+        encoding::EncodingHints::new(&self.project.worktree, self.project.settings.file_encoding)
     }
 
     /// Returns a path for people and rules: relative to the worktree if it is inside, with `/` as

@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::aliases::{Aliases, PATH};
-use super::document::{choose, target};
+use super::document::{choose, is_misread, target};
+use super::encoding::{DecodedText, decode};
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, ResolvedPath};
 use super::search::look_up;
+use super::seen::TextFingerprint;
 use super::{
     CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language,
 };
@@ -241,12 +243,17 @@ async fn ready(
 ) -> Result<(Vec<Arc<LspClient>>, String), Failure> {
     let refused = |e: disk::Error| Failure::Tell(format!("Cannot read {}: {e}.", place.shown));
     let bytes = disk::read(&place.real.path).map_err(refused)?;
-    let saved = String::from_utf8(bytes).map_err(|_| language::none(&place.shown))?;
+    let hint = || context.encoding_hints().of(&place.real.path);
+    let DecodedText {
+        text: saved,
+        source,
+    } = decode(bytes, hint).map_err(|_| language::none(&place.shown))?;
     let known = context.session.seen.known(&place.real.path);
     let text = match context
         .buffer(&place.path)
         .await
         .filter(|text| !text.is_empty())
+        .filter(|text| !is_misread(text, source.as_deref(), Some(TextFingerprint::of(&saved))))
     {
         Some(buffer) => choose(buffer, saved, known.as_ref()),
         None => saved,
@@ -737,5 +744,5 @@ async fn renamed(
             text::title(name)
         )));
     }
-    Ok(apply_patch::Ready::of(replaced))
+    apply_patch::Ready::of(replaced)
 }

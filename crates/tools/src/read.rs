@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::aliases::{Aliases, PATH};
-use super::document::encoding;
+use super::document::is_misread;
+use super::encoding::{self, DecodedText, NotText};
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{blocking, elsewhere, look_up};
@@ -188,23 +189,28 @@ impl Tool for ReadTool {
         }
         let buffer = context.buffer(&place.path).await;
         let buffer = buffer.filter(|text| !text.is_empty());
-        let (saved, note) = match bytes {
+        let (saved, source) = match bytes {
             None if buffer.is_none() => return Err(missing(&place, &context).await),
             None => (None, None),
             Some(bytes) => {
-                let (text, note) = decode(&place, bytes)?;
-                (Some(text), note)
+                let DecodedText { text, source } = decode(&place, bytes, &context)?;
+                (Some(text), source)
             }
         };
         let known = context.session.seen.known(&place.real.path);
         let disk = saved.as_deref().map(TextFingerprint::of);
+        let buffer = buffer.filter(|text| !is_misread(text, source.as_deref(), disk));
         let text = match (buffer, saved) {
-            (Some(buffer), Some(saved)) if note.is_none() => {
-                super::document::choose(buffer, saved, known.as_ref())
-            }
-            (_, Some(text)) | (Some(text), None) => text,
+            (Some(buffer), Some(saved)) => super::document::choose(buffer, saved, known.as_ref()),
+            (Some(text), None) | (None, Some(text)) => text,
             (None, None) => String::new(),
         };
+        let notes = [
+            source.as_deref().and_then(encoding::EncodedSource::note),
+            encoding::format_note(&text),
+        ];
+        let notes: Vec<String> = notes.into_iter().flatten().collect();
+        let note = (!notes.is_empty()).then(|| notes.join("\n"));
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let total = text.lines().count();
         let lines = text.lines().skip(part.first(total) - 1);
@@ -237,7 +243,13 @@ async fn large_file(
             place.shown
         )));
     }
-    let text = String::from_utf8_lossy(&window.bytes);
+    let text = match std::str::from_utf8(&window.bytes) {
+        Ok(text) => text.to_owned(),
+        // Its lines are decoded by themselves.
+        Err(_) => decode(&place, window.bytes.clone(), context)
+            .map(|decoded| decoded.text)
+            .unwrap_or_else(|_| String::from_utf8_lossy(&window.bytes).into_owned()),
+    };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut note =
         "(This file is too large to be edited here; commands such as sed can.)".to_owned();
@@ -515,42 +527,33 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Decodes the text, with a note for the model if the result is not exactly the file's content.
-fn decode(place: &ResolvedPath, bytes: Vec<u8>) -> Result<(String, Option<String>), Failure> {
-    let bytes = match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') && !mostly_control(text.as_bytes()) => {
-            return Ok((text, None));
-        }
-        Ok(text) => text.into_bytes(),
-        Err(e) => e.into_bytes(),
-    };
-    let name = encoding(&bytes);
-    let note = format!(
-        "(This file is {name}, not UTF-8; some characters may be shown wrongly. It can be read but not edited.)"
-    );
-    let wide = |pair: fn([u8; 2]) -> u16| -> String {
-        let units = bytes.chunks_exact(2).map(|two| pair([two[0], two[1]]));
-        char::decode_utf16(units)
-            .map(|c| c.unwrap_or('\u{fffd}'))
-            .collect()
-    };
-    match name {
-        "UTF-16 LE" => Ok((wide(u16::from_le_bytes), Some(note))),
-        "UTF-16 BE" => Ok((wide(u16::from_be_bytes), Some(note))),
-        _ if bytes.contains(&0) || mostly_control(&bytes) => Err(Failure::Tell(format!(
+/// Decodes the text.
+fn decode(
+    place: &ResolvedPath,
+    bytes: Vec<u8>,
+    context: &ToolContext,
+) -> Result<DecodedText, Failure> {
+    let hint = || context.encoding_hints().of(&place.real.path);
+    let decoded = encoding::decode(bytes, hint).map_err(|why| {
+        Failure::Tell(match why {
+            NotText::Binary => format!("Cannot read binary file: {}", place.shown),
+            NotText::Unsupported(name) => format!(
+                "Cannot read {}: it is {name}, which is not supported. Convert it with iconv.",
+                place.shown
+            ),
+        })
+    })?;
+    if mostly_control(decoded.text.as_bytes()) {
+        return Err(Failure::Tell(format!(
             "Cannot read binary file: {}",
             place.shown
-        ))),
-        // Latin-1 has the first 256 characters of Unicode.
-        "Latin-1 or Windows-1252" => Ok((
-            bytes.iter().map(|byte| char::from(*byte)).collect(),
-            Some(note),
-        )),
-        _ => Ok((String::from_utf8_lossy(&bytes).into_owned(), Some(note))),
+        )));
     }
+    Ok(decoded)
 }
 
-fn mostly_control(bytes: &[u8]) -> bool {
+/// Returns whether a text begins with so many control characters that it is none.
+pub(super) fn mostly_control(bytes: &[u8]) -> bool {
     let sample = &bytes[..bytes.len().min(4096)];
     let control = sample
         .iter()

@@ -9,6 +9,7 @@ mod line_ends;
 mod strategies;
 
 use line_ends::NormalizedText;
+pub(super) use line_ends::shared;
 use strategies::{MAX_MATCHES, Match, STRATEGIES, SoughtText, lines, starts, too_large};
 
 use super::unicode_folding::differences;

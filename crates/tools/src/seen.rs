@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use super::disk;
+use super::encoding::{DecodedText, EncodingHint, decode};
 
 use base::lock::locked;
 
@@ -154,8 +155,9 @@ impl SeenFiles {
             if self.known(&path).is_none_or(|known| known.stamp == now) {
                 continue;
             }
-            match disk::read(&path).map(String::from_utf8) {
-                Ok(Ok(text)) => {
+            let read = disk::read(&path).map(|bytes| decode(bytes, EncodingHint::default));
+            match read {
+                Ok(Ok(DecodedText { text, .. })) => {
                     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
                     self.note(&path, KnownFile::of(text, Some(TextFingerprint::of(text))));
                 }

@@ -79,7 +79,7 @@ impl Tool for WriteTool {
     ) -> Result<(Vec<Need>, Ready), Failure> {
         let mut document = target(context, &input.file_path).await?;
         document.check_whole(context)?;
-        let change = document.change(&document.replacement(&input.content));
+        let change = document.change(&document.replacement(&input.content))?;
         Ok((document.needs(&change), Ready { document, change }))
     }
 

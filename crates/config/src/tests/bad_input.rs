@@ -53,6 +53,11 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "agent.a.temprature: there is no such key; it is ignored; did you mean \"temperature\"?",
         ),
         (
+            "unknown encoding",
+            format!("{{{good}, \"file_encoding\": \"gkb\"}}"),
+            "file_encoding: there is no encoding \"gkb\"; use a name of the Encoding Standard",
+        ),
+        (
             "negative",
             format!("{{{good}, \"subagent_depth\": -1}}"),
             "subagent_depth: expected 0 to 16, found -1",

@@ -330,6 +330,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("serve.limits.sessions", json!(9), Ignored),
         ("serve.limits.user_turns", json!(9), Ignored),
         ("serve.limits.message_bytes", json!(2048), Ignored),
+        ("file_encoding", json!("gbk"), Holds),
         ("snapshot", json!(false), Holds),
         ("subagent_depth", json!(2), Holds),
         ("steer", json!(true), Holds),

@@ -92,6 +92,7 @@ impl Document {
     pub fn for_moved(self, file: &Self) -> Self {
         Self {
             mark: file.mark,
+            source: file.source.clone(),
             is_known: file.is_known,
             ..self
         }

@@ -63,7 +63,7 @@ impl NormalizedText {
 
 /// Returns the number of bytes that two texts share at their beginning and at their end, in whole
 /// characters.
-pub(super) fn shared(old: &str, new: &str) -> (usize, usize) {
+pub(in super::super) fn shared(old: &str, new: &str) -> (usize, usize) {
     let same = |(a, b): &(char, char)| a == b;
     let start: usize = old
         .chars()
