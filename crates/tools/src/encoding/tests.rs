@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::test::{TestProject, call};
-use crate::{ToolContext, apply_patch, edit, erase, grep, multiedit, read, write};
+use crate::{ToolContext, apply_patch, edit, erase, grep, read, write};
 use serde_json::{Value, json};
 
 /// The encodings of the Encoding Standard, except `replacement`, which has no characters.
@@ -511,7 +511,7 @@ async fn tools_change_files_in_their_encoding() {
         );
         let edits = json!([{"oldString": "a = 1", "newString": "b = 2"}, {"oldString": "end", "newString": "the end"}]);
         run(
-            erase(multiedit::MultieditTool),
+            erase(edit::EditTool),
             &context,
             json!({"filePath": "multi", "edits": edits}),
         )
