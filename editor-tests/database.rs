@@ -31,7 +31,7 @@ const VARIABLE: &str = "ADJUTANT_TEST_STORE";
 /// The value of [`VARIABLE`] for no database at all.
 const NONE: &str = "none";
 
-/// Whether all tests use a database.
+/// Returns whether all tests use a database.
 pub(crate) fn wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty() && url != NONE)
 }

@@ -77,7 +77,7 @@ impl Editor {
         Self::run(command)
     }
 
-    /// Whether the process exits within a time, although its input stays open.
+    /// Returns whether the process exits within a time, although its input stays open.
     #[cfg(target_os = "linux")]
     pub fn exits_within(&mut self, within: Duration) -> bool {
         let start = Instant::now();

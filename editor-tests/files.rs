@@ -191,7 +191,7 @@ fn agents_below_us_do_not_answer() {
     }
 }
 
-/// Whether this machine has a sandbox that a command cannot leave by leaving its parents.
+/// Returns whether this machine has a sandbox that a command cannot leave by leaving its parents.
 fn sandboxed() -> bool {
     let doctor = adjutant(&loose(), &["doctor", "--json"], "");
     let told: Value = serde_json::from_slice(&doctor.stdout).unwrap();
@@ -205,7 +205,7 @@ fn untrusted_run() {
     let project = loose();
     // Allowing every single question does not answer a question whose answer is stored.
     for more in [&[][..], &["--allow"], &["--deny"]] {
-        let words = [&["run", "hello"], more].concat();
+        let words = [&["run", "run `true`"], more].concat();
         let output = adjutant(&project, &words, "");
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         let aside = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -173,7 +173,7 @@ impl Invariants {
         Some(message)
     }
 
-    /// Whether the client waits for a response.
+    /// Returns whether the client waits for a response.
     pub fn waiting(&self) -> bool {
         !self.pending.is_empty() || self.second.as_ref().is_some_and(InvariantsV2::works)
     }
@@ -273,7 +273,7 @@ impl Invariants {
         }
     }
 
-    /// Whether the client offers an operation on files.
+    /// Returns whether the client offers an operation on files.
     fn offers_files(&self, operation: &str) -> bool {
         self.capabilities["fs"][operation] == true
     }

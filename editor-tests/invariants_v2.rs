@@ -99,7 +99,7 @@ pub struct InvariantsV2 {
 }
 
 impl InvariantsV2 {
-    /// Whether a turn has not ended yet.
+    /// Returns whether a turn has not ended yet.
     pub fn works(&self) -> bool {
         self.turns.values().any(|turns| *turns > 0)
     }

@@ -156,7 +156,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     )
 }
 
-/// Whether only pages on which no model answers are run.
+/// Returns whether only pages on which no model answers are run.
 pub fn is_asked() -> bool {
     std::env::var_os(ONLY).is_some()
 }
@@ -171,7 +171,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether this is the machine's root, and not the root of a user namespace with a single user.
+/// Returns whether this is the machine's root, and not the root of a user namespace with a single user.
 fn is_outer_root() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])

@@ -1,4 +1,4 @@
-//! Plugins that are npm packages: what is installed, when, and what a consent covers. The registry is
+//! Plugins that are npm packages: the installation, its time, and the extent of a consent. The registry is
 //! a mock on a loopback port. Skipped where there is no npm.
 
 use std::fmt::Write as _;
@@ -137,7 +137,7 @@ fn hello(project: &Project, digest: Digest) -> Registry {
         .package(&plugin, code, Digest::Right)
 }
 
-/// Runs adjutant in the project, and returns what it prints and its exit code.
+/// Runs adjutant in the project, and returns its output and its exit code.
 fn adjutant(project: &Project, arguments: &[&str]) -> (String, Option<i32>) {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
     let output = command
@@ -218,7 +218,7 @@ fn package_is_fetched_on_request() {
     assert!(text.contains("No plugin is missing"), "{text}");
     assert_eq!(code, Some(0));
 
-    // A consent covers what the record states.
+    // A consent covers the contents of the record.
     let record = installed(&project).join("adjutant-package.json");
     let text = std::fs::read_to_string(&record).unwrap();
     std::fs::write(&record, text.replace("\"2.0.0\"", "\"2.0.1\"")).unwrap();

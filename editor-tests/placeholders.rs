@@ -74,7 +74,7 @@ impl Placeholders {
             .map(|(id, _)| id.clone())
     }
 
-    /// Returns a command line with what its names stand for, such as `${WEB}`.
+    /// Returns a command line with the values of its placeholders, such as `${WEB}`.
     pub fn expand(&self, typed: &str) -> String {
         self.fixed
             .iter()
@@ -149,7 +149,7 @@ fn moments(value: &mut Value) {
     }
 }
 
-/// Whether a text has the form `2026-11-21T09:30:00Z`.
+/// Returns whether a text has the form `2026-11-21T09:30:00Z`.
 fn is_moment(text: &str) -> bool {
     let shape = |b: u8| if b.is_ascii_digit() { b'0' } else { b };
     text.bytes().map(shape).eq(*b"0000-00-00T00:00:00Z")

@@ -157,7 +157,7 @@ fn serve(dialect: &'static Dialect) -> Server {
     })
 }
 
-/// Whether a request contains a result.
+/// Returns whether a request contains a result.
 fn asked_back(body: &str) -> bool {
     [
         "tool_result",

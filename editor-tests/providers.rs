@@ -69,7 +69,7 @@ fn models_are_listed() {
     let text = stdout_of(&project, &["models"]);
     for line in [
         "own (Own): no key needed",
-        "* large    131k / 16k  $1 / $2.5       reasoning tools temperature",
+        "*  large  131k / 16k  $1 / $2.5  reasoning tools temperature",
         "anthropic (Anthropic): key from ANTHROPIC_API_KEY",
         "mistral (Mistral): There is no key for Mistral. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
         "mine (Anthropic): key from the settings",

@@ -70,7 +70,7 @@ const FOLDERS: [&str; 8] = [
     "servers",
 ];
 
-/// Whether a page is run in version 2 as well.
+/// Returns whether a page is run in version 2 as well.
 pub fn chosen(path: &Path) -> bool {
     let folder = path
         .parent()

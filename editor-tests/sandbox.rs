@@ -217,7 +217,7 @@ fn asides(updates: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a text occurs once among the notices, and in no tool call.
+/// Returns whether a text occurs once among the notices, and in no tool call.
 fn is_noticed_once(updates: &[Value], words: &str) -> bool {
     let mut cards = updates
         .iter()
@@ -577,7 +577,7 @@ false
     // It failed, and its output looks like the effect of a sandbox.
     assert!(
         sees.contains("The sandbox may have caused the failure")
-            && sees.contains("not tried outside"),
+            && sees.contains("It was not run outside the sandbox"),
         "{sees}"
     );
     assert_eq!(model.problems(), Vec::<String>::new());
@@ -618,7 +618,7 @@ fn absent_sandbox_makes_planner_ask() {
         assert_eq!(questions.len(), asked, "{command}");
         for question in &questions {
             let text = question["toolCall"]["content"].to_string();
-            assert!(text.contains("this is not known to be harmless"), "{text}");
+            assert!(text.contains("this command is not known to be harmless"), "{text}");
             assert!(
                 text.contains("Sandbox: none: it could do what you can do."),
                 "{text}"

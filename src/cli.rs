@@ -100,7 +100,7 @@ enum Command {
     ///
     /// Loads them as a session would. Exits with 1 if something does not load.
     Extensions(extensions::Args),
-    /// Print what happens in your sessions as lines of JSON, for other programs
+    /// Print the events of your sessions as lines of JSON, for other programs
     ///
     /// The events have the format of OpenCode. They come from every adjutant of yours on this machine, also from those
     /// started later. For adjutant serve on another machine, read /events there.
@@ -163,7 +163,7 @@ struct CommandOrList<V: Subcommand, L: clap::Args> {
 }
 
 impl Command {
-    /// Whether the command changes permissions or acts in the user's name, which no agent may do.
+    /// Returns whether the command changes permissions or acts in the user's name, which no agent may do.
     fn is_for_the_user(&self) -> bool {
         match self {
             Self::Trust(args) => !args.only_lists(),

@@ -74,7 +74,7 @@ impl Stage {
         }
     }
 
-    /// Whether no process runs any more, and the session is not locked.
+    /// Returns whether no process runs any more, and the session is not locked.
     pub(super) fn is_left_clean(&self) -> bool {
         let lock = self
             .project

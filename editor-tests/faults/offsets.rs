@@ -304,7 +304,7 @@ impl Wire {
         }
     }
 
-    /// Whether a request contains results of calls.
+    /// Returns whether a request contains results of calls.
     fn has_results(self, body: &str) -> bool {
         body.contains(match self {
             Self::Chat => "\"role\":\"tool\"",

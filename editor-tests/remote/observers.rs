@@ -65,7 +65,7 @@ pub(super) fn observers_receive_events_of_their_own_user() {
         }
     }
     socket.answer(2);
-    // What another user does comes to that user only, and begins with the own session.
+    // Events of another user reach that user only, and begin with the own session.
     let mut socket = Socket::try_open(&served.address, &format!("Authorization: Bearer {bob}\r\n"));
     socket.hello();
     let session = socket.session(&project);

@@ -20,7 +20,7 @@ fn silent(served: &Served, said: &[u8]) -> TcpStream {
     stream
 }
 
-/// Whether the server closes a socket, whatever it sends before.
+/// Returns whether the server closes a socket, whatever it sends before.
 fn is_closed(mut stream: TcpStream) -> bool {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).is_ok()

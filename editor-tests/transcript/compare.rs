@@ -13,7 +13,7 @@ pub(super) struct ReceivedLine {
     pub(super) stream: String,
 }
 
-/// Whether `next` only adds to `last`: text of the same message, or further output of a running call. If so, merges
+/// Returns whether `next` only adds to `last`: text of the same message, or further output of a running call. If so, merges
 /// it.
 pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
     let was = &last["params"]["update"];
@@ -69,7 +69,7 @@ pub(super) fn printed(value: &mut Value) {
     }
 }
 
-/// Whether an update of a running call has nothing but the output so far.
+/// Returns whether an update of a running call has nothing but the output so far.
 pub(super) fn prints(update: &Value) -> bool {
     let running = update["sessionUpdate"] == "tool_call_update" && update["status"].is_null();
     let same = update["rawOutput"]
@@ -145,7 +145,7 @@ pub(super) fn by_call(lines: &mut [ReceivedLine]) {
     }
 }
 
-/// Whether a line matches; `…` stands for anything.
+/// Returns whether a line matches; `…` stands for anything.
 pub(super) fn matches(expected: &Value, received: &Value) -> bool {
     match (expected, received) {
         (Value::String(pattern), _) if pattern == "…" => true,

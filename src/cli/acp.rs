@@ -20,7 +20,7 @@ use session::Sessions;
 pub(super) struct Args {
     #[command(flatten)]
     draft: DraftSwitch,
-    /// Log what the editor and adjutant say to each other to this file, for a report of an error.
+    /// Log the messages between the editor and adjutant to this file, for a bug report.
     /// Keys are blanked
     #[arg(long, value_name = "FILE")]
     log_wire: Option<PathBuf>,
@@ -53,7 +53,7 @@ impl DraftSwitch {
     /// The variable with the same effect: 1 or true.
     const VARIABLE: &str = "ADJUTANT_ACP_V2";
 
-    /// Whether the option or the variable selects the draft.
+    /// Returns whether the option or the variable selects the draft.
     pub(super) fn is_on(&self, environment: &Environment) -> bool {
         self.acp_v2 || matches!(environment.var(Self::VARIABLE), Some("1" | "true"))
     }

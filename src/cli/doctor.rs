@@ -172,7 +172,7 @@ fn directories(report: &mut DoctorReport, environment: &Environment) {
     report.keep("directories", Value::Array(list));
 }
 
-/// Whether a file can be created in a directory, or in its nearest existing ancestor.
+/// Returns whether a file can be created in a directory, or in its nearest existing ancestor.
 fn writable(path: &Path) -> bool {
     match path.ancestors().find(|path| path.is_dir()) {
         Some(dir) if dir == path => tempfile::tempfile_in(dir).is_ok(),

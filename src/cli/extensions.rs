@@ -24,7 +24,7 @@ use extensions::tally;
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
 
 impl Args {
-    /// Whether it installs something, which only the user may do.
+    /// Returns whether it installs something, which only the user may do.
     pub(super) fn installs(&self) -> bool {
         self.verb.is_some()
     }
@@ -295,7 +295,7 @@ pub(super) async fn install(
     Ok(u8::from(!is_whole))
 }
 
-/// Describes what would be installed: every package with its version and its digest.
+/// Describes an installation before it is made: every package with its version and its digest.
 fn described(plan: &PlannedPackage) -> String {
     const SHOWN_DIGEST_CHARS: usize = 20;
     let record = &plan.record;

@@ -90,7 +90,7 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
 }
 
 impl Field {
-    /// Whether the field is answered with yes or no.
+    /// Returns whether the field is answered with yes or no.
     pub(super) fn is_switch(&self) -> bool {
         self.takes == AnswerType::Switch
     }

@@ -96,11 +96,14 @@ pub(super) fn unused(
 ) -> Vec<UnusedEntry> {
     let mut all: Vec<(_, UnusedEntry)> = Vec::new();
     for problem in problems {
+        if problem.severity != ProblemSeverity::Error {
+            continue;
+        }
         let rest = problem
             .key
             .strip_prefix(section)
             .and_then(|rest| rest.strip_prefix('.'));
-        let Some(rest) = rest.filter(|_| problem.severity == ProblemSeverity::Error) else {
+        let Some(rest) = rest else {
             continue;
         };
         let end = inside.iter().filter_map(|key| rest.find(key)).min();

@@ -29,7 +29,7 @@ use providers::http::HttpClient;
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
 
 impl Args {
-    /// Whether it does something that only the user may do: log in or out, call a tool, change
+    /// Returns whether it does something that only the user may do: log in or out, call a tool, change
     /// settings.
     pub(super) fn acts(&self) -> bool {
         !matches!(

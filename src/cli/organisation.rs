@@ -17,7 +17,7 @@ use providers::http::HttpClient;
 /// The largest answer of an organisation's server, in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Whether the name of a provider is the address of an organisation.
+/// Returns whether the name of a provider is the address of an organisation.
 pub(super) fn is_address(name: &str) -> bool {
     name.starts_with("https://") || name.starts_with("http://")
 }

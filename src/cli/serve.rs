@@ -51,7 +51,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Whether it changes the set of clients that may connect.
+    /// Returns whether it changes the set of clients that may connect.
     pub(super) fn lets_in(&self) -> bool {
         self.new_token.is_some()
     }

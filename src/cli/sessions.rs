@@ -32,7 +32,7 @@ const MAX_IMPORT_BYTES: u64 = 256 << 20;
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
 
 impl Args {
-    /// Whether it imports or moves sessions.
+    /// Returns whether it imports or moves sessions.
     pub(super) fn is_for_the_user(&self) -> bool {
         matches!(self.verb, Some(Verb::Import { .. } | Verb::Move { .. }))
     }
@@ -69,7 +69,7 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         id: String,
     },
-    /// Describe what a session did, in a few sentences for a pull request
+    /// Describe the work of a session, in a few sentences for a pull request
     ///
     /// The agent `summary` writes it, with the model of the session unless the settings give it another.
     Summary {

@@ -27,7 +27,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What steps have used.
+/// The usage of steps.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Used {
     steps: usize,

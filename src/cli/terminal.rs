@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use base::text;
 use styled::Styled;
 
-/// Whether standard output is a terminal.
+/// Returns whether standard output is a terminal.
 pub(super) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }

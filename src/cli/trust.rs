@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Whether it only lists decisions.
+    /// Returns whether it only lists decisions.
     pub(super) fn only_lists(&self) -> bool {
         self.list
     }

@@ -199,7 +199,7 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
     out.push_str("</header>\n");
 }
 
-/// Whether the message is from the user, rather than from the program on the user's behalf.
+/// Returns whether the message is from the user, rather than from the program on the user's behalf.
 fn is_from_user(message: &Message) -> bool {
     let shown = |part: &Part| match &part.content {
         Content::Text(text) => !text.synthetic,

@@ -87,7 +87,7 @@ fn sources(folders: &[&str]) -> Vec<File> {
     found
 }
 
-/// Whether a module is declared for tests only.
+/// Returns whether a module is declared for tests only.
 fn is_test_module(path: &Path) -> bool {
     let (Some(name), Some(folder)) = (
         path.file_stem().and_then(|name| name.to_str()),

@@ -160,7 +160,7 @@ impl ShownCall {
         update.stream.as_ref().or(all)
     }
 
-    /// Whether the output is that of a program that ran.
+    /// Returns whether the output is that of a program that ran.
     fn ran(&self) -> bool {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
@@ -268,7 +268,7 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
         .filter(is_short)
 }
 
-/// Whether a value is short enough to be sent. Stops reading a longer value at the limit.
+/// Returns whether a value is short enough to be sent. Stops reading a longer value at the limit.
 fn is_short(value: &Value) -> bool {
     !text::is_longer(value, MAX_RAW_BYTES) && value.to_string().len() < MAX_RAW_BYTES
 }

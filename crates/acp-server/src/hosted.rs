@@ -123,12 +123,12 @@ impl<S> LiveTurns<S> {
         shown
     }
 
-    /// Whether a turn runs or waits.
+    /// Returns whether a turn runs or waits.
     pub fn is_busy(&self) -> bool {
         !locked(&self.turns).is_empty()
     }
 
-    /// Whether a turn runs that does not wait for an answer.
+    /// Returns whether a turn runs that does not wait for an answer.
     pub fn works(&self) -> bool {
         self.is_busy() && self.asking.load(Ordering::Relaxed) == 0
     }
@@ -143,7 +143,7 @@ impl<S> LiveTurns<S> {
         self.asking.store(questions, Ordering::Relaxed);
     }
 
-    /// Whether the session was opened with these options.
+    /// Returns whether the session was opened with these options.
     pub fn is_opened_as(&self, options: &OpenOptions) -> bool {
         let plain = |options: &OpenOptions| OpenOptions {
             notices: Vec::new(),

@@ -255,7 +255,7 @@ pub enum Chosen<'a> {
     Switch(bool),
 }
 
-/// Whether a value needs the sandbox for commands.
+/// Returns whether a value needs the sandbox for commands.
 pub fn relies_on_sandbox(setting: &str, value: &str) -> bool {
     setting == APPROVALS && value == Approvals::Sandboxed.as_str()
 }

@@ -276,7 +276,7 @@ pub fn built_in_tools() -> Vec<&'static str> {
     listed.map(|tool| tool.name).collect()
 }
 
-/// Whether a key can be the name or the pattern of a tool. The tools of MCP servers are named
+/// Returns whether a key can be the name or the pattern of a tool. The tools of MCP servers are named
 /// `server_tool`, and may become known later.
 pub fn may_be_tool(key: &str) -> bool {
     let built_in = PROPERTIES
@@ -410,7 +410,7 @@ impl PromptTurn {
         }
     }
 
-    /// Whether the turn ended because this process is about to stop.
+    /// Returns whether the turn ended because this process is about to stop.
     fn is_handed_over(&self, outcome: &Outcome) -> bool {
         *outcome == Outcome::Cancelled && self.updates.is_leaving()
     }

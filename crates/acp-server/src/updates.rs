@@ -73,7 +73,7 @@ struct OpenQuestion {
 }
 
 impl Waits {
-    /// Whether the whole turn waits: a subagent has asked in each of the working calls.
+    /// Returns whether the whole turn waits: a subagent has asked in each of the working calls.
     fn all(&self) -> bool {
         let within = self
             .questions
@@ -209,7 +209,7 @@ impl UpdateSender {
         OpeningUpdates::new(server).open(session)
     }
 
-    /// Whether this process is about to stop, so that turns end at their next step.
+    /// Returns whether this process is about to stop, so that turns end at their next step.
     pub fn is_leaving(&self) -> bool {
         self.server.shared.leaving.is_cancelled()
     }
@@ -259,7 +259,7 @@ impl UpdateSender {
         self.unanswered.len()
     }
 
-    /// Whether a task concurrent with the updates is running.
+    /// Returns whether a task concurrent with the updates is running.
     pub fn is_waiting(&self) -> bool {
         !self.calls.is_empty()
     }

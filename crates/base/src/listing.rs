@@ -96,7 +96,7 @@ fn fitted(natural: &[usize], room: usize) -> Vec<usize> {
     while limit > 1 && sum(limit) > room {
         limit -= 1;
     }
-    // What is left over goes to the first column that was limited.
+    // The remaining width goes to the first column that was limited.
     let mut rest = room.saturating_sub(sum(limit));
     natural
         .iter()

@@ -96,7 +96,7 @@ impl Contribution {
     }
 }
 
-/// Whether a command has a text for a model.
+/// Returns whether a command has a text for a model.
 fn has_text(command: &Value) -> bool {
     command
         .get("template")

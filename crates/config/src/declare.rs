@@ -133,7 +133,7 @@ impl ConfigSchema {
         any.flat_map(|one| self.choices(one)).collect()
     }
 
-    /// Whether a node fits. Parts of it that do not fit are removed.
+    /// Returns whether a node fits. Parts of it that do not fit are removed.
     fn fit(
         &self,
         node: &mut Node,

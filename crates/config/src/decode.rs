@@ -39,7 +39,7 @@ pub(crate) fn drop_unfit<T: DeserializeOwned>(tree: &mut Node, problems: &mut Ve
     );
 }
 
-/// Whether a node fits after its unfit keys are removed. `reads` tries the node in its place,
+/// Returns whether a node fits after its unfit keys are removed. `reads` tries the node in its place,
 /// without its siblings.
 fn prune(
     node: &mut Node,

@@ -36,7 +36,7 @@ struct PathStamp {
 pub struct ConfigFingerprint(BTreeMap<PathBuf, Option<PathStamp>>);
 
 impl ConfigFingerprint {
-    /// Whether anything has changed since. Costs one query of each file's metadata.
+    /// Returns whether anything has changed since. Costs one query of each file's metadata.
     pub fn is_stale(&self) -> bool {
         self.0
             .iter()

@@ -204,7 +204,7 @@ pub(crate) struct CommandConfig {
     pub variant: Option<String>,
     /// Let a subagent do it, in a session of its own.
     pub subtask: Option<bool>,
-    /// What to type after it: shown as the hint for its arguments.
+    /// The text to type after it: shown as the hint for its arguments.
     #[serde(rename = "argument-hint")]
     pub argument_hint: Option<String>,
 }

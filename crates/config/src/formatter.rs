@@ -196,7 +196,7 @@ impl FormatterEntry {
         }
     }
 
-    /// Whether it is for files of this name.
+    /// Returns whether it is for files of this name.
     pub fn is_for(&self, path: &Path) -> bool {
         let name = path
             .file_name()

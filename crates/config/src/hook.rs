@@ -54,7 +54,7 @@ impl HookPoint {
         }
     }
 
-    /// Whether the event is about a tool call.
+    /// Returns whether the event is about a tool call.
     pub fn is_about_a_call(self) -> bool {
         matches!(self, Self::ToolBefore | Self::ToolAfter | Self::Permission)
     }

@@ -194,7 +194,7 @@ impl ServerEntry {
         }
     }
 
-    /// Whether it is for files of this name.
+    /// Returns whether it is for files of this name.
     pub fn is_for(&self, path: &Path) -> bool {
         let name = path
             .file_name()
@@ -369,7 +369,7 @@ pub(crate) fn entries(
     (entries.into_iter().flatten().collect(), incomplete)
 }
 
-/// Whether a file name has an extension, or is the given whole name.
+/// Returns whether a file name has an extension, or is the given whole name.
 fn fits(ending: &str, name: &str) -> bool {
     if ending.starts_with('.') {
         name.len() > ending.len() && name.ends_with(ending)

@@ -23,7 +23,7 @@ fn later_format(node: &Node, new: &str, old: &str) -> Problem {
     Problem::note(ProblemCode::LaterFormat, &node.at, new, text)
 }
 
-/// Whether a value belongs to the second format: a server may well be named "servers".
+/// Returns whether a value belongs to the second format: a server may well be named "servers".
 fn is_later(path: &[&str], node: &Node) -> bool {
     match path {
         ["mcp", "servers"] => {

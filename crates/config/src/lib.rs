@@ -92,7 +92,7 @@ impl Loaded {
         &self.tree
     }
 
-    /// Whether a file that was examined has changed since.
+    /// Returns whether a file that was examined has changed since.
     #[cfg(test)]
     pub(crate) fn is_stale(&self) -> bool {
         self.fingerprint.is_stale()
@@ -107,7 +107,7 @@ impl Loaded {
         paths.map(|path| path.to_path_buf()).collect()
     }
 
-    /// Whether any value is not used because of an error.
+    /// Returns whether any value is not used because of an error.
     #[cfg(any(test, feature = "testing"))]
     pub fn has_errors(&self) -> bool {
         self.problems

@@ -414,7 +414,7 @@ impl<'a> LooseningReview<'a> {
         }
     }
 
-    /// Whether nothing is loosened if the given keys are left out.
+    /// Returns whether nothing is loosened if the given keys are left out.
     fn is_harmless_without(&self, keys: &[LoosenedKey]) -> bool {
         let mut layers = self.layers.clone();
         remove(&mut layers, keys);
@@ -490,7 +490,7 @@ impl<'a> LooseningReview<'a> {
         })
     }
 
-    /// Whether an agent may do more than it could without the project, or than the agents that it
+    /// Returns whether an agent may do more than it could without the project, or than the agents that it
     /// can be used in place of. `default` is the agent that a session starts with without the
     /// project.
     fn is_agent_loosened(&self, agent: &RosterEntry, default: &RosterEntry) -> bool {
@@ -527,7 +527,7 @@ impl<'a> LooseningReview<'a> {
             })
     }
 
-    /// Whether rules allow more than an agent can do without the project, itself or by its
+    /// Returns whether rules allow more than an agent can do without the project, itself or by its
     /// subagents.
     fn exceeds(&self, rules: &Rules, agent: &RosterEntry) -> bool {
         self.is_more_permissive(rules, &self.reach(agent))
@@ -587,7 +587,7 @@ impl<'a> LooseningReview<'a> {
     }
 }
 
-/// Whether users could mistake an agent for another one.
+/// Returns whether users could mistake an agent for another one.
 fn resembles(new: &RosterEntry, old: &RosterEntry) -> bool {
     let old_names = [&old.name, &old.label].map(|name| glyphs(name));
     new.name != old.name
@@ -609,7 +609,7 @@ enum Glyph {
     Sign,
 }
 
-/// Whether one sequence of letters may look like another.
+/// Returns whether one sequence of letters may look like another.
 fn glyphs_may_match(one: &[Glyph], other: &[Glyph]) -> bool {
     // For each prefix of `other`: whether the letters so far may look like it.
     let mut reach = vec![false; other.len() + 1];

@@ -29,7 +29,7 @@ const OF_AN_AGENT: [&str; 3] = ["permission", "permissions", "tools"];
 /// Keys of `sandbox` that restrict commands further.
 const OF_THE_SANDBOX: [&str; 4] = ["hide", "mode", "network", "unattended"];
 
-/// Whether a problem of a settings text may hide a deny, by its code and key. For unknown keys and
+/// Returns whether a problem of a settings text may hide a deny, by its code and key. For unknown keys and
 /// names, the reporter decides, because it depends on their value.
 pub(crate) fn is_possible(problem: &Problem) -> bool {
     let is_error = problem.severity == ProblemSeverity::Error;
@@ -59,7 +59,7 @@ pub(crate) fn is_possible(problem: &Problem) -> bool {
     is_unread && (is_whole || can_forbid)
 }
 
-/// Whether a location is in the front matter of an agent or a command, whose keys are top-level
+/// Returns whether a location is in the front matter of an agent or a command, whose keys are top-level
 /// keys.
 fn is_front_matter(place: &SourceLocation) -> bool {
     place
@@ -69,7 +69,7 @@ fn is_front_matter(place: &SourceLocation) -> bool {
         .is_some_and(|path| path.extension().is_some_and(|extension| extension == "md"))
 }
 
-/// Whether a key can contain a deny or a guard. A substituted name can be any key.
+/// Returns whether a key can contain a deny or a guard. A substituted name can be any key.
 fn forbids(key: &str) -> bool {
     let mut path = key.split('.');
     let first = path.next().unwrap_or_default();
@@ -85,7 +85,7 @@ fn forbids(key: &str) -> bool {
     }
 }
 
-/// Whether the value of an unknown key may have denied something, if the key was meant to be
+/// Returns whether the value of an unknown key may have denied something, if the key was meant to be
 /// `near`.
 pub(crate) fn is_meant(path: &[String], near: &str, value: &Node) -> bool {
     let known = match path {
@@ -100,7 +100,7 @@ pub(crate) fn is_meant(path: &[String], near: &str, value: &Node) -> bool {
     known && (near == "hook" || is_stricter(value))
 }
 
-/// Whether a value does more than allow something.
+/// Returns whether a value does more than allow something.
 pub(crate) fn is_stricter(value: &Node) -> bool {
     match &value.value {
         NodeValue::Null => false,

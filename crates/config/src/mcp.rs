@@ -98,7 +98,7 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
     }
 }
 
-/// Whether the address is on this machine or in its local network, so that no third party is in
+/// Returns whether the address is on this machine or in its local network, so that no third party is in
 /// between.
 pub fn is_near(url: &url::Url) -> bool {
     let host = url
@@ -121,7 +121,7 @@ pub fn is_near(url: &url::Url) -> bool {
     }
 }
 
-/// Whether the value of this header is a secret of the server.
+/// Returns whether the value of this header is a secret of the server.
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["auth", "cookie", "key", "token", "secret", "password"]

@@ -179,7 +179,7 @@ fn address(repository: &str) -> Option<String> {
     }
 }
 
-/// Whether a word can name a branch or a tag and has no other meaning to git.
+/// Returns whether a word can name a branch or a tag and has no other meaning to git.
 fn is_ref(branch: &str) -> bool {
     !branch.starts_with('-')
         && !branch.contains("..")

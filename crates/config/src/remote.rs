@@ -70,7 +70,7 @@ pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
     found
 }
 
-/// Whether the defaults of an organisation were never fetched.
+/// Returns whether the defaults of an organisation were never fetched.
 pub fn lacks_defaults(environment: &Environment) -> bool {
     wanted(environment)
         .iter()
@@ -88,7 +88,7 @@ impl RemoteDefaults {
     }
 }
 
-/// Whether the connection is protected against eavesdropping: `https`, or this machine.
+/// Returns whether the connection is protected against eavesdropping: `https`, or this machine.
 pub fn is_private(address: &str) -> bool {
     let Some(rest) = address.strip_prefix("http://") else {
         return address.starts_with("https://");

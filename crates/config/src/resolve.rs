@@ -242,7 +242,7 @@ pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
     }
 }
 
-/// Whether the value of a switch variable means "on".
+/// Returns whether the value of a switch variable means "on".
 pub(crate) fn is_on(value: &str) -> bool {
     !matches!(
         value.to_ascii_lowercase().as_str(),

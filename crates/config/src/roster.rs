@@ -36,17 +36,17 @@ pub struct Roster {
 }
 
 impl RosterEntry {
-    /// Whether the user can choose it.
+    /// Returns whether the user can choose it.
     pub(crate) fn is_mode(&self) -> bool {
         self.mode != Mode::Subagent && !self.hidden
     }
 
-    /// Whether it can lead a session: a hidden agent is chosen by its name.
+    /// Returns whether it can lead a session: a hidden agent is chosen by its name.
     pub(crate) fn can_lead(&self) -> bool {
         self.mode != Mode::Subagent && !self.is_internal()
     }
 
-    /// Whether another agent can start it: a hidden agent by its name.
+    /// Returns whether another agent can start it: a hidden agent by its name.
     pub(crate) fn is_subagent(&self) -> bool {
         self.mode != Mode::Primary && !self.is_internal()
     }

@@ -366,7 +366,7 @@ impl ToolNames {
             .any(|(name, project)| is_in_use(*project) && begins(name))
     }
 
-    /// Whether an unknown name may still be a permission: one of a plugin or custom tool, or a tool
+    /// Returns whether an unknown name may still be a permission: one of a plugin or custom tool, or a tool
     /// of a server that only the editor or another project has.
     fn may_have(&self, key: &str, of_project: bool) -> bool {
         let [own, project] = self.scripts;

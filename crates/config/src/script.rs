@@ -140,7 +140,7 @@ pub(crate) fn in_directory(
     found
 }
 
-/// Whether a file is JavaScript or TypeScript, and not a declaration file.
+/// Returns whether a file is JavaScript or TypeScript, and not a declaration file.
 fn is_script(path: &Path) -> bool {
     let name = path
         .file_name()

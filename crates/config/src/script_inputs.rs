@@ -589,7 +589,7 @@ fn is_executable(_: &Path) -> bool {
     false
 }
 
-/// Whether a file is run or decides what a program runs.
+/// Returns whether a file is run or decides what a program runs.
 pub(crate) fn is_code(path: &Path) -> bool {
     let ending = path
         .extension()

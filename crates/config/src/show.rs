@@ -116,7 +116,7 @@ pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
     text
 }
 
-/// Whether a path leads into a list: a list is shown as a whole.
+/// Returns whether a path leads into a list: a list is shown as a whole.
 fn inside_list(tree: &Node, path: &[String]) -> bool {
     let mut node = tree;
     for key in path {

@@ -53,7 +53,7 @@ pub(crate) fn parse(
     Some(node)
 }
 
-/// Whether there may be something to substitute.
+/// Returns whether there may be something to substitute.
 fn is_open(text: &str) -> bool {
     text.contains("{env:") || text.contains("{file:")
 }

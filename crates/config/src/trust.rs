@@ -159,7 +159,7 @@ pub enum Decision {
 }
 
 impl Review {
-    /// Whether the items are left out.
+    /// Returns whether the items are left out.
     pub fn is_withheld(&self) -> bool {
         matches!(self.decision, Decision::Unasked | Decision::Refused)
     }
@@ -675,7 +675,7 @@ fn strip_layer(
     }
 }
 
-/// Whether a project's sandbox could be wider than the user's, whatever that is. Only a sandbox
+/// Returns whether a project's sandbox could be wider than the user's, whatever that is. Only a sandbox
 /// that is `required` and grants nothing cannot be wider.
 pub(crate) fn can_widen(sandbox: &Node) -> bool {
     let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
@@ -805,7 +805,7 @@ fn start_directories(own: Option<&str>, worktree: &Worktree, cwd: &Path) -> Vec<
     starts
 }
 
-/// Whether a path or address leads out of the project.
+/// Returns whether a path or address leads out of the project.
 fn is_outside(text: &str, worktree: &Worktree) -> bool {
     if text.contains("://") || text.starts_with('~') {
         return true;

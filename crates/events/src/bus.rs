@@ -196,7 +196,7 @@ struct BusState {
 }
 
 impl EventBus {
-    /// Whether anyone observes. If not, nothing needs to be published.
+    /// Returns whether anyone observes. If not, nothing needs to be published.
     pub fn is_observed(&self) -> bool {
         self.0.count.load(Ordering::Relaxed) > 0
     }
@@ -279,7 +279,7 @@ impl SubscriptionEntry {
         }
     }
 
-    /// Whether all events were read.
+    /// Returns whether all events were read.
     pub fn is_empty(&self) -> bool {
         self.0
             .upgrade()
@@ -337,7 +337,7 @@ impl Publisher {
         &self.bus
     }
 
-    /// Whether anyone observes.
+    /// Returns whether anyone observes.
     pub fn is_observed(&self) -> bool {
         self.bus.is_observed()
     }

@@ -79,7 +79,7 @@ async fn send(
         drop(strong);
         progress.sending.store(false, Ordering::Release);
         progress.sent.notify_waiters();
-        // The answer comes when the host has room for more.
+        // The answer comes when the host can take more.
         let Ok(answer) = answer else { return };
         tokio::select! {
             _ = answer => {}

@@ -60,12 +60,12 @@ pub struct Extensions {
     pub scripts: Arc<Scripts>,
 }
 
-/// Whether any hook or plugin may handle this event. Cheap if there are none.
+/// Returns whether any hook or plugin may handle this event. Cheap if there are none.
 pub fn any(settings: &Settings, on: HookPoint) -> bool {
     !settings.scripts.is_empty() || settings.hooks.iter().any(|hook| hook.on == on)
 }
 
-/// Whether a hook might refuse or question a call of a tool on this subject.
+/// Returns whether a hook might refuse or question a call of a tool on this subject.
 pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bool {
     let guard = |hook: &HookEntry| matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
     settings
@@ -94,7 +94,7 @@ impl Extensions {
         !self.started.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether the session has begun.
+    /// Returns whether the session has begun.
     pub fn has_begun(&self) -> bool {
         self.started.load(Ordering::Relaxed)
     }
@@ -306,7 +306,7 @@ fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     named && hook.pattern.as_ref().is_none_or(about)
 }
 
-/// Whether a pattern matches a text, or a command in it: `cd x && git commit` contains a `git
+/// Returns whether a pattern matches a text, or a command in it: `cd x && git commit` contains a `git
 /// commit *`.
 fn concerns(pattern: &str, subject: &str) -> bool {
     if wildcard::matches_folded(pattern, subject.trim()) {

@@ -31,7 +31,7 @@ pub(super) struct HookMistake {
     pub(super) meant: Option<&'static str>,
 }
 
-/// Returns what is wrong with a hook that is of another type, as the end of a sentence.
+/// Describes the mistake in a hook of another type, as the end of a sentence.
 pub(super) fn expected(hook: &str) -> &'static str {
     if matches!(hook, "tool" | "auth" | "provider") {
         "is not an object, so it has no effect"
@@ -67,7 +67,7 @@ pub(super) fn mistakes(source: &str) -> Vec<HookMistake> {
     found
 }
 
-/// Returns what is wrong with a quoted name, given the text after it.
+/// Describes the mistake in a quoted name, given the text after it.
 fn mistake(name: &str, after: &str) -> Option<(String, Option<&'static str>)> {
     let (family, _) = name.split_once('.')?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_' || c == '-';

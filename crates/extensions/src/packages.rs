@@ -149,7 +149,7 @@ impl PlannedPackage {
     }
 }
 
-/// Moves an installation to its place. The record is written before, so that what is in place is
+/// Moves an installation to its place. The record is written before, so that a package in place is
 /// complete.
 fn put_in_place(staging: TempDir, target: &Path, record: &PackageRecord) -> std::io::Result<()> {
     let text = serde_json::to_vec_pretty(record)?;
@@ -267,7 +267,7 @@ impl PackageManager {
         }
     }
 
-    /// Returns the arguments for fetching what the lock file names, and nothing else.
+    /// Returns the arguments for fetching exactly the packages of the lock file.
     fn fetching(&self) -> &'static [&'static str] {
         match self {
             // `npm ci` refuses lock files that npm itself has written, if an optional package for
@@ -296,7 +296,7 @@ impl PackageManager {
             Self::Bun(path) => (path, "bun"),
         };
         let mut variables = variables(environment);
-        // Bun does not check again what is in its cache.
+        // Bun does not check its cache again.
         let cache = dir.join(BUN_CACHE);
         variables.insert("BUN_INSTALL_CACHE_DIR".into(), cache.clone().into());
         let ran = Program::new(program, dir, variables)
@@ -371,7 +371,7 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
         };
         let field = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
         let is = |key: &str| entry.get(key).and_then(Value::as_bool) == Some(true);
-        // What an archive brings along is pinned with it.
+        // Packages inside an archive are pinned with it.
         if is("inBundle") || !is_for_this_machine(entry) {
             continue;
         }
@@ -425,7 +425,7 @@ fn bun_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
     tree.sorted(name)
 }
 
-/// Checks that an archive is pinned, and fetched so that nobody else can read or replace it.
+/// Checks that an archive is pinned, and fetched over a connection that no one else can read or change.
 fn pinned(
     name: &str,
     version: &str,
@@ -453,7 +453,7 @@ fn pinned(
     })
 }
 
-/// Whether an address is reached over TLS, or on this machine.
+/// Returns whether an address is reached over TLS, or on this machine.
 fn is_private(address: &str) -> bool {
     let on_this_machine = ["127.0.0.1", "localhost", "[::1]"].iter().any(|host| {
         address
@@ -464,7 +464,7 @@ fn is_private(address: &str) -> bool {
     address.starts_with("https://") || on_this_machine
 }
 
-/// Whether an entry of a lock file is installed on this system. Lock files have the variants of a
+/// Returns whether an entry of a lock file is installed on this system. Lock files have the variants of a
 /// package for all systems.
 fn is_for_this_machine(entry: &Value) -> bool {
     let system = match std::env::consts::OS {

@@ -382,7 +382,7 @@ async fn params(
     Ok(())
 }
 
-/// Whether a plugin may send this header. Headers that carry credentials or control the body are
+/// Returns whether a plugin may send this header. Headers that carry credentials or control the body are
 /// excluded.
 fn is_header(name: &str, value: &str) -> bool {
     const OURS: [&str; 6] = [

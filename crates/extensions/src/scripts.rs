@@ -356,7 +356,7 @@ impl Scripts {
             .collect()
     }
 
-    /// Whether any loaded plugin handles this hook. Starts nothing.
+    /// Returns whether any loaded plugin handles this hook. Starts nothing.
     pub fn hangs_into(&self, name: &str) -> bool {
         self.current().any(|loaded| loaded.hooks.contains_key(name))
     }

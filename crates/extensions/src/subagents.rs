@@ -71,7 +71,7 @@ impl PluginAccess {
         self.prompted.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a subagent works for a plugin.
+    /// Returns whether a subagent works for a plugin.
     pub(super) fn is_working(&self) -> bool {
         self.working.load(Ordering::Relaxed) > 0
     }

@@ -38,7 +38,7 @@ pub(super) trait Home: Send + Sync {
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>>;
     /// Counts a call that has ended.
     fn called(&self, at: (ScriptOrigin, &str), spent: Duration, error: Option<String>);
-    /// Whether a subagent works for a plugin. A tool may be waiting for its answer.
+    /// Returns whether a subagent works for a plugin. A tool may be waiting for its answer.
     fn has_subagent_at_work(&self) -> bool;
 }
 

@@ -81,7 +81,7 @@ pub(super) struct OfferedTool {
 }
 
 impl ServerOffer {
-    /// Whether the server has a tool with this name of its own.
+    /// Returns whether the server has a tool with this name of its own.
     pub(super) fn has(&self, own: &str) -> bool {
         self.tools.iter().any(|tool| tool.own == own)
     }

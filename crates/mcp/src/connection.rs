@@ -288,7 +288,7 @@ impl McpLink {
         self.wake.notified().await;
     }
 
-    /// Whether a login was stored since the failure.
+    /// Returns whether a login was stored since the failure.
     pub(super) fn has_new_login(&self, breakdown: &McpFailure) -> bool {
         self.login.as_ref().is_some_and(|(stored, _)| {
             stored.stamp() != breakdown.logins && stored.is_there().is_some()
@@ -351,7 +351,7 @@ impl McpLink {
         }
     }
 
-    /// Whether the handshake is that of the newest protocol.
+    /// Returns whether the handshake is that of the newest protocol.
     pub(super) fn is_modern(&self) -> bool {
         self.modern.load(Ordering::Relaxed)
     }
@@ -362,7 +362,7 @@ impl McpLink {
         self.turned.store(modern, Ordering::Relaxed);
     }
 
-    /// Whether the last attempt has found that the server needs the other handshake. Resets it.
+    /// Returns whether the last attempt has found that the server needs the other handshake. Resets it.
     pub(super) fn has_turned(&self) -> bool {
         self.turned.swap(false, Ordering::Relaxed)
     }
@@ -372,7 +372,7 @@ impl McpLink {
         self.useful.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a call has succeeded since the last check.
+    /// Returns whether a call has succeeded since the last check.
     pub(super) fn was_useful(&self) -> bool {
         self.useful.swap(false, Ordering::Relaxed)
     }
@@ -385,7 +385,7 @@ impl McpLink {
         self.changes.subscribe()
     }
 
-    /// Whether it has reported changes that its list does not have yet.
+    /// Returns whether it has reported changes that its list does not have yet.
     pub(super) fn is_outdated(&self) -> bool {
         self.connected()
             .is_some_and(|ready| ready.changes < *self.changes.borrow())
@@ -405,7 +405,7 @@ impl McpLink {
         locked(&self.called).is_some()
     }
 
-    /// Whether its list has new changes that it reported after a call of this turn, not counting
+    /// Returns whether its list has new changes that it reported after a call of this turn, not counting
     /// changes already returned.
     pub(super) fn has_changed_after_call(&self) -> bool {
         let mut called = locked(&self.called);

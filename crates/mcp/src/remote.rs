@@ -185,7 +185,7 @@ fn resumed() -> ExponentialBackoff {
     backoff
 }
 
-/// Whether a server that supports only the older transport answers like this.
+/// Returns whether a server that supports only the older transport answers like this.
 fn is_older(e: &ClientInitializeError) -> bool {
     match streamable(e) {
         Some(StreamableHttpError::UnexpectedServerResponse(response)) => {

@@ -28,7 +28,7 @@ pub use unit::{Effect, JudgedLine, Unit};
 
 use super::{Action, Need, PermissionContext, arity};
 
-/// Whether a word is a subcommand of adjutant, for a test of its command line.
+/// Returns whether a word is a subcommand of adjutant, for a test of its command line.
 #[cfg(any(test, feature = "testing"))]
 pub fn is_subcommand(word: &str) -> bool {
     analyze::is_subcommand(word)

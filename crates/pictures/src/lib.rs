@@ -136,7 +136,7 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
     }))
 }
 
-/// Whether all providers accept a format; others are converted.
+/// Returns whether all providers accept a format; others are converted.
 fn is_accepted(format: ImageFormat) -> bool {
     matches!(
         format,

@@ -54,23 +54,23 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Whether the user can choose it.
+    /// Returns whether the user can choose it.
     pub fn is_mode(&self) -> bool {
         self.mode != Mode::Subagent && !self.hidden
     }
 
-    /// Whether it can lead a session: a hidden agent is chosen by its name.
+    /// Returns whether it can lead a session: a hidden agent is chosen by its name.
     pub fn can_lead(&self) -> bool {
         self.mode != Mode::Subagent && !self.is_internal()
     }
 
-    /// Whether another agent can start it. A hidden agent is not offered, but can be started by its
+    /// Returns whether another agent can start it. A hidden agent is not offered, but can be started by its
     /// name.
     pub fn is_subagent(&self) -> bool {
         self.mode != Mode::Primary && !self.is_internal()
     }
 
-    /// Whether it is for titles and summaries only.
+    /// Returns whether it is for titles and summaries only.
     fn is_internal(&self) -> bool {
         self.native && self.hidden
     }

@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Whether a text mentions a tool. Words that are also plain English count only if they are
+    /// Returns whether a text mentions a tool. Words that are also plain English count only if they are
     /// used as a name.
     fn names(text: &str, tool: &str) -> bool {
         let plain_english = matches!(

@@ -30,7 +30,7 @@ fn accepts_effort(model: &Model) -> bool {
     }
 }
 
-/// Whether Anthropic can search the web for this model.
+/// Returns whether Anthropic can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
     claude(id).is_some_and(|generation| generation >= (3, 5))
 }

@@ -161,7 +161,7 @@ impl Auth {
         found
     }
 
-    /// Whether there is a key, or a login that yields one.
+    /// Returns whether there is a key, or a login that yields one.
     pub fn has(&self, provider: &str) -> bool {
         self.key(provider).is_some() || self.tokens(provider).is_some()
     }
@@ -172,7 +172,7 @@ impl Auth {
         Self { lent, ..self }
     }
 
-    /// Whether there is a login that only a plugin may be able to use; whether one can is known
+    /// Returns whether there is a login that only a plugin may be able to use; whether one can is known
     /// when a model is used.
     pub fn lends(&self, provider: &str) -> bool {
         self.lent && !self.has(provider) && self.is_login(provider)

@@ -201,7 +201,7 @@ struct FetchState {
     at: u64,
 }
 
-/// Whether an update is due: once a day, but never if the user disables it
+/// Returns whether an update is due: once a day, but never if the user disables it
 /// (`ADJUTANT_DISABLE_MODELS_FETCH`) or provides a catalogue.
 pub fn is_due(environment: &Environment) -> bool {
     const DAY: u64 = 24 * 60 * 60 * 1000;

@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same request may succeed in a moment.
+    /// Returns whether the same request may succeed in a moment.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,

@@ -81,7 +81,7 @@ fn generation(id: &str) -> Option<u32> {
         .ok()
 }
 
-/// Whether Google can search the web for this model.
+/// Returns whether Google can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
     generation(id).is_some_and(|generation| generation >= 2)
         && !id.contains("image")

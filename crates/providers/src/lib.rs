@@ -59,7 +59,7 @@ pub trait Provider: Send + Sync {
     /// polled.
     fn ask(&self, request: Arc<Request>) -> AnswerStream;
 
-    /// Whether the provider itself can search the web for this model.
+    /// Returns whether the provider itself can search the web for this model.
     fn searches(&self, _model: &Model) -> bool {
         false
     }
@@ -197,7 +197,7 @@ impl Model {
     }
 }
 
-/// Whether the address is a loopback address.
+/// Returns whether the address is a loopback address.
 pub fn is_loopback(url: &reqwest::Url) -> bool {
     let host = url
         .host_str()

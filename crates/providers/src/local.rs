@@ -62,7 +62,7 @@ const SERVERS: &[Local] = &[
     },
 ];
 
-/// Whether a provider of this name is one of the known local servers.
+/// Returns whether a provider of this name is one of the known local servers.
 pub fn is_known(id: &str) -> bool {
     SERVERS.iter().any(|server| server.id == id)
 }

@@ -80,12 +80,12 @@ impl Service {
         None
     }
 
-    /// Whether device codes are available.
+    /// Returns whether device codes are available.
     pub fn has_codes(&self) -> bool {
         matches!(&self.kind, ServiceKind::Standard(login) if login.device_url.is_some())
     }
 
-    /// Whether a login with a browser on this machine is available.
+    /// Returns whether a login with a browser on this machine is available.
     pub fn has_browser(&self) -> bool {
         !matches!(&self.kind, ServiceKind::Standard(login) if login.authorize_url.is_none())
     }

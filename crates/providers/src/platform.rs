@@ -131,7 +131,7 @@ fn unsupported(id: &str, npm: Option<&str>) -> Option<&'static str> {
         .map(|(_, why)| *why)
 }
 
-/// Whether a provider that is only known from the catalogue can be used with just a key.
+/// Returns whether a provider that is only known from the catalogue can be used with just a key.
 pub fn is_spoken(settings: &ProviderEntry) -> bool {
     unsupported(&settings.id, settings.npm.as_deref()).is_none()
 }

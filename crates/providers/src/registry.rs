@@ -332,17 +332,17 @@ impl Registry {
         Some(self.make.entry(lent, model, &Arc::default()))
     }
 
-    /// Whether a plugin may be able to use some provider.
+    /// Returns whether a plugin may be able to use some provider.
     pub fn may_lend(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Whether a plugin may be able to use a provider, with a stored login.
+    /// Returns whether a plugin may be able to use a provider, with a stored login.
     pub fn lends(&self, provider: &str) -> bool {
         self.make.auth.lends(provider)
     }
 
-    /// Whether a request for this model has a provider.
+    /// Returns whether a request for this model has a provider.
     pub fn has(&self, model: &ModelRef) -> bool {
         model.provider == ModelRef::REPLAY
             || self
@@ -367,7 +367,7 @@ impl Registry {
         &self.facts
     }
 
-    /// Whether the offline model is the only one.
+    /// Returns whether the offline model is the only one.
     pub fn is_bare(&self) -> bool {
         self.entries.len() == 1 && self.open.is_empty()
     }

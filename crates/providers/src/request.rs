@@ -132,7 +132,7 @@ pub struct CallResult {
 }
 
 impl ModelMessage {
-    /// Whether the messages have equal content. Shared texts are compared by pointer first.
+    /// Returns whether the messages have equal content. Shared texts are compared by pointer first.
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Results(results), Self::Results(others)) => {

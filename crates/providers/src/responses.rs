@@ -67,7 +67,7 @@ fn gpt(id: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().unwrap_or(0)))
 }
 
-/// Whether OpenAI can search the web for this model.
+/// Returns whether OpenAI can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
     let is_reasoning_model = ["o3", "o4"].iter().any(|family| id.starts_with(family));
     (is_reasoning_model

@@ -123,7 +123,7 @@ impl<'a> CallNames<'a> {
     }
 }
 
-/// Whether the conversation contains calls.
+/// Returns whether the conversation contains calls.
 pub fn has_calls(request: &Request) -> bool {
     request.messages.iter().any(|message| match message {
         ModelMessage::Assistant(outputs) => outputs

@@ -117,7 +117,7 @@ impl Admission {
         })
     }
 
-    /// Whether all clients on this machine may connect.
+    /// Returns whether all clients on this machine may connect.
     pub fn is_open(&self) -> bool {
         !self.tokens.are_wanted() && !self.certified && self.named().is_none()
     }
@@ -274,7 +274,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a request names this machine by a name that cannot be assigned to another one.
+/// Returns whether a request names this machine by a name that cannot be assigned to another one.
 fn names_loopback(head: &Parts) -> bool {
     let authority = head
         .uri

@@ -562,7 +562,7 @@ impl Bridge {
         }
     }
 
-    /// Whether more of the client's input is read, given the lines that wait.
+    /// Returns whether more of the client's input is read, given the lines that wait.
     fn takes_more(&self) -> bool {
         let waits_within_limit = self.tally.is_full() && self.waiting.bytes < MAX_WAITING_BYTES;
         !self.tally.is_full() && self.waiting.is_empty() || waits_within_limit
@@ -627,7 +627,7 @@ impl Bridge {
     }
 }
 
-/// Whether a line is sent before those that wait: a cancellation is, unless its target is among
+/// Returns whether a line is sent before those that wait: a cancellation is, unless its target is among
 /// them.
 fn overtakes(line: &[u8], waiting: &VecDeque<Bytes>) -> bool {
     let Some(shape) = Shape::of(line) else {

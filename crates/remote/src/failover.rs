@@ -173,7 +173,7 @@ impl CarriedConversation {
         }
     }
 
-    /// Whether the conversation can move to another server.
+    /// Returns whether the conversation can move to another server.
     pub(super) fn can_move(&self) -> bool {
         self.agreed
     }
@@ -475,7 +475,7 @@ impl CarriedConversation {
         self.repeated.remove(session);
     }
 
-    /// Whether the server has handed over all running prompts of this client.
+    /// Returns whether the server has handed over all running prompts of this client.
     pub(super) fn is_sent_away(&self) -> bool {
         let mut prompts = self
             .unanswered
@@ -538,14 +538,14 @@ impl CarriedConversation {
             .collect()
     }
 
-    /// Whether an update may be part of the history of a session that is being loaded, or of its
+    /// Returns whether an update may be part of the history of a session that is being loaded, or of its
     /// subagents.
     pub(super) fn is_replay(&self, params: &str, loaded: &str) -> bool {
         let session = serde_json::from_str::<Update<'_>>(params).map(|update| update.session_id);
         session.is_ok_and(|session| session == loaded || !self.sessions.contains_key(&session))
     }
 
-    /// Whether a prompt of a session is unanswered.
+    /// Returns whether a prompt of a session is unanswered.
     pub(super) fn is_waiting(&self, id: &str) -> bool {
         let about = |request: &ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
         self.unanswered.iter().any(about)
@@ -662,7 +662,7 @@ impl CarriedConversation {
     }
 }
 
-/// Whether a prompt is a built-in command.
+/// Returns whether a prompt is a built-in command.
 fn is_builtin(params: &str) -> bool {
     let params: Value = serde_json::from_str(params).unwrap_or_default();
     let word = params["prompt"][0]["text"]

@@ -86,14 +86,14 @@ impl<'a> Shape<'a> {
         Some(cancels.request_id.get().to_owned())
     }
 
-    /// Whether the message has an id, no method, and a result or an error.
+    /// Returns whether the message has an id, no method, and a result or an error.
     pub fn is_response(&self) -> bool {
         self.method.is_none()
             && self.id.is_some()
             && (self.result.is_some() || self.error.is_some())
     }
 
-    /// Whether the message is an error response.
+    /// Returns whether the message is an error response.
     pub fn is_error(&self) -> bool {
         self.is_response() && self.error.is_some()
     }
@@ -402,12 +402,12 @@ impl Mailboxes {
         }
     }
 
-    /// Whether any stream has a reader.
+    /// Returns whether any stream has a reader.
     pub fn are_read(&self) -> bool {
         self.connection.is_read || self.sessions.values().any(|mailbox| mailbox.is_read)
     }
 
-    /// Whether more output can be queued: the queues with a reader are short.
+    /// Returns whether more output can be queued: the queues with a reader are short.
     pub fn can_queue_more(&self) -> bool {
         let all = std::iter::once(&self.connection).chain(self.sessions.values());
         let read = all.filter(|mailbox| mailbox.is_read);

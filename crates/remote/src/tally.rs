@@ -78,7 +78,7 @@ impl MessageTally {
         Some(self.unconfirmed.iter().cloned().collect())
     }
 
-    /// Whether too many bytes are unacknowledged.
+    /// Returns whether too many bytes are unacknowledged.
     pub fn is_full(&self) -> bool {
         self.bytes > MAX_UNACKNOWLEDGED_BYTES
     }

@@ -85,7 +85,7 @@ impl Tokens {
         })
     }
 
-    /// Whether a token with this name is known.
+    /// Returns whether a token with this name is known.
     pub fn has(&self, name: &str) -> bool {
         let in_file = self.file.as_ref().map(TokenFile::current);
         self.listed
@@ -94,7 +94,7 @@ impl Tokens {
             .any(|token| token.name == name)
     }
 
-    /// Whether clients need a token.
+    /// Returns whether clients need a token.
     pub fn are_wanted(&self) -> bool {
         !self.listed.is_empty() || self.file.is_some()
     }
@@ -269,7 +269,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a user may have this name, which becomes the name of a directory.
+/// Returns whether a user may have this name, which becomes the name of a directory.
 pub fn is_user(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.chars().all(letter)
@@ -398,11 +398,11 @@ mod tests {
             ),
             (
                 good.replacen('n', "a\u{1b}[2Jb", 1),
-                "cannot be seen: a\\x1b[2Jb",
+                "invisible characters in its name: a\\x1b[2Jb",
             ),
             (
                 good.replacen('n', "a\u{202e}b", 1),
-                "cannot be seen: a\\u{202e}b",
+                "invisible characters in its name: a\\u{202e}b",
             ),
         ] {
             let found = entry(&line).unwrap_err();

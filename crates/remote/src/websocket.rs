@@ -350,7 +350,7 @@ pub async fn opened<T: AsyncRead + AsyncWrite + Unpin>(io: T, message: usize) ->
         .split()
 }
 
-/// Whether the headers contain the answer to a key.
+/// Returns whether the headers contain the answer to a key.
 pub fn is_answer(headers: &HeaderMap, key: &str) -> bool {
     headers
         .get(ACCEPT)

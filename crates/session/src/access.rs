@@ -90,7 +90,7 @@ pub enum ReopenError {
 }
 
 impl ReopenError {
-    /// Whether the store does not have the session.
+    /// Returns whether the store does not have the session.
     pub fn is_unknown(&self) -> bool {
         matches!(
             self,

@@ -438,7 +438,7 @@ fn hint(template: &str) -> Option<String> {
     takes.then(|| "arguments".to_owned())
 }
 
-/// Whether an agent may do more than another one, by itself or through the subagents it starts.
+/// Returns whether an agent may do more than another one, by itself or through the subagents it starts.
 fn may_more(own: &Agent, than: &Agent, scope: &TurnContext) -> bool {
     let subagents = scope
         .project

@@ -181,7 +181,7 @@ pub(super) fn sight(
     })
 }
 
-/// Whether a request for this model would be sent, as far as that is known without sending one.
+/// Returns whether a request for this model would be sent, as far as that is known without sending one.
 /// Model servers on this machine are not asked.
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     let provider = registry

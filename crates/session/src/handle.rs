@@ -81,7 +81,7 @@ pub enum CancelScope {
 }
 
 impl CancelScope {
-    /// Whether it applies to a prompt.
+    /// Returns whether it applies to a prompt.
     pub fn covers(self, number: u64) -> bool {
         match self {
             Self::UpTo(last) => number <= last,
@@ -300,7 +300,7 @@ impl Handle {
         self.confined().notice()
     }
 
-    /// Whether a sandbox for commands of agents that may edit was tested and works.
+    /// Returns whether a sandbox for commands of agents that may edit was tested and works.
     pub fn sandboxes(&self) -> bool {
         self.confined().is_known_to_hold()
     }
@@ -340,7 +340,7 @@ impl Handle {
         (!self.greeted.swap(true, Ordering::Relaxed)).then_some(&self.notices)
     }
 
-    /// Whether the first turn has started.
+    /// Returns whether the first turn has started.
     pub fn is_greeted(&self) -> bool {
         self.greeted.load(Ordering::Relaxed)
     }

@@ -65,7 +65,7 @@ impl Inbox {
         }
     }
 
-    /// Whether a prompt was cancelled before it began.
+    /// Returns whether a prompt was cancelled before it began.
     pub(super) fn is_cancelled(&mut self, number: u64) -> bool {
         while let Ok(cancel) = self.cancels.try_recv() {
             self.cancelled.push(cancel);

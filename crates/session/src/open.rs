@@ -794,7 +794,7 @@ fn undone(record: &Record) -> Option<Event> {
     })
 }
 
-/// Whether two paths refer to the same directory.
+/// Returns whether two paths refer to the same directory.
 pub fn same_directory(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     real(one) == real(other)

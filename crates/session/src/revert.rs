@@ -236,7 +236,7 @@ pub(super) fn start(
     Ok(if answered { at } else { prompt })
 }
 
-/// Whether a message has content from the user.
+/// Returns whether a message has content from the user.
 fn is_prompt(message: &Message) -> bool {
     message.user().is_some()
         && message.parts.iter().any(|part| match &part.content {

@@ -154,7 +154,7 @@ impl Sessions {
         self.live.claim(id)
     }
 
-    /// Whether a session's history is in use in this process.
+    /// Returns whether a session's history is in use in this process.
     pub fn holds(&self, id: &SessionId) -> bool {
         self.live.holds(id)
     }

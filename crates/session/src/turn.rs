@@ -118,7 +118,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Whether messages sent during a turn reach the model between two steps.
+    /// Returns whether messages sent during a turn reach the model between two steps.
     pub fn steers(&self) -> bool {
         self.steer.unwrap_or(self.steers)
     }
@@ -320,7 +320,7 @@ impl History {
 }
 
 impl TurnContext {
-    /// Whether a turn continues after a call was rejected without a comment: if a user is
+    /// Returns whether a turn continues after a call was rejected without a comment: if a user is
     /// present and the settings say so.
     pub fn goes_on_after_rejection(&self) -> bool {
         self.permissions.attended && self.project.settings.experimental.continue_loop_on_deny

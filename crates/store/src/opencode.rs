@@ -56,7 +56,7 @@ impl LeftOut {
         }
     }
 
-    /// Returns what was left out so far, sorted by name.
+    /// Returns the parts that were left out so far, sorted by name.
     pub fn list(&self) -> Vec<(String, usize)> {
         locked(&self.0)
             .iter()
@@ -150,7 +150,7 @@ impl DataDirectory {
         &self.sessions
     }
 
-    /// Returns what was left out of the sessions that were read so far.
+    /// Returns the parts that were left out of the sessions read so far.
     pub fn left_out(&self) -> Vec<(String, usize)> {
         self.left_out.list()
     }
@@ -187,13 +187,13 @@ fn depth(id: &SessionId, parents: &HashMap<SessionId, Option<SessionId>>) -> u32
     depth
 }
 
-/// Whether a document is an exported session of OpenCode, by the names of its members.
+/// Returns whether a document is an exported session of OpenCode, by the names of its members.
 pub fn is_export(members: &Map<String, Value>) -> bool {
     members.get("info").is_some_and(Value::is_object)
         && members.get("messages").is_some_and(Value::is_array)
 }
 
-/// Reads an exported session of OpenCode, and what has no place in it.
+/// Reads an exported session of OpenCode, and the parts that have no place here.
 ///
 /// # Errors
 /// Returns [`ReadError::Shape`].

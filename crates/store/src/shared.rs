@@ -9,7 +9,7 @@ use super::{Error, Store};
 use base::id::SessionId;
 
 impl Store {
-    /// Whether other machines use the same store.
+    /// Returns whether other machines use the same store.
     pub async fn is_shared(&self) -> bool {
         if let Some(shared) = self.shared.get() {
             return *shared;

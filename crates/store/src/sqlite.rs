@@ -47,7 +47,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Whether an error is caused by the contents of the file. This is the default, because a flipped
+/// Returns whether an error is caused by the contents of the file. This is the default, because a flipped
 /// bit can make JSON malformed, a column a number or a text invalid UTF-8, and SQLite reports each
 /// of them differently. The exceptions concern the machine: another process, the disk, permissions
 /// or memory.

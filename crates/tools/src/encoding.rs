@@ -276,7 +276,7 @@ impl EncodedSource {
         Ok(())
     }
 
-    /// Returns an error of encoding, which says nothing of the file if the encoding is not certain.
+    /// Returns an error of encoding, without a claim about the file if the encoding is not certain.
     fn unless_certain(&self, error: EncodeError) -> EncodeError {
         if self.is_certain {
             error

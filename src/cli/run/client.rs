@@ -79,17 +79,17 @@ impl Client {
         }
     }
 
-    /// Whether there is a user who can be asked.
+    /// Returns whether there is a user who can be asked.
     pub(super) fn person(&self) -> bool {
         self.format == OutputFormat::Text && !self.allow && !self.deny && io::stdin().is_terminal()
     }
 
-    /// Whether a request was refused.
+    /// Returns whether a request was refused.
     pub(super) fn has_refused(&self) -> bool {
         !self.progress().refused.is_empty()
     }
 
-    /// Whether the model has written text after its last call.
+    /// Returns whether the model has written text after its last call.
     pub(super) fn is_answered(&self) -> bool {
         self.progress().answered
     }

@@ -145,7 +145,8 @@ async fn import_all(store: &Store, environment: &Environment, path: &Path) -> an
             counts.present += 1;
             continue;
         }
-        let (reader, one) = (data.clone(), found.clone());
+        let reader = data.clone();
+        let one = found.clone();
         let read = base::task::spawn_blocking(move || reader.read(&one)).await?;
         let mut feed = match read {
             Ok(feed) => feed,
@@ -218,7 +219,7 @@ impl ImportCounts {
     }
 }
 
-/// Names what was not imported, because adjutant has no place for it.
+/// Names the parts that were not imported, because adjutant has no place for them.
 fn report_left_out(left_out: &[(String, usize)]) {
     if left_out.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! `adjutant sessions summary`: a description of what a session did, for a pull request.
+//! `adjutant sessions summary`: a description of the work of a session, for a pull request.
 
 use anyhow::bail;
 

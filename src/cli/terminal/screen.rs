@@ -110,12 +110,12 @@ impl Screen {
         self.state().without_spinner(|| super::message(words));
     }
 
-    /// Whether the answer is shown while it arrives.
+    /// Returns whether the answer is shown while it arrives.
     pub(in crate::cli) fn is_watched(&self) -> bool {
         self.watched
     }
 
-    /// Whether calls are shown, which needs a terminal on standard error.
+    /// Returns whether calls are shown, which needs a terminal on standard error.
     pub(in crate::cli) fn shows_calls(&self) -> bool {
         self.turns
     }

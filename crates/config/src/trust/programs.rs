@@ -37,7 +37,7 @@ impl KnownPrograms {
         known
     }
 
-    /// Whether a project's value enables the usual programs of a kind. An object does, whatever it
+    /// Returns whether a project's value enables the usual programs of a kind. An object does, whatever it
     /// contains.
     pub(super) fn switches_on(&self, key: &str, value: &Node) -> bool {
         let is_object =
@@ -46,7 +46,7 @@ impl KnownPrograms {
     }
 }
 
-/// Whether an entry for a program only disables it.
+/// Returns whether an entry for a program only disables it.
 pub(super) fn is_off(key: &str, entry: &MapEntry, known: &KnownPrograms) -> bool {
     let off = match key {
         "mcp" => entry.node.get("enabled").and_then(Node::as_bool) == Some(false),

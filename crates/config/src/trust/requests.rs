@@ -81,7 +81,7 @@ pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
     key_paths
 }
 
-/// Whether an option consists of numbers, switches and plain words. A name of a location has dots
+/// Returns whether an option consists of numbers, switches and plain words. A name of a location has dots
 /// or slashes, and names of tools or servers are a list.
 fn tunes(option: &Node) -> bool {
     const MAX_WORD_BYTES: usize = 64;

@@ -77,7 +77,7 @@ fn describe_hooks(script: &ScriptEntry) -> String {
     }
 }
 
-/// Whether a plugin's text contains a hook's name. A name without a dot is a common word, so it
+/// Returns whether a plugin's text contains a hook's name. A name without a dot is a common word, so it
 /// counts only as the name of a property or method.
 fn mentions(text: &str, hook: &str) -> bool {
     if hook.contains('.') {

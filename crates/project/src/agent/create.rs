@@ -66,7 +66,7 @@ pub fn proposal(answer: &str, taken: &[&str]) -> Result<Proposal, String> {
     Ok(proposal)
 }
 
-/// Whether a word can be an agent's file name: lower-case letters, digits and hyphens, 2 to 50.
+/// Returns whether a word can be an agent's file name: lower-case letters, digits and hyphens, 2 to 50.
 pub fn is_identifier(id: &str) -> bool {
     (2..=50).contains(&id.len())
         && id

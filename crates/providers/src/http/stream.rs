@@ -142,7 +142,7 @@ fn oversized(who: &str, bytes: usize, calls: usize) -> Option<Error> {
     )))
 }
 
-/// Whether a delta extends the answer. Counts of tokens do not, because they can be repeated
+/// Returns whether a delta extends the answer. Counts of tokens do not, because they can be repeated
 /// endlessly.
 fn has_content(delta: &Delta) -> bool {
     match delta {

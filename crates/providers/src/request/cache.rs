@@ -40,7 +40,7 @@ impl BodyCache {
         }))
     }
 
-    /// Whether the request follows another one. For the mock provider.
+    /// Returns whether the request follows another one. For the mock provider.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn follows(&self) -> bool {
         locked(&self.0).before.is_some()

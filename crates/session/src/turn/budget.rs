@@ -27,7 +27,7 @@ impl TurnBudget {
         *locked(&self.0) += dollars.unwrap_or_default();
     }
 
-    /// Whether the budget of `limit` US dollars is spent. Never if nothing was paid so far,
+    /// Returns whether the budget of `limit` US dollars is spent. Never if nothing was paid so far,
     /// because the prices are then unknown.
     pub fn is_empty(&self, limit: Option<f64>) -> bool {
         let spent = *locked(&self.0);

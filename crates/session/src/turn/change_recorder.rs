@@ -86,7 +86,7 @@ impl Drop for ChangeRecorder {
     }
 }
 
-/// Whether a call may change files that it does not name. The hints of MCP servers about their
+/// Returns whether a call may change files that it does not name. The hints of MCP servers about their
 /// tools are not trusted.
 pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.sweeps);
@@ -97,7 +97,7 @@ pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
 }
 
-/// Whether all writes of a built-in tool are reported, if its sandbox reports writes: commands do,
+/// Returns whether all writes of a built-in tool are reported, if its sandbox reports writes: commands do,
 /// and subagents record their changes in their own sessions.
 fn reports(tool: &str) -> bool {
     [BashTool::NAME, TaskTool::NAME].contains(&tool)
@@ -140,7 +140,7 @@ impl WriteObserver for JournalObserver {
     }
 }
 
-/// Whether a call is a command line in which every part is known to change nothing.
+/// Returns whether a call is a command line in which every part is known to change nothing.
 fn only_reads(needs: &[Need]) -> bool {
     let mut lines = needs
         .iter()
@@ -149,7 +149,7 @@ fn only_reads(needs: &[Need]) -> bool {
     lines.peek().is_some() && lines.all(|line| line.is_read_only())
 }
 
-/// Whether a command delegates work to a service, whose writes are not reported.
+/// Returns whether a command delegates work to a service, whose writes are not reported.
 fn uses_a_service(needs: &[Need]) -> bool {
     let lines = needs.iter().filter_map(|need| need.command.as_ref());
     lines

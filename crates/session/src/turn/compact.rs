@@ -190,7 +190,7 @@ fn size_before(
 ) -> (u64, bool) {
     let counted = size::load(history);
     // If the provider refuses although the estimate is far below its limit, the estimate is
-    // wrong and must not reject a summary. The next step shows whether there is enough room.
+    // wrong and must not reject a summary. The next step shows whether the context is large enough.
     let limit = frame
         .model
         .usable(scope.project.settings.compaction.reserved);
@@ -339,7 +339,7 @@ fn set_after(message: &mut Message, tokens: u64) {
     }
 }
 
-/// Whether there are messages after the last summary.
+/// Returns whether there are messages after the last summary.
 pub fn has_news(history: &History) -> bool {
     let seen = view(history);
     seen.messages.len() > seen.before_compaction

@@ -18,7 +18,7 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Whether one more call would be a loop.
+    /// Returns whether one more call would be a loop.
     pub fn is_loop(self) -> bool {
         self.calls + self.failed + 1 >= LIMIT
     }
@@ -64,14 +64,14 @@ pub fn refusals(history: &History, tool: &str, input: &Value) -> u32 {
     u32::try_from(same.count()).unwrap_or(u32::MAX)
 }
 
-/// Whether the call ran and failed: a refused call has had no effect.
+/// Returns whether the call ran and failed: a refused call has had no effect.
 fn has_failed(call: &Call) -> bool {
     call.state
         .cause()
         .is_some_and(|cause| cause != FailureCause::Unanswered)
 }
 
-/// Whether the call returned new information: repeated looks at running work are not a loop, nor is
+/// Returns whether the call returned new information: repeated looks at running work are not a loop, nor is
 /// a change that is sent again after the model was shown a text that it had not seen.
 fn brought_news(call: &Call) -> bool {
     call.state

@@ -133,7 +133,7 @@ pub fn agent_model(agent: &Agent, near: &ModelRef, models: &Models) -> Option<Mo
     Some(ModelRef { effort, ..own })
 }
 
-/// Whether a prompt leaves a tool enabled. An exact name takes precedence over a wildcard, and a
+/// Returns whether a prompt leaves a tool enabled. An exact name takes precedence over a wildcard, and a
 /// longer wildcard over a shorter one.
 fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
     let speaks = |key: &&String| wildcard::matches(key, tool) || wildcard::matches(key, permission);

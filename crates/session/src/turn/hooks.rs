@@ -199,7 +199,7 @@ pub(super) async fn judged(
     Ok(verdict)
 }
 
-/// Whether only rules, or the lack of one, make this a question.
+/// Returns whether only rules, or the lack of one, make this a question.
 fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
     let units = verdict
         .units
@@ -477,7 +477,7 @@ pub(super) async fn compaction(
         .context
 }
 
-/// Whether a turn continues after an automatic compaction: plugins may end it there.
+/// Returns whether a turn continues after an automatic compaction: plugins may end it there.
 pub(super) async fn goes_on(scope: &TurnContext, frame: &Frame, overflow: bool) -> bool {
     let extensions = &scope.resources.extensions;
     if !extensions

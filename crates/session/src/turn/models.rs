@@ -50,7 +50,7 @@ impl Models {
         self.registry.borrow().models()
     }
 
-    /// Whether there may be a model in addition to the offline one.
+    /// Returns whether there may be a model in addition to the offline one.
     pub fn is_anybody_there(&self) -> bool {
         let registry = self.registry.borrow();
         registry.may_lend()

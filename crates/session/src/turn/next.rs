@@ -254,7 +254,7 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
     }
 }
 
-/// Whether the visible history is estimated to be too large, for providers that report no usage.
+/// Returns whether the visible history is estimated to be too large, for providers that report no usage.
 /// Every request has `fixed` further tokens. Always `false` if a summary would not help or has just
 /// been made.
 pub fn overfull(history: &History, limits: &Limits, fixed: u64) -> bool {
@@ -348,7 +348,7 @@ pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
     })
 }
 
-/// Whether this turn's history was summarised and no later step succeeded.
+/// Returns whether this turn's history was summarised and no later step succeeded.
 fn in_vain(history: &History) -> bool {
     let answered = |m: &Message| m.assistant().is_some_and(|a| a.fault.is_none());
     since_compaction(history).is_some_and(|since| !since.iter().any(answered))

@@ -184,7 +184,7 @@ impl QuestionText {
     }
 }
 
-/// Whether all requests have been granted in the meantime.
+/// Returns whether all requests have been granted in the meantime.
 async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> bool {
     let policy = tool_context::rules(scope, agent);
     for one in asked {

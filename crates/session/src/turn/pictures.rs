@@ -39,7 +39,7 @@ pub(super) async fn replace_pdfs(output: &mut ToolOutput, context: &ToolContext)
     }
 }
 
-/// Whether the request contains a picture that was not rejected yet.
+/// Returns whether the request contains a picture that was not rejected yet.
 pub(super) fn any(history: &History) -> bool {
     !newest(history).is_empty()
 }

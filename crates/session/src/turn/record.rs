@@ -207,7 +207,7 @@ impl Recorder {
         self.store.decide(project, entry).await
     }
 
-    /// Whether the user must be notified now that the session is not stored: `true` once per
+    /// Returns whether the user must be notified now that the session is not stored: `true` once per
     /// session.
     pub fn must_notify(&self) -> bool {
         !self.notified.swap(true, Ordering::Relaxed)
@@ -262,7 +262,7 @@ impl Recorder {
         flushed
     }
 
-    /// Whether so many changes are unsaved that a turn must not continue.
+    /// Returns whether so many changes are unsaved that a turn must not continue.
     pub async fn is_exhausted(&self) -> bool {
         // The flush finds out if the store is available again.
         self.unsaved.load(Ordering::Relaxed)

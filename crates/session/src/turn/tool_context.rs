@@ -43,7 +43,7 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     }
 }
 
-/// Whether an agent may start the agent `explore`, at least after a question.
+/// Returns whether an agent may start the agent `explore`, at least after a question.
 fn can_explore(scope: &TurnContext, agent: &Agent) -> bool {
     const EXPLORE: &str = "explore";
     let need = Need::new("task", EXPLORE);

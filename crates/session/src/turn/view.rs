@@ -64,7 +64,7 @@ pub struct VisibleMessages {
 }
 
 impl VisibleMessages {
-    /// Whether the model sees the message at an index, or its text.
+    /// Returns whether the model sees the message at an index, or its text.
     pub fn has(&self, at: usize) -> bool {
         self.prompt == Some(at)
             || self.tail.contains(&at)

@@ -52,7 +52,7 @@ fn is_true(value: &Value, key: &str) -> bool {
     value.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// Whether a member has content.
+/// Returns whether a member has content.
 fn has(value: &Value, key: &str) -> bool {
     match value.get(key) {
         None | Some(Value::Null) => false,
@@ -73,7 +73,7 @@ pub(super) fn model(info: &Value) -> Option<ModelRef> {
     let model = text(found, &["modelID"]).or_else(|| text(found.get("model")?, &["id"]));
     let model = model.or_else(|| {
         let is_own = info.get("model").is_some_and(Value::is_object);
-        text(found, &["id"]).filter(|_| is_own)
+        if is_own { text(found, &["id"]) } else { None }
     })?;
     let effort = text(found, &["variant"]).filter(|variant| *variant != "default");
     Some(ModelRef {
@@ -83,7 +83,7 @@ pub(super) fn model(info: &Value) -> Option<ModelRef> {
     })
 }
 
-/// Whether a title is the one that OpenCode gives before there is another.
+/// Returns whether a title is the one that OpenCode gives before there is another.
 fn is_placeholder(title: &str) -> bool {
     let begins = ["New session - ", "Child session - "];
     begins.iter().any(|begin| {
@@ -255,7 +255,7 @@ impl Converter {
         }
         let agent = text(info, &["agent"]).or_else(|| text(info, &["mode"]));
         let agent = agent.unwrap_or(&self.agent).to_owned();
-        // The agent of a summary does not answer what follows.
+        // The agent of a summary does not answer later messages.
         if !is_true(info, "summary") {
             self.agent.clone_from(&agent);
         }
@@ -402,10 +402,14 @@ impl Converter {
             .get("input")
             .cloned()
             .unwrap_or(Value::Object(Map::new()));
-        let path = ["filePath", "path"]
-            .iter()
-            .find_map(|key| text(&input, &[*key]))
-            .filter(|_| !matches!(kind(tool), ToolKind::Search | ToolKind::Other));
+        let names_a_file = !matches!(kind(tool), ToolKind::Search | ToolKind::Other);
+        let path = if names_a_file {
+            ["filePath", "path"]
+                .iter()
+                .find_map(|key| text(&input, &[*key]))
+        } else {
+            None
+        };
         if has(value, "metadata") {
             self.left_out.add("provider data of calls");
         }

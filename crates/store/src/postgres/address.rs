@@ -120,7 +120,7 @@ pub(super) fn parse(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
     })
 }
 
-/// Whether a host is this machine.
+/// Returns whether a host is this machine.
 fn is_local(host: &Host) -> bool {
     match host {
         #[cfg(unix)]

@@ -89,7 +89,7 @@ impl DatabaseConnection {
         self.away.get().map(|since| since.elapsed())
     }
 
-    /// Whether there is no connection, and a statement has failed because of that.
+    /// Returns whether there is no connection, and a statement has failed because of that.
     pub(super) fn is_away(&self) -> bool {
         self.away.get().is_some() && !matches!(&*self.state.borrow(), State::Up(_))
     }

@@ -152,7 +152,7 @@ impl LeasedSession {
         }
     }
 
-    /// Whether everything is written, and some of it is not in the search index.
+    /// Returns whether everything is written, and some of it is not in the search index.
     pub(super) fn is_to_be_indexed(&self) -> bool {
         self.has_row
             && !self.is_lost
@@ -161,7 +161,7 @@ impl LeasedSession {
             && !self.index.is_current
     }
 
-    /// Whether it has no message, no pending prompt and no title of its user.
+    /// Returns whether it has no message, no pending prompt and no title of its user.
     pub(super) fn is_empty(&self) -> bool {
         !self.has_messages
             && !self.has_queued_prompt

@@ -66,7 +66,7 @@ impl PendingIndex {
             .is_none_or(|written| written.elapsed() >= QUIET_PERIOD)
     }
 
-    /// Whether the rest is so small that closing the session can wait for its indexing.
+    /// Returns whether the rest is so small that closing the session can wait for its indexing.
     pub(super) fn is_little(&self) -> bool {
         !self.is_current && self.is_based && self.changed.len() <= MESSAGES_PER_READ
     }

@@ -271,7 +271,7 @@ impl DirectorySurvey {
     }
 }
 
-/// Whether the index and the directory of sessions can be scanned within a few milliseconds.
+/// Returns whether the index and the directory of sessions can be scanned within a few milliseconds.
 fn is_small(dir: &Path) -> bool {
     let index = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());
     let files = std::fs::read_dir(dir.join("sessions"))

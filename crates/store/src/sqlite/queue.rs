@@ -191,7 +191,7 @@ fn bytes(job: &StoreJob) -> usize {
     }
 }
 
-/// Whether a caller waits for the job, which is true of all jobs except writes.
+/// Returns whether a caller waits for the job, which is true of all jobs except writes.
 fn has_waiting_caller(job: &StoreJob) -> bool {
     !matches!(job, StoreJob::Write { .. })
 }

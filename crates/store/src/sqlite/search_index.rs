@@ -123,7 +123,7 @@ impl SearchIndex {
         })
     }
 
-    /// Whether other processes see the same index file.
+    /// Returns whether other processes see the same index file.
     pub(super) fn is_in_place(&self) -> bool {
         self.identity.is_some() && session::identity(&self.path) == self.identity
     }
@@ -382,7 +382,7 @@ fn remove_text(db: &Connection, number: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Whether a process has a session open, or has ended without closing it.
+/// Returns whether a process has a session open, or has ended without closing it.
 pub(super) fn is_open(dir: &Path, id: &SessionId) -> bool {
     let lock = session::path(dir, id).with_extension("lock");
     lock.exists() || lock.with_extension("held").exists()

@@ -552,7 +552,7 @@ pub(super) fn crc(fields: &[&str]) -> i64 {
 /// The checksum of entries that were written before there were checksums.
 const UNCHECKED: i64 = -1;
 
-/// Whether an entry matches its checksum.
+/// Returns whether an entry matches its checksum.
 fn matches_crc(stored_crc: Option<i64>, fields: &[&str]) -> bool {
     stored_crc
         .is_some_and(|crc_at_writing| crc_at_writing == UNCHECKED || crc_at_writing == crc(fields))
@@ -652,7 +652,7 @@ fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory is on a network file system, where memory cannot be shared with processes of
+/// Returns whether a directory is on a network file system, where memory cannot be shared with processes of
 /// the other machine.
 pub(super) fn is_network(dir: &Path) -> bool {
     #[cfg(target_os = "linux")]
@@ -687,7 +687,7 @@ pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
     }
 }
 
-/// Whether a directory, a pipe or another special file has the name of a log of this database.
+/// Returns whether a directory, a pipe or another special file has the name of a log of this database.
 fn has_special_companion(path: &Path) -> bool {
     let is_special = |suffix| {
         let found = std::fs::symlink_metadata(super::with_suffix(path, suffix));

@@ -254,7 +254,7 @@ fn is_sibling(one: &'static Encoding, other: &'static Encoding) -> bool {
     SIBLINGS.contains(&(one, other)) || SIBLINGS.contains(&(other, one))
 }
 
-/// Returns whether a decoded text may be what was written: all its bytes are valid, and it has no
+/// Returns whether a decoded text may be the original: all its bytes are valid, and it has no
 /// control characters that only a wrong encoding has.
 fn is_plausible(text: &str, is_invalid: bool) -> bool {
     !is_invalid && !text.chars().any(|c| ('\u{80}'..'\u{a0}').contains(&c))

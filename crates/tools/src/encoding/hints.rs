@@ -26,8 +26,8 @@ impl EncodingHint {
     /// the files of a project in general, so the setting precedes it.
     pub(super) fn all(self) -> impl Iterator<Item = &'static Encoding> {
         let is_general = self.charset == Some(UTF_8);
-        let own = self.charset.filter(|_| !is_general);
-        let general = self.charset.filter(|_| is_general);
+        let own = if is_general { None } else { self.charset };
+        let general = if is_general { self.charset } else { None };
         own.into_iter().chain(self.setting).chain(general)
     }
 

@@ -219,7 +219,7 @@ fn uncertain_encoding_gets_only_changes_that_are_the_same_in_all() {
             (found, _) => panic!("{name}: {found:?}"),
         }
     }
-    // A certain guess is not certain of what it has in common with a similar encoding.
+    // A guess cannot be certain of characters that a similar encoding shares.
     let text = TEXTS[10].1;
     let source = decode(bytes_of(WINDOWS_1252, text), EncodingHint::default).unwrap();
     let source = source.source.unwrap();

@@ -83,7 +83,7 @@ pub(crate) enum PathEffect {
     Reaches(String),
 }
 
-/// A change of the state of the shell, or of the directory and variables of what the program runs.
+/// A change of the state of the shell, or of the directory and variables of the programs that it runs.
 #[derive(Debug)]
 pub(crate) enum ShellEffect {
     /// Changes to a directory for the following effects.
