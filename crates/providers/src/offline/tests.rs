@@ -358,8 +358,16 @@ fn cited(answer: &str) -> Vec<(String, usize)> {
 
 #[test]
 fn name_leads_to_its_definition() {
+    let readme = include_str!("../../../../README.md");
+    let command = readme.split_once("cargo run -- run \"").unwrap().1;
+    let first_question = command.split_once('"').unwrap().0;
     // Question, the file that must be cited first, a part of the cited line.
     let table = [
+        (
+            first_question,
+            "src/permission/wildcard.rs",
+            "fn matches_folded",
+        ),
         (
             "Where is is_transient defined?",
             "src/model/error.rs",
