@@ -29,7 +29,10 @@ pub struct Retry {
 /// half of each is left out.
 pub struct Backoff {
     waits: backon::ExponentialBackoff,
+    /// The repetitions so far.
     repetitions: usize,
+    /// Those of them after a refused connection.
+    refused: usize,
 }
 
 impl Default for Backoff {
@@ -43,6 +46,7 @@ impl Default for Backoff {
         Self {
             waits: waits.build(),
             repetitions: 0,
+            refused: 0,
         }
     }
 }
@@ -55,11 +59,14 @@ impl Backoff {
             return None;
         }
         let ours = self.waits.next()?;
-        let repetition = self.repetitions;
+        let before = self.repetitions;
         self.repetitions += 1;
         if matches!(error, Error::Refused(_)) {
-            let delay = *REFUSED_DELAYS.get(repetition)?;
-            let limit = u32::try_from(REFUSED_DELAYS.len()).unwrap_or(LIMIT);
+            // A server that broke off and starts again is waited for as long as one that starts.
+            let delay = *REFUSED_DELAYS.get(self.refused)?;
+            let limit = before - self.refused + REFUSED_DELAYS.len();
+            self.refused += 1;
+            let limit = u32::try_from(limit).map_or(LIMIT, |limit| limit.min(LIMIT));
             return Some(Retry { delay, limit });
         }
         let delay = match error.after() {
@@ -128,10 +135,15 @@ mod tests {
         let refused = Error::Refused("x".into());
         assert_eq!(delays(&refused), REFUSED_DELAYS);
         let mut waits = Backoff::default();
+        let broken = Error::Network("x".into());
+        assert!(waits.after(&broken).is_some());
+        let limits = std::iter::from_fn(|| waits.after(&refused)).map(|retry| retry.limit);
+        assert_eq!(limits.collect::<Vec<_>>(), [3, 3]);
+        let mut waits = Backoff::default();
         for _ in 0..LIMIT {
-            assert!(waits.after(&Error::Network("x".into())).is_some());
+            assert!(waits.after(&broken).is_some());
         }
         assert_eq!(waits.after(&refused), None);
-        assert_eq!(waits.after(&Error::Network("x".into())), None);
+        assert_eq!(waits.after(&broken), None);
     }
 }
