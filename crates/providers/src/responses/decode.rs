@@ -172,15 +172,15 @@ impl Items {
                     .filter_map(|(name, value)| Some((name.to_owned(), value?.clone())))
                     .filter(|(_, value)| value.is_string())
                     .collect();
-                let has_block =
-                    |block: &Block| block.output == output && block.kind == Kind::Refusal;
-                let kind = if self.blocks.iter().any(has_block) {
-                    Kind::Refusal
-                } else {
-                    Kind::Text
-                };
-                if !data.is_empty() {
-                    let index = self.block(output, kind, out);
+                // A message without text has no block, and is not sent back.
+                let index = [Kind::Refusal, Kind::Text].into_iter().find_map(|kind| {
+                    self.blocks
+                        .iter()
+                        .rposition(|block| block.output == output && block.kind == kind)
+                });
+                if let Some(index) = index
+                    && !data.is_empty()
+                {
                     out.push(Delta::Provider { index, data });
                 }
             }

@@ -304,12 +304,15 @@ impl ResponsesInput<'_> {
     }
 }
 
-/// Returns the provider's id of an item.
+/// The longest id of an item that the API accepts. Some servers give longer ones, and reject them.
+const MAX_ITEM_ID: usize = 64;
+
+/// Returns the provider's id of an item, if it can be sent back.
 fn item_id(provider: &Map<String, Value>) -> Option<&str> {
     provider
         .get("id")
         .and_then(Value::as_str)
-        .filter(|id| !id.is_empty())
+        .filter(|id| (1..=MAX_ITEM_ID).contains(&id.len()))
 }
 
 struct MessageItem<'a> {

@@ -277,10 +277,10 @@ fn conversation() -> Vec<ModelMessage> {
                     ("refusal".to_owned(), true.into()),
                 ]),
             },
-            // Of a server without ids.
+            // Of a server whose ids it does not accept itself.
             ModelOutput::Text {
                 text: "Or so.".into(),
-                provider: Map::new(),
+                provider: entry("id", "m".repeat(65)),
             },
         ]),
         ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
