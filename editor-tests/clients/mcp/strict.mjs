@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -28,11 +28,11 @@ const mcp = {
   docs: local(program("context7-mcp")),
   browser: local(program("playwright-mcp")),
 };
-if (python) {
+if (python && existsSync(join(python, "mcp-server-fetch"))) {
   mcp.fetch = local(join(python, "mcp-server-fetch"));
   mcp.git = local(join(python, "mcp-server-git"), "--repository", project);
 } else {
-  console.log("skip  the servers of PyPI: no directory with them was named");
+  console.log("skip  the servers of PyPI: they are in no directory that was named");
 }
 
 const TYPES = ["object", "array", "string", "number", "integer", "boolean", "null"];
