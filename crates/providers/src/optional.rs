@@ -42,7 +42,7 @@ const FIELDS: [&str; 30] = [
 ];
 
 /// Phrases of errors about a field that the server does not take.
-const NOT_TAKEN: [&str; 17] = [
+const NOT_TAKEN: [&str; 18] = [
     "unknown",
     "unrecognized",
     "unrecognised",
@@ -60,6 +60,7 @@ const NOT_TAKEN: [&str; 17] = [
     "deprecated",
     "cannot find field",
     "no such",
+    "does not match any of the expected",
 ];
 
 /// Parts of errors about fields inside of the conversation or of tools.
@@ -89,17 +90,19 @@ pub fn rejected(error: &Error, omitted: &[&str]) -> Option<&'static str> {
         .find(|field| names(reason, field))
 }
 
-/// Looks for a field in a text: as a separate word, and in quotation marks or as a heading if it
-/// also is a word of ordinary sentences.
+/// Looks for a field in a text: as a separate word, and in quotation marks, as a heading or with a
+/// field inside of it (`thinking.type`) if it also is a word of ordinary sentences.
 fn names(text: &str, field: &str) -> bool {
     let is_plain = field != "temperature" && field.bytes().all(|byte| byte.is_ascii_lowercase());
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(field).any(|(at, _)| {
         let before = text[..at].chars().next_back();
-        let after = text[at + field.len()..].chars().next();
+        let mut rest = text[at + field.len()..].chars();
+        let after = rest.next();
+        let is_outer = after == Some('.') && rest.next().is_some_and(is_of_name);
         let is_word = !before.is_some_and(is_of_name) && !after.is_some_and(is_of_name);
         let is_quoted = before.is_some_and(|c| matches!(c, '\'' | '"' | '`' | '“'));
-        is_word && (!is_plain || is_quoted || after == Some(':'))
+        is_word && (!is_plain || is_quoted || is_outer || after == Some(':'))
     })
 }
 
@@ -147,6 +150,10 @@ mod tests {
                 Some("reasoning.summary"),
             ),
             ("thinking: Extra inputs are not permitted", Some("thinking")),
+            (
+                "thinking.type: Input tag 'adaptive' found using 'type' does not match any of the expected tags: 'disabled', 'enabled'",
+                Some("thinking"),
+            ),
             (
                 "property 'stream_options' is unsupported",
                 Some("stream_options"),
