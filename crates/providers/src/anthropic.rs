@@ -80,12 +80,12 @@ impl Wire for Messages {
         options
     }
 
-    /// Claude thinks unless the user turns it off, as in the client of its maker.
+    /// Claude thinks unless the user turns it off, as in the client of its maker. A budget, which
+    /// is part of the output, needs a model whose limit is known.
     fn default_effort(&self, model: &Model) -> Map<String, Value> {
-        let output = model.output.unwrap_or(Model::OUTPUT_LIMIT);
-        match claude(&model.api_id) {
-            Some((4, 6..) | (5.., _)) => entry("thinking", json!({"type": "adaptive"})),
-            Some((3, 7..) | (4, _)) => {
+        match (claude(&model.api_id), model.output) {
+            (Some((4, 6..) | (5.., _)), _) => entry("thinking", json!({"type": "adaptive"})),
+            (Some((3, 7..) | (4, _)), Some(output)) => {
                 let budget = MAX_BUDGET.min(output / 2).max(MIN_BUDGET);
                 entry(
                     "thinking",

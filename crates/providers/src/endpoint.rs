@@ -14,6 +14,10 @@ use super::wire::{Wire, merge};
 use super::{AnswerStream, Error, Model, Provider, Request, family, local, platform};
 use crate::entry::Secret;
 
+/// Options that a request with default thinking would be rejected for: sampling parameters, and a
+/// limit that may be below the budget.
+const FIXED_BY_THINKING: [&str; 4] = ["temperature", "top_p", "top_k", "max_tokens"];
+
 pub struct Endpoint {
     pub client: Arc<HttpClient>,
     pub wire: &'static dyn Wire,
@@ -54,8 +58,14 @@ impl Endpoint {
         };
         let mut options = Value::Object(family::options(model, &self.target));
         if model.reasoning && chosen.is_none() && !is_configured("thinking") {
-            let unchosen = if params.least_effort {
+            let unchosen = if params.search {
+                // GPT-5 does not search with its least effort, and the format of a search may be
+                // another one than that of the efforts.
+                self.wire.least_effort(model).unwrap_or_default()
+            } else if params.least_effort {
                 self.least_effort(model)
+            } else if FIXED_BY_THINKING.into_iter().any(is_configured) {
+                Map::new()
             } else {
                 self.wire.default_effort(model)
             };
@@ -279,7 +289,7 @@ impl RequestOrigin {
 
     fn path_hint(&self) -> String {
         let asked = format!("The address is {}.", self.url);
-        match platform::versioned(&self.base) {
+        match platform::versioned(&shown(&self.base)) {
             Some(base) => format!(
                 "{asked} If {base} is meant, set provider.{}.options.baseURL to it.",
                 self.provider
@@ -426,7 +436,7 @@ mod tests {
         let low = json!({"output_config": {"effort": "low"}});
         let none = json!({});
         // Wire format, model, settings; options for the default effort and for the least.
-        let table: [(&'static dyn Wire, &str, Value, Value, Value); 11] = [
+        let table: [(&'static dyn Wire, &str, Value, Value, Value); 12] = [
             (
                 &Messages,
                 "claude-opus-4-6",
@@ -470,6 +480,13 @@ mod tests {
                 json!({"thinking": {"type": "disabled"}}),
             ),
             (
+                &Messages,
+                "claude-sonnet-4-5",
+                json!({"temperature": 0.2}),
+                json!({"temperature": 0.2}),
+                json!({"temperature": 0.2}),
+            ),
+            (
                 &Responses,
                 "gpt-5-nano",
                 json!({}),
@@ -507,6 +524,19 @@ mod tests {
             asked.params.least_effort = true;
             assert_eq!(found(&asked), least, "{name} {options}");
         }
+        // A search has no effort, unless it is that of not thinking.
+        let searches: [(&'static dyn Wire, &str, Value); 3] = [
+            (&Responses, "gpt-5", none.clone()),
+            (&Chat, "grok-4", none),
+            (&Messages, "claude-opus-4-6", low),
+        ];
+        for (wire, name, expected) in searches {
+            let mut asked = request(wire, name, None);
+            asked.params.least_effort = true;
+            asked.params.search = true;
+            let found = endpoint(wire, json!({})).knobs(&asked).options;
+            assert_eq!(Value::Object(found), expected, "{name}");
+        }
         // A chosen effort precedes the default one; the least one precedes both.
         let endpoint = endpoint(&Chat, json!({}));
         let mut asked = request(&Chat, "gpt-oss", Some("high"));
@@ -520,7 +550,7 @@ mod tests {
         let origin = RequestOrigin {
             provider: "ollama".into(),
             model: "gemma3".into(),
-            base: "http://127.0.0.1:11434/openai".into(),
+            base: "http://me:pw@127.0.0.1:11434/openai".into(),
             url: shown("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
             key: "the key from ACME_KEY".into(),
         };

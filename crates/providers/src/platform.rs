@@ -444,6 +444,12 @@ pub fn token<'a>(
 /// The headers in which providers expect a key.
 const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
+/// Detects headers with a key among those that the user configured.
+pub fn has_key(headers: &[(String, String)]) -> bool {
+    let is_key = |name: &str| KEY_HEADERS.iter().any(|key| name.eq_ignore_ascii_case(key));
+    headers.iter().any(|(name, _)| is_key(name))
+}
+
 /// Returns the header of the key and the prefix of its value, if the platform expects another
 /// header than the wire format. `token` is set if the key of Vertex is the token of a project.
 fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static str)> {

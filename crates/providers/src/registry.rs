@@ -624,6 +624,9 @@ impl EntryFactory {
             KeySource::Kept if needs_login => "the login in auth.json".to_owned(),
             KeySource::Kept => "the key from auth.json".to_owned(),
             KeySource::Variable(name) => format!("the key from {name}"),
+            KeySource::Free | KeySource::Missing(_) if platform::has_key(&target.headers) => {
+                "the key in the configured headers".to_owned()
+            }
             KeySource::Free | KeySource::Missing(_) => "no key".to_owned(),
         };
         let tokens = if needs_login {

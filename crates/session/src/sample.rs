@@ -122,10 +122,11 @@ impl SamplingRequest {
                 Ok(Delta::Finish(end)) => finish = Some(end),
                 Ok(_) => {}
                 Err(error) => {
-                    // A rejected request has no answer so far.
                     let field = optional::rejected(&error, &request.params.omitted)
                         .ok_or_else(|| error.to_string())?;
                     request.params.omitted.push(field);
+                    text.clear();
+                    found.clear();
                     answer = provider.ask(Arc::new(request.clone()));
                 }
             }
