@@ -178,8 +178,9 @@ impl Endpoint {
                     recording,
                 );
                 let requested = request.model.id.to_string();
-                let answer = with_origin(answer, origin);
+                // Before the address, in which Gemini has the word "models".
                 let answer = with_suggestions(answer, requested, Arc::clone(&self.siblings));
+                let answer = with_origin(answer, origin);
                 without_key(answer, secret)
             }
         }
