@@ -127,7 +127,8 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
                         pictures += 1;
                         out.push(Content::File(file));
                     }
-                    Ok(Prepared::Text(source)) => out.push(hidden_text(tagged(&source))),
+                    // Its source is data, so it is not a note.
+                    Ok(Prepared::Text(source)) => out.push(hidden_text(source)),
                     Err(why) => {
                         warn(why.clone(), scope).await;
                         out.push(hidden_text(tagged(&why)));
