@@ -194,6 +194,25 @@ pub fn instructions_in(
     reader.found
 }
 
+/// Reads an instruction file of the project again, with the checks of the first time: it may have
+/// become a link, or a rule may deny it now. Blocks on file access.
+pub fn reread(
+    path: &Path,
+    environment: &Environment,
+    worktree: &Worktree,
+    search_filter: &Sight,
+) -> Option<InstructionText> {
+    let mut reader = InstructionReader {
+        environment,
+        worktree,
+        search_filter,
+        found: Instructions::default(),
+        read: HashSet::new(),
+    };
+    reader.file(path, FileOwner::Inside);
+    reader.found.entries.pop()
+}
+
 /// Returns whether a file has the name of an instruction file.
 pub fn has_instruction_name(path: &Path) -> bool {
     path.file_name()

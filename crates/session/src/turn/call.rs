@@ -647,7 +647,9 @@ impl RunningCall<'_> {
                 advice.changed_by
             ));
             self.describe(description);
-            let (again, changes) = self::prepared(tool, &self.call.input, context).await?;
+            let again = self::prepared(tool, &self.call.input, context).await;
+            // It may be about other files now.
+            let (again, changes) = self.instructed(tool, again, context).await?;
             prepared = again;
             self.show(Some(changes)).await;
         }

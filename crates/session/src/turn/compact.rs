@@ -125,7 +125,8 @@ pub async fn compact(
     };
     let text = summary.text.clone();
     let messages = history.messages.len();
-    let mut carried = compaction_carryover::carried(&prompt.history, scope, usable).await;
+    let mut carried =
+        compaction_carryover::carried(&prompt.history, scope, &frame.agent, usable).await;
     let compaction = carried.in_compaction(compaction);
     let summary = Summary {
         notes: carried.notes(scope, &frame.agent.name),

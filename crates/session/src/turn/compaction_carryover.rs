@@ -4,8 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{History, TurnContext, jobs, remind};
-use project::instruction::InstructionText;
+use super::{History, TurnContext, jobs, remind, tool_context};
+use permission::sight::Sight;
+use project::agent::Agent;
+use project::instruction::{self, InstructionText};
 use project::skill::Skill;
 use tools::Tool as _;
 use tools::skill::SkillTool;
@@ -23,7 +25,12 @@ pub(super) struct Carried {
 }
 
 /// Collects the state from messages that are summarised. A request may have `usable` tokens.
-pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64) -> Carried {
+pub(super) async fn carried(
+    messages: &History,
+    scope: &TurnContext,
+    agent: &Agent,
+    usable: u64,
+) -> Carried {
     let mut skills = Vec::new();
     let mut loaded = Vec::new();
     for message in &messages.messages {
@@ -51,10 +58,17 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
     let room = usize::try_from(usable / 2)
         .unwrap_or(usize::MAX)
         .min(MAX_CARRIED_BYTES);
+    let sight = Sight::new(&tool_context::policy(scope, agent));
+    let environment = scope.environment.clone();
+    let worktree = scope.project.worktree.clone();
     let read = move || {
         texts(
             once(skills),
             once(loaded),
+            |path| {
+                instruction::reread(path, &environment, &worktree, &sight)
+                    .map(|entry| InstructionText::block(&entry))
+            },
             |name| known.get(name).map(Skill::loaded),
             room,
         )
@@ -83,6 +97,7 @@ fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
 fn texts(
     skills: Vec<String>,
     loaded: Vec<PathBuf>,
+    instructions: impl Fn(&Path) -> Option<String>,
     skill: impl Fn(&str) -> Option<String>,
     room: usize,
 ) -> Carried {
@@ -100,7 +115,7 @@ fn texts(
         }
     };
     for path in loaded.into_iter().rev() {
-        // A deleted file no longer applies.
+        // A file that is deleted or denied no longer applies.
         if instructions(&path).is_some_and(|text| take(text, path.display().to_string())) {
             carried.loaded.push(path);
         }
@@ -117,19 +132,6 @@ fn texts(
         ));
     }
     carried
-}
-
-fn instructions(path: &Path) -> Option<String> {
-    let text = base::file::read_regular_text(path).ok()?;
-    let source = path.display().to_string();
-    Some(
-        InstructionText {
-            source,
-            path: Some(path.to_owned()),
-            text,
-        }
-        .block(),
-    )
 }
 
 impl Carried {
@@ -197,7 +199,12 @@ mod tests {
             "removed".to_owned(),
         ]);
         assert_eq!(skills, ["b", "a", "removed"]);
-        let carried = texts(skills, vec![old.clone(), new.clone(), gone], skill, 2_000);
+        let instructions = |path: &Path| {
+            let text = std::fs::read_to_string(path).ok()?;
+            Some(format!("Instructions from: {}\n{text}", path.display()))
+        };
+        let loaded = vec![old.clone(), new.clone(), gone];
+        let carried = texts(skills, loaded, instructions, skill, 2_000);
         assert_eq!(carried.loaded, vec![new]);
         assert_eq!(carried.skills, vec!["a".to_owned(), "b".to_owned()]);
         let all = carried.texts.join("\n");

@@ -22,7 +22,7 @@ pub fn rules(scope: &TurnContext, agent: &Agent) -> Policy {
 }
 
 /// Returns the policy for an agent's tools and commands.
-fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
+pub(super) fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     let scratch = Some(scratch::directory(
         &scope.environment,
         scope.session.as_str(),
