@@ -201,8 +201,17 @@ fn shortened(mut call: Call, bytes: usize, context: &ToolContext) -> Call {
             done.output = Arc::from(text);
         }
         CallState::Failed { error, facts, .. } => {
-            facts.loaded.clear();
-            *error = cut(error, bytes, keep);
+            let (data, note) = split(error, mark);
+            let fits = note.len() <= bytes / 2;
+            let limit = bytes.saturating_sub(if fits { note.len() } else { 0 });
+            let mut text = cut(data, limit, keep);
+            if !fits {
+                // Instructions in it come again when they are needed.
+                facts.loaded.clear();
+            } else if !note.is_empty() {
+                text.push_str(&format!("\n\n{note}"));
+            }
+            *error = text;
         }
         CallState::Pending | CallState::Running { .. } => {}
     }
