@@ -344,6 +344,10 @@ impl ChildTask<'_> {
         let visible = store::visible(&stored.messages, &stored.record.undone);
         stored.messages.truncate(visible);
         let end = forked::end(&stored.messages, &prompts);
+        if end == 0 {
+            // A copy without messages would begin anew under the name of the task.
+            return Err(missing(&id));
+        }
         stored.messages.truncate(end);
         let now = self.parent.now();
         stored.record = Record {
