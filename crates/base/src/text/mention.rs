@@ -14,6 +14,9 @@ pub struct Mention<'a> {
 /// The maximum number of places at which text may follow a mention without a space.
 const MAX_CUTS: usize = 32;
 
+/// The longest reading in bytes: no path is longer.
+const MAX_READING_BYTES: usize = 4096;
+
 impl<'a> Mention<'a> {
     /// Returns the possible readings, the longest first: with the punctuation at its end, and
     /// without; with the text that follows it without a space, as many languages are written, and
@@ -27,6 +30,7 @@ impl<'a> Mention<'a> {
             ends.extend(cuts.map(|(_, (at, _))| at).take(MAX_CUTS));
         }
         ends.push(word.len());
+        ends.retain(|end| *end <= MAX_READING_BYTES);
         let mut readings: Vec<&str> = Vec::new();
         for end in ends.into_iter().rev() {
             let mut reading = word.get(..end).unwrap_or_default();
