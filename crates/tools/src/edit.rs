@@ -334,13 +334,16 @@ fn inside_words(text: &str, from: &str) -> Option<String> {
             continue;
         }
         lines.push(line);
-        let start = before.trim_end_matches(is_word).len();
-        let stop = end + after.len() - after.trim_start_matches(is_word).len();
-        example.get_or_insert(&text[start..stop]);
+        // Once: the word may be as long as the file.
+        example.get_or_insert_with(|| {
+            let start = before.trim_end_matches(is_word).len();
+            let stop = end + after.len() - after.trim_start_matches(is_word).len();
+            &text[start..stop]
+        });
     }
     let example = text::title(example?);
     Some(format!(
-        "{} of these {} inside longer words, such as `{example}`, at lines {}. Check that they were meant.",
+        "{} of these {} inside longer words, such as `{example}`, at lines {}. Check that you meant to change them.",
         lines.len(),
         if lines.len() == 1 { "was" } else { "were" },
         list(&lines)
