@@ -219,6 +219,9 @@ mod tests {
         assert_eq!(spellings("@a.b.)"), ["a.b.)", "a.b.", "a.b"]);
         assert_eq!(spellings("@src/: there"), ["src/:", "src/", "src"]);
         assert_eq!(spellings("@\"a b.\""), ["a b."]);
+        // A line of punctuation is no path.
+        let line = format!("@{}", ".".repeat(MAX_READING_BYTES + 1));
+        assert_eq!(mentions(&line)[0].spellings().count(), 0);
     }
 
     #[test]
