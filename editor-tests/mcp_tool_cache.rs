@@ -172,8 +172,11 @@ fn offered_at_once() {
         let said = request["messages"][0].to_string();
         let said = said
             .split_once("<mcp_instructions>")
-            .expect("what servers say")
+            .expect("instructions of servers")
             .1
+            .split("mark=")
+            .next()
+            .expect("the text before the mark")
             .to_owned();
         (request["tools"].to_string(), said)
     };
@@ -264,7 +267,7 @@ text: There it is."#,
     let told = |updates: &[Value]| {
         updates
             .iter()
-            .filter(|update| update.to_string().contains("other tools"))
+            .filter(|update| update.to_string().contains("have changed"))
             .count()
     };
     assert_eq!(told(&ended(&mut client, 2)), 0);

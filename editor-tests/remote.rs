@@ -305,7 +305,7 @@ fn limits() {
         full["error"]["message"]
             .as_str()
             .unwrap()
-            .contains("This connection has 2 sessions open"),
+            .contains("This connection has 2 open sessions"),
         "{full}"
     );
     let mut second = Socket::open(&served.address);
@@ -316,7 +316,7 @@ fn limits() {
         full["error"]["message"]
             .as_str()
             .unwrap()
-            .contains("The user has 3 sessions open"),
+            .contains("open sessions"),
         "{full}"
     );
     let third = Socket::open(&served.address);

@@ -462,7 +462,7 @@ fn imported() {
     );
     let table = [
         ("pipe", "pipe cannot be read: it is not a regular file"),
-        ("folder", "folder cannot be read: it is not a regular file"),
+        ("folder", "folder has no sessions of OpenCode"),
         (
             "/dev/zero",
             "/dev/zero cannot be read: it is not a regular file",
