@@ -86,6 +86,29 @@ impl Sessions {
     }
 }
 
+/// Copies the contents of recorded changes for a session that moves from one directory to another,
+/// so that they can be undone there.
+///
+/// # Errors
+/// Errors of the system. A repeated call continues the copy.
+pub async fn carry_contents(
+    environment: &Environment,
+    from: &Path,
+    cwd: &Path,
+) -> std::io::Result<()> {
+    let data = environment.dirs.data.clone();
+    let home = environment.home.clone();
+    let from = from.to_path_buf();
+    let cwd = cwd.to_path_buf();
+    let copy = move || {
+        let root = Worktree::find(&cwd, &[], home.as_deref()).root;
+        snapshot::copy_contents(&data, roots_of(&from, &root, &cwd).old, &root)
+    };
+    base::task::spawn_blocking(copy)
+        .await
+        .map_err(std::io::Error::other)?
+}
+
 /// Moves a session that is open here to another directory, and stores the change.
 pub async fn relocate(
     store: &Store,
@@ -101,21 +124,9 @@ pub async fn relocate(
         cwd.display()
     );
     let worktree = Worktree::find(cwd, &[], environment.home.as_deref());
-    let root = &worktree.root;
-    let old_root = root_of(&from, root, cwd);
-    for (message, part) in moved(stored, old_root, root) {
+    let roots = roots_of(&from, &worktree.root, cwd);
+    for (message, part) in moved(stored, roots.old, roots.new) {
         store.part(&stored.record.id, &message, &part).await;
-    }
-    let data = environment.dirs.data.clone();
-    let old_root = old_root.to_path_buf();
-    let new_root = root.clone();
-    let copied =
-        base::task::spawn_blocking(move || snapshot::copy_contents(&data, &old_root, &new_root));
-    if let Ok(Err(e)) = copied.await {
-        tracing::warn!(
-            "the stored contents of {} are not all copied: {e}",
-            from.display()
-        );
     }
     stored.record.origin = worktree.origin();
     if store.is_shared().await {
@@ -237,13 +248,28 @@ fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, 
     changed
 }
 
-/// Returns the root of a project in another place, given that `cwd` below `root` corresponds to
-/// `from`.
-fn root_of<'p>(from: &'p Path, root: &Path, cwd: &Path) -> &'p Path {
-    let below = cwd
-        .strip_prefix(root)
-        .map_or(0, |rest| rest.components().count());
-    from.ancestors().nth(below).unwrap_or(from)
+/// The directories of a move: what was below `old` is below `new`.
+#[derive(Debug, PartialEq)]
+struct Roots<'p> {
+    old: &'p Path,
+    new: &'p Path,
+}
+
+/// Returns the directories of a move from `from` to `cwd`, which is in the project at `root`: the
+/// roots of the two projects, if `from` is in its project where `cwd` is in the other one.
+fn roots_of<'p>(from: &'p Path, root: &'p Path, cwd: &'p Path) -> Roots<'p> {
+    let below = cwd.strip_prefix(root).unwrap_or(Path::new(""));
+    let old = from
+        .ancestors()
+        .nth(below.components().count())
+        .filter(|old| old.join(below) == from);
+    match old {
+        Some(old) => Roots { old, new: root },
+        None => Roots {
+            old: from,
+            new: cwd,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -251,15 +277,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_as_many_levels_up_as_the_local_one() {
-        for (from, root, cwd, expected) in [
-            ("/a/p", "/b/q", "/b/q", "/a/p"),
-            ("/a/p/src/x", "/b/q", "/b/q/src/x", "/a/p"),
-            ("/p", "/b/q", "/b/q/src/x", "/p"),
+    fn root_moves_if_the_directory_is_at_the_same_place_below_it() {
+        for (from, root, cwd, old, new) in [
+            ("/a/p", "/b/q", "/b/q", "/a/p", "/b/q"),
+            ("/a/p/src/x", "/b/q", "/b/q/src/x", "/a/p", "/b/q"),
+            ("/p", "/b/q", "/b/q/src/x", "/p", "/b/q/src/x"),
+            ("/a/p", "/b/q", "/b/q/x", "/a/p", "/b/q/x"),
+            ("/b/q/x", "/b/q", "/b/q/y", "/b/q/x", "/b/q/y"),
         ] {
+            let roots = Roots {
+                old: old.as_ref(),
+                new: new.as_ref(),
+            };
             assert_eq!(
-                root_of(from.as_ref(), root.as_ref(), cwd.as_ref()),
-                Path::new(expected),
+                roots_of(from.as_ref(), root.as_ref(), cwd.as_ref()),
+                roots,
                 "{from}"
             );
         }

@@ -283,6 +283,14 @@ impl Sessions {
         let called = self.shared_place(Some(&place.cwd)).await;
         let is_elsewhere = !same_directory(&stored.record.cwd, &place.cwd);
         if is_elsewhere && (made || called.is_some() && called == stored.record.place) {
+            let from = &stored.record.cwd;
+            let carried = elsewhere::carry_contents(&self.environment, from, &place.cwd).await;
+            if let Err(e) = carried {
+                tracing::warn!(
+                    "the stored contents of {} are not all copied: {e}",
+                    from.display()
+                );
+            }
             elsewhere::relocate(&self.store, &self.environment, &mut stored, &place.cwd).await;
         } else if is_elsewhere {
             self.store.close(id).await;

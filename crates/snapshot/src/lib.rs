@@ -139,17 +139,22 @@ fn directory(data: &Path, root: &Path) -> PathBuf {
     data.join("snapshots").join(name.get(..24).unwrap_or(&name))
 }
 
-/// Copies the contents that are stored for a project to another project, into which it was moved.
-/// Blocks.
+/// Copies the contents that are stored for the project of a directory to another project, into
+/// which it was moved. Blocks.
 ///
 /// # Errors
 /// Errors of the system. A repeated call continues the copy.
 pub fn copy_contents(data: &Path, from: &Path, to: &Path) -> std::io::Result<()> {
-    let from = directory(data, from);
     let to = directory(data, to);
-    if from == to || !from.is_dir() {
+    // The directory may have been below the root of its project.
+    let from = from
+        .ancestors()
+        .filter(|root| root.parent().is_some())
+        .map(|root| directory(data, root))
+        .find(|stored| stored.is_dir());
+    let Some(from) = from.filter(|from| *from != to) else {
         return Ok(());
-    }
+    };
     let mut folders: Vec<(PathBuf, PathBuf)> = ["objects", "packs"]
         .iter()
         .map(|name| (from.join(name), to.join(name)))
@@ -162,11 +167,31 @@ pub fn copy_contents(data: &Path, from: &Path, to: &Path) -> std::io::Result<()>
             let target = to.join(entry.file_name());
             if entry.file_type()?.is_dir() {
                 folders.push((entry.path(), target));
-            } else if !target.exists() {
-                std::fs::copy(entry.path(), target)?;
+            } else {
+                match copy_file(&entry.path(), &target) {
+                    // Another process has removed an old content.
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                    copied => copied?,
+                }
             }
         }
     }
+    Ok(())
+}
+
+/// Copies a file of contents, unless the copy is complete already: a pack may have grown. A killed
+/// process leaves no incomplete copy under the name.
+fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
+    let length = std::fs::metadata(from)?.len();
+    if std::fs::metadata(to).is_ok_and(|copy| copy.len() >= length) {
+        return Ok(());
+    }
+    let folder = to.parent().unwrap_or(to);
+    let mut fresh = tempfile::Builder::new()
+        .prefix(".new-")
+        .tempfile_in(folder)?;
+    std::io::copy(&mut std::fs::File::open(from)?, &mut fresh)?;
+    fresh.persist(to).map_err(|e| e.error)?;
     Ok(())
 }
 

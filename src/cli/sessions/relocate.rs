@@ -12,7 +12,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::normal;
-use store::{ListQuery, Record, Store};
+use store::{ListQuery, Record, Store, StoredSession};
 
 /// The largest number of sessions that are examined for a moved directory, the newest first.
 const MAX_EXAMINED: usize = 1_000;
@@ -57,7 +57,7 @@ pub(in crate::cli) async fn relocate(
         let is_user = at < users;
         at += 1;
         match move_one(store, environment, &id, &old, &new).await {
-            Ok(()) => moved += usize::from(is_user),
+            Ok(is_moved) => moved += usize::from(is_user && is_moved),
             Err(e) => {
                 failed += 1;
                 terminal::aside(&format!("{id} is not moved: {e:#}"));
@@ -89,39 +89,76 @@ fn resolved(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(existing.unwrap_or(path))
 }
 
+/// Moves a session. Returns whether it belongs to the moved directory.
 async fn move_one(
     store: &Store,
     environment: &Environment,
     id: &SessionId,
     old: &Path,
     new: &Path,
-) -> anyhow::Result<()> {
-    let mut stored = store.load(id).await?;
-    let follow = |path: &Path| path.strip_prefix(old).ok().map(|rest| new.join(rest));
-    if let Some(cwd) = follow(&stored.record.cwd) {
-        for extra in &mut stored.record.extra {
-            *extra = follow(extra).unwrap_or_else(|| std::mem::take(extra));
-        }
-        session::elsewhere::relocate(store, environment, &mut stored, &cwd).await;
-    }
+) -> anyhow::Result<bool> {
+    let stored = store.load(id).await?;
+    let moved = follow_directory(store, environment, stored, old, new).await;
     let written = store.flush(id).await;
     store.close(id).await;
-    Ok(written?)
+    let is_moved = moved?;
+    written?;
+    Ok(is_moved)
+}
+
+async fn follow_directory(
+    store: &Store,
+    environment: &Environment,
+    mut stored: StoredSession,
+    old: &Path,
+    new: &Path,
+) -> anyhow::Result<bool> {
+    let follow = |path: &Path| new_place(path, old, new);
+    let Some(cwd) = follow(&stored.record.cwd) else {
+        return Ok(false);
+    };
+    session::elsewhere::carry_contents(environment, &stored.record.cwd, &cwd)
+        .await
+        .context("the stored contents of its changes cannot be copied")?;
+    for extra in &mut stored.record.extra {
+        *extra = follow(extra).unwrap_or_else(|| std::mem::take(extra));
+    }
+    session::elsewhere::relocate(store, environment, &mut stored, &cwd).await;
+    Ok(true)
+}
+
+/// Returns the new path of a directory. `None` if it did not move: what is in the new directory
+/// already may be below the old one too.
+fn new_place(path: &Path, old: &Path, new: &Path) -> Option<PathBuf> {
+    let rest = path.strip_prefix(old).ok()?;
+    if new.starts_with(old) && path.starts_with(new) {
+        return None;
+    }
+    Some(new.join(rest))
+}
+
+/// A directory that is gone, and may be this project now.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Gone {
+    old: PathBuf,
+    new: PathBuf,
 }
 
 /// Returns the directories that are gone and whose sessions belong to this project's repository,
 /// with the numbers of their sessions.
-pub(in crate::cli) async fn left_behind(
-    store: &Store,
-    environment: &Environment,
-) -> BTreeMap<PathBuf, usize> {
+async fn left_behind(store: &Store, environment: &Environment) -> BTreeMap<Gone, usize> {
     let mut gone = BTreeMap::new();
+    // A directory of a session in a shared database may be on another machine.
+    if store.is_shared().await {
+        return gone;
+    }
     let Ok(here) = ProjectContext::read(Path::new("."), environment) else {
         return gone;
     };
     let Some(origin) = here.worktree.origin() else {
         return gone;
     };
+    let root = &here.worktree.root;
     let query = ListQuery {
         limit: MAX_EXAMINED,
         ..ListQuery::default()
@@ -132,22 +169,43 @@ pub(in crate::cli) async fn left_behind(
     let is_left =
         |record: &&Record| record.origin.as_deref() == Some(&origin) && !record.cwd.exists();
     for record in page.sessions.iter().filter(is_left) {
-        *gone.entry(record.cwd.clone()).or_default() += 1;
+        let old = gone_root(&record.cwd, root).to_path_buf();
+        let new = root.clone();
+        *gone.entry(Gone { old, new }).or_default() += 1;
     }
     gone
 }
 
+/// Returns the directory that may have been moved to `root`, given a directory in it that is gone:
+/// the highest one that is gone too, and below which the rest of the path is as it is below `root`.
+fn gone_root<'p>(cwd: &'p Path, root: &Path) -> &'p Path {
+    cwd.ancestors()
+        .take_while(|above| !above.exists())
+        .filter(|above| {
+            cwd.strip_prefix(above)
+                .is_ok_and(|rest| root.join(rest).is_dir())
+        })
+        .last()
+        .unwrap_or(cwd)
+}
+
 /// Offers to move the sessions of this project's repository whose directory is gone.
 pub(in crate::cli) async fn offer(store: &Store, environment: &Environment) {
-    for (directory, count) in left_behind(store, environment).await {
-        let directory = directory.display();
+    let here = std::fs::canonicalize(".").ok();
+    for (gone, count) in left_behind(store, environment).await {
+        let directory = gone.old.display();
+        let new = if here.as_ref() == Some(&gone.new) {
+            Path::new(".").display()
+        } else {
+            gone.new.display()
+        };
         let (sessions, pronoun) = if count == 1 {
             ("session of this repository belongs", "it")
         } else {
             ("sessions of this repository belong", "them")
         };
         terminal::aside(&format!(
-            "{count} {sessions} to {directory}, which does not exist any more. If it was moved here, `adjutant sessions move {directory} .` brings {pronoun} along."
+            "{count} {sessions} to {directory}, which does not exist any more. If it was moved here, `adjutant sessions move {directory} {new}` brings {pronoun} along."
         ));
     }
 }
