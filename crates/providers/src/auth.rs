@@ -179,9 +179,13 @@ impl Auth {
     }
 
     fn is_login(&self, provider: &str) -> bool {
+        self.is_of_kind(provider, "oauth")
+    }
+
+    fn is_of_kind(&self, provider: &str, wanted: &str) -> bool {
         self.entry(provider)
             .and_then(|entry| entry.get("type"))
-            .is_some_and(|kind| kind == "oauth")
+            .is_some_and(|kind| kind == wanted)
     }
 
     /// The location of adjutant's file, for display.
@@ -197,13 +201,16 @@ impl Auth {
         let of = |auth: Self, place: &'static str| -> Vec<_> {
             // A login made by a plugin is used by that plugin.
             let is_of_plugin = |id: &String| place == Self::OURS && auth.is_login(id);
+            // The defaults of an organisation apply without a token, too.
+            let is_open = |id: &String| auth.is_of_kind(id, "wellknown");
             let usable = auth
                 .all
                 .keys()
-                .filter(|id| auth.has(id) || is_of_plugin(id));
+                .filter(|id| auth.has(id) || is_of_plugin(id) || is_open(id));
             let kind = |id: &String| match (auth.key(id), auth.tokens(id)) {
                 (Some(_), _) => "key",
                 (None, Some(_)) => "login",
+                (None, None) if is_open(id) => "organisation without a token",
                 (None, None) => "login of a plugin",
             };
             usable.map(|id| (id.clone(), kind(id), place)).collect()
