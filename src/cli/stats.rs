@@ -38,11 +38,13 @@ struct Used {
 impl Used {
     fn add(&mut self, usage: &Usage, cost: f64) {
         self.steps += 1;
-        self.usage.input += usage.input;
-        self.usage.output += usage.output;
-        self.usage.reasoning += usage.reasoning;
-        self.usage.cache_read += usage.cache_read;
-        self.usage.cache_write += usage.cache_write;
+        // Imported sessions may state any number.
+        let add = |sum: &mut u64, tokens: u64| *sum = sum.saturating_add(tokens);
+        add(&mut self.usage.input, usage.input);
+        add(&mut self.usage.output, usage.output);
+        add(&mut self.usage.reasoning, usage.reasoning);
+        add(&mut self.usage.cache_read, usage.cache_read);
+        add(&mut self.usage.cache_write, usage.cache_write);
         self.cost += cost;
     }
 
@@ -151,27 +153,30 @@ async fn collect(
                 continue;
             }
             let children = store.children(&id).await?;
-            let Ok(costs) = children_costs(store, &children).await else {
+            let costs = children_costs(store, &children).await?;
+            waiting.extend(children);
+            let Ok(feed) = store.read_out(&id).await else {
                 unreadable += 1;
                 continue;
             };
-            waiting.extend(children);
-            match store.read_out(&id).await {
-                Ok(feed) => {
-                    let begun = feed.record.created;
-                    let read = move || {
-                        feed.map_while(Result::ok)
-                            .filter(|message| message.created >= begun)
-                            .filter(|message| from.is_none_or(|from| message.created >= from))
-                            .filter_map(|message| step(&message, &costs))
-                            .collect::<Vec<_>>()
-                    };
-                    for step in base::task::spawn_blocking(read).await? {
-                        steps += 1;
-                        stats.add(&step, &project);
+            let begun = from.unwrap_or_default().max(feed.record.created);
+            let read = move || {
+                let mut steps = Vec::new();
+                for message in feed {
+                    let message = message?;
+                    if message.created >= begun {
+                        steps.extend(step(&message, &costs));
                     }
                 }
-                Err(_) => unreadable += 1,
+                Ok::<_, store::Error>(steps)
+            };
+            let Ok(found) = base::task::spawn_blocking(read).await? else {
+                unreadable += 1;
+                continue;
+            };
+            steps += found.len();
+            for step in found {
+                stats.add(&step, &project);
             }
         }
         stats.sessions += usize::from(steps > 0);
@@ -187,22 +192,27 @@ async fn collect(
 }
 
 /// Returns the costs of the steps of subagents. Their steps include those of their own subagents.
+/// The costs of one that cannot be read remain with the session that started it.
 async fn children_costs(store: &Store, children: &[SessionId]) -> anyhow::Result<Vec<ChildCost>> {
     let mut costs = Vec::new();
     for child in children {
-        let feed = store.read_out(child).await?;
-        let read = move || {
-            let cost = |message: Message| {
-                Some(ChildCost {
-                    created: message.created,
-                    cost: message.assistant()?.cost?,
-                })
-            };
-            feed.map_while(Result::ok)
-                .filter_map(cost)
-                .collect::<Vec<_>>()
+        let Ok(feed) = store.read_out(child).await else {
+            continue;
         };
-        costs.extend(base::task::spawn_blocking(read).await?);
+        let read = move || {
+            let cost = |message: Result<Message, store::Error>| {
+                message
+                    .map(|message| {
+                        Some(ChildCost {
+                            created: message.created,
+                            cost: message.assistant()?.cost?,
+                        })
+                    })
+                    .transpose()
+            };
+            feed.filter_map(cost).collect::<Result<Vec<_>, _>>()
+        };
+        costs.extend(base::task::spawn_blocking(read).await?.unwrap_or_default());
     }
     Ok(costs)
 }
