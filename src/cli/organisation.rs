@@ -3,6 +3,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
@@ -13,6 +14,9 @@ use base::text;
 use config::remote;
 use providers::auth::Auth;
 use providers::http::HttpClient;
+
+/// The time limit of the request for an organisation's page.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest answer of an organisation's server, in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -35,9 +39,15 @@ pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::R
     }
     let client = Arc::new(HttpClient::new(environment));
     let page = format!("{base}/.well-known/opencode");
-    let answer = client
-        .get("The organisation's server", &page, &[], MAX_ANSWER_BYTES)
+    let fetched = client.get("The organisation's server", &page, &[], MAX_ANSWER_BYTES);
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, fetched)
         .await
+        .with_context(|| {
+            format!(
+                "{page} did not answer within {} seconds; nothing was changed",
+                REQUEST_TIMEOUT.as_secs()
+            )
+        })?
         .with_context(|| format!("{page} cannot be fetched; nothing was changed"))?;
     let answer: Value = serde_json::from_slice(&answer)
         .with_context(|| format!("{page} is not JSON; nothing was changed"))?;
