@@ -116,9 +116,9 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
 /// Asks about text that is not analysed, such as a program in another language, if it names
 /// adjutant and a subcommand that changes permissions.
 pub(super) fn judge_texts(unit: &mut Unit) {
-    const VERBS: [&str; 11] = [
-        "trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create",
-        "run",
+    const VERBS: [&str; 12] = [
+        "trust", "revoke", "auth", "import", "move", "acp", "serve", "mcp", "login", "logout",
+        "create", "run",
     ];
     let names_change = |text: &String| {
         let words: Vec<&str> = text
@@ -208,6 +208,9 @@ mod tests {
             "adjutant auth login openai",
             "adjutant --login",
             "adjutant sessions import x.json",
+            "adjutant sessions move a b",
+            "adjutant sessions summary last",
+            "perl -e 'system(\"adjutant sessions move a b\")'",
             "adjutant agents create --name x",
             "adjutant run 'do it'",
             "adjutant events",
