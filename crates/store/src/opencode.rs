@@ -75,8 +75,8 @@ struct RawMessage {
 #[derive(Debug, Clone)]
 pub struct FoundSession {
     pub id: SessionId,
-    /// The session that delegated to it.
-    pub parent: Option<SessionId>,
+    /// The session that delegated to it, if it is there.
+    parent: Option<SessionId>,
     /// The number of delegations between a user's session and this one.
     depth: u32,
     source: usize,
@@ -133,7 +133,17 @@ impl DataDirectory {
             }
         }
         for session in &mut sessions {
-            session.depth = depth(&session.id, &known);
+            let depth = depth(&session.id, &known);
+            // Nobody would find a session whose ancestors are missing, or form a circle.
+            let is_lost = usize::try_from(depth).is_ok_and(|depth| depth >= known.len())
+                || session
+                    .parent
+                    .as_ref()
+                    .is_some_and(|parent| !known.contains_key(parent));
+            if is_lost {
+                session.parent = None;
+            }
+            session.depth = if is_lost { 0 } else { depth };
         }
         // Parents first.
         sessions.sort_by_key(|session| session.depth);
@@ -167,6 +177,8 @@ impl DataDirectory {
                 None => return Err(ReadError::Nothing(session.id.as_str().into())),
             },
         };
+        found.record.id = session.id.clone();
+        found.record.parent = session.parent.clone();
         found.record.depth = session.depth;
         Ok(found)
     }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 use serde_json::{Map, Value, json};
 
 use super::convert::{self, Converter};
-use super::{LeftOut, ReadError};
+use super::{LeftOut, RawMessage, ReadError};
 use crate::{Error, SessionFeed};
 use base::id::SessionId;
 use transcript::Message;
@@ -58,10 +58,12 @@ impl Database {
             path: original.to_path_buf(),
             why: e.to_string(),
         };
+        // SQLite has the log of a linked database next to the file that the link leads to.
+        let real = fs::canonicalize(original).map_err(unreadable)?;
         fs::create_dir_all(into).map_err(unreadable)?;
         let copy = into.join("opencode.db");
         for _ in 0..MAX_COPIES {
-            let before = stamps(original);
+            let before = stamps(&real);
             for (suffix, stamp) in SUFFIXES.iter().zip(&before) {
                 let target = with_suffix(&copy, suffix);
                 if stamp.is_none() {
@@ -70,14 +72,14 @@ impl Database {
                         .map_err(unreadable)?;
                     continue;
                 }
-                match fs::copy(with_suffix(original, suffix), &target) {
+                match fs::copy(with_suffix(&real, suffix), &target) {
                     Ok(_) => {}
                     // OpenCode has just ended, which removes its log.
                     Err(e) if e.kind() == std::io::ErrorKind::NotFound => break,
                     Err(e) => return Err(unreadable(e)),
                 }
             }
-            if before.first().is_some_and(Option::is_some) && before == stamps(original) {
+            if before.first().is_some_and(Option::is_some) && before == stamps(&real) {
                 let database = Self {
                     original: original.to_path_buf(),
                     copy: Arc::new(copy),
@@ -97,10 +99,13 @@ impl Database {
     }
 
     fn open(&self) -> rusqlite::Result<Connection> {
-        Connection::open_with_flags(
+        let connection = Connection::open_with_flags(
             &*self.copy,
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )
+        )?;
+        // The schema may be anyone's.
+        connection.pragma_update(None, "trusted_schema", false)?;
+        Ok(connection)
     }
 
     /// Checks that the copy is consistent and has the expected tables.
@@ -130,7 +135,7 @@ impl Database {
             let connection = self.open()?;
             let rows = rows(
                 &connection,
-                "SELECT * FROM session ORDER BY time_created, id",
+                "SELECT id, parent_id FROM session ORDER BY time_created, id",
                 "",
             )?;
             let id = |row: &Map<String, Value>, key: &str| {
@@ -159,16 +164,21 @@ impl Database {
                 "SELECT * FROM todo WHERE session_id = ?1 ORDER BY position",
                 id,
             );
-            let next = rows(
-                &connection,
-                "SELECT * FROM session_message WHERE session_id = ?1",
-                id,
+            let next = connection.query_row(
+                "SELECT COUNT(*) FROM session_message WHERE session_id = ?1",
+                [id],
+                |row| row.get::<_, u32>(0),
             );
+            // Messages may contain whole files, so each is read when it is its turn.
             let messages = rows(
                 &connection,
-                "SELECT * FROM message WHERE session_id = ?1 ORDER BY time_created, id",
+                "SELECT id FROM message WHERE session_id = ?1 ORDER BY time_created, id",
                 id,
             )?;
+            let messages = messages.into_iter().filter_map(|mut row| row.remove("id"));
+            let messages: Vec<String> = messages
+                .filter_map(|id| id.as_str().map(str::to_owned))
+                .collect();
             // These tables are missing in some versions.
             Ok((
                 connection,
@@ -189,11 +199,13 @@ impl Database {
         let todos: Vec<Value> = todos.into_iter().map(Value::Object).collect();
         record.todos = convert::todos(&todos);
         if messages.is_empty() {
-            left_out.add_many("messages in the next format of OpenCode", next.len());
+            let next = usize::try_from(next).unwrap_or(usize::MAX);
+            left_out.add_many("messages in the next format of OpenCode", next);
         }
-        let infos: Vec<Value> = messages.into_iter().map(message_info).collect();
-        let model = record.model.clone();
-        let model = model.or_else(|| infos.iter().find_map(convert::model));
+        let model = record.model.clone().or_else(|| {
+            let mut infos = messages.iter().map(|id| one_info(&connection, id));
+            infos.find_map(|info| convert::model(&info.ok()??))
+        });
         // Missing in versions that do not count the cost of sessions.
         let costs = child_costs(&connection, id).unwrap_or_default();
         if let Some(cost) = &mut record.cost {
@@ -201,8 +213,8 @@ impl Database {
         }
         let converter = Converter::new(&record, model, left_out.clone());
         let mut converter = converter.with_child_costs(costs);
-        let mut infos = infos.into_iter();
-        let next = move || next_message(&connection, &mut infos, &mut converter);
+        let mut messages = messages.into_iter();
+        let next = move || next_message(&connection, &mut messages, &mut converter);
         Ok(SessionFeed::new(record, std::iter::from_fn(next)))
     }
 }
@@ -222,24 +234,36 @@ fn child_costs(connection: &Connection, id: &str) -> rusqlite::Result<HashMap<Se
     Ok(rows(connection, sql, id)?.iter().filter_map(cost).collect())
 }
 
+/// Returns a message without its parts; `None` if it is not in the database.
+fn one_info(connection: &Connection, id: &str) -> rusqlite::Result<Option<Value>> {
+    let found = rows(connection, "SELECT * FROM message WHERE id = ?1", id)?;
+    Ok(found.into_iter().next().map(message_info))
+}
+
 /// Returns the next message that can be converted.
 fn next_message(
     connection: &Connection,
-    infos: &mut impl Iterator<Item = Value>,
+    ids: &mut impl Iterator<Item = String>,
     converter: &mut Converter,
 ) -> Option<Result<Message, Error>> {
     loop {
-        let info = infos.next()?;
-        let id = info.get("id").and_then(Value::as_str).unwrap_or_default();
-        let parts = match rows(
-            connection,
-            "SELECT * FROM part WHERE message_id = ?1 ORDER BY id",
-            id,
-        ) {
-            Ok(parts) => parts.into_iter().map(message_info).collect(),
+        let id = ids.next()?;
+        let read = || {
+            let info = one_info(connection, &id)?.unwrap_or_default();
+            let parts = rows(
+                connection,
+                "SELECT * FROM part WHERE message_id = ?1 ORDER BY id",
+                &id,
+            )?;
+            let parts = parts.into_iter().map(message_info).collect();
+            Ok(RawMessage { info, parts })
+        };
+        let found: rusqlite::Result<RawMessage> = read();
+        let found = match found {
+            Ok(found) => found,
             Err(e) => return Some(Err(Error::Source(format!("OpenCode's database: {e}")))),
         };
-        if let Some(message) = converter.message(&info, parts) {
+        if let Some(message) = converter.message(&found.info, found.parts) {
             return Some(Ok(message));
         }
     }
@@ -263,6 +287,10 @@ fn absent(e: std::io::Error) -> std::io::Result<()> {
 fn stamps(path: &Path) -> Vec<Option<(u64, SystemTime)>> {
     let stamp = |suffix: &&str| {
         let meta = fs::metadata(with_suffix(path, suffix)).ok()?;
+        // A pipe would block until its writer closes it.
+        if !meta.is_file() {
+            return None;
+        }
         Some((meta.len(), meta.modified().ok()?))
     };
     SUFFIXES.iter().map(stamp).collect()

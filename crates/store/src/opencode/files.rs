@@ -12,6 +12,9 @@ use super::{LeftOut, RawMessage, ReadError, whole};
 use crate::SessionFeed;
 use base::id::SessionId;
 
+/// The largest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+
 pub(super) struct Files {
     storage: PathBuf,
     /// The files of the sessions.
@@ -63,7 +66,10 @@ impl Files {
             why,
         };
         let mut info = json(file).map_err(unreadable)?;
-        name(&mut info, "id", session.as_str());
+        // A session is found and stored under the name of its file.
+        if let Some(members) = info.as_object_mut() {
+            members.insert("id".into(), session.as_str().into());
+        }
         let mut messages: Vec<RawMessage> = Vec::new();
         let folder = self.storage.join("message").join(session.as_str());
         for file in entries(&folder) {
@@ -72,7 +78,7 @@ impl Files {
                 left_out.add("unreadable messages and parts");
                 continue;
             };
-            name(&mut info, "id", &id);
+            name(&mut info, &id);
             messages.push(RawMessage {
                 parts: self.parts(&id, left_out),
                 info,
@@ -92,7 +98,7 @@ impl Files {
             let Some(id) = id(&file) else { continue };
             match json(&file) {
                 Ok(mut part) => {
-                    name(&mut part, "id", &id);
+                    name(&mut part, &id);
                     parts.push(part);
                 }
                 Err(_) => left_out.add("unreadable messages and parts"),
@@ -115,7 +121,6 @@ fn id(file: &Path) -> Option<String> {
     let is_json = file
         .extension()
         .is_some_and(|extension| extension == "json");
-    // A pipe would block until its writer closes it.
     if !is_json || !file.is_file() {
         return None;
     }
@@ -123,13 +128,18 @@ fn id(file: &Path) -> Option<String> {
 }
 
 fn json(file: &Path) -> Result<Value, String> {
+    let meta = fs::metadata(file).map_err(|e| e.to_string())?;
+    // A pipe would block until its writer closes it.
+    if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
+        return Err("it is not a regular file, or too large".into());
+    }
     let text = fs::read_to_string(file).map_err(|e| e.to_string())?;
     serde_json::from_str(&text).map_err(|e| e.to_string())
 }
 
-/// Adds a member that the name of the file implies.
-fn name(value: &mut Value, key: &str, text: &str) {
+/// Adds the id that the name of the file implies.
+fn name(value: &mut Value, id: &str) {
     if let Some(members) = value.as_object_mut() {
-        members.entry(key).or_insert_with(|| text.into());
+        members.entry("id").or_insert_with(|| id.into());
     }
 }
