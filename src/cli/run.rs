@@ -170,15 +170,15 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             args.cwd.display()
         ))
     })?;
-    let command = match &args.command {
-        Some(name) => Some(known_command(name, &args, &environment)?),
-        None => None,
-    };
+    let command = args
+        .command
+        .as_deref()
+        .map(|name| name.trim().trim_start_matches('/'));
     let title = args.title.as_deref().map(session::title::tidy);
     if title.as_deref() == Some("") {
         return Err(Misuse("--title: the title is empty".into()).into());
     }
-    let blocks = prompt::blocks(command.as_deref(), &args.prompt, &args.files)?;
+    let blocks = prompt::blocks(command, &args.prompt, &args.files)?;
     let environment = match &args.store {
         Some(url) => environment.with("ADJUTANT_STORE", url),
         None => environment,
@@ -201,6 +201,9 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             .context("no pipe")?;
     let work = async {
         let earlier = earlier(&args, &cwd, &shared).await?;
+        if let Some(name) = command {
+            check_command(name, &args, &cwd, earlier.as_ref(), &shared.environment)?;
+        }
         converse(
             &args,
             &in_process.peer,
@@ -238,12 +241,20 @@ fn schema(path: &Path) -> anyhow::Result<Value> {
     }
 }
 
-/// Checks that a command exists, and returns its name without the slash.
-fn known_command(name: &str, args: &Args, environment: &Environment) -> anyhow::Result<String> {
-    let name = name.trim().trim_start_matches('/');
-    let here = ProjectContext::read(&args.cwd, environment)?;
+/// Checks that a command exists in the directory of the session.
+fn check_command(
+    name: &str,
+    args: &Args,
+    cwd: &Path,
+    earlier: Option<&Record>,
+    environment: &Environment,
+) -> anyhow::Result<()> {
+    let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
+    let here = ProjectContext::read(directory, environment)?;
     let settings = &here.loaded.settings;
-    let mode = args.mode.as_deref().and_then(|mode| here.agents.get(mode));
+    let earlier_mode = earlier.and_then(|record| record.agent.as_deref());
+    let mode = args.mode.as_deref().or(earlier_mode);
+    let mode = mode.and_then(|mode| here.agents.get(mode));
     let agent = mode.unwrap_or_else(|| here.agents.default());
     let skills = Arc::new(here.skills.clone());
     let known = Commands::new(settings, &skills, &agent.rules).list();
@@ -252,7 +263,7 @@ fn known_command(name: &str, args: &Args, environment: &Environment) -> anyhow::
         .split_once(':')
         .is_some_and(|(server, _)| settings.mcp.iter().any(|known| known.name == server));
     if is_prompt || known.iter().any(|command| command.name == name) {
-        return Ok(name.to_owned());
+        return Ok(());
     }
     let names: Vec<&str> = known.iter().map(|command| command.name.as_str()).collect();
     Err(Misuse(format!(
