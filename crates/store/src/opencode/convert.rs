@@ -20,6 +20,9 @@ use transcript::{
 const STATES_FOR_UNDO: &str = "states of files for OpenCode's undo";
 const UNREADABLE: &str = "unreadable messages and parts";
 
+/// The largest number of tokens of a step that is believed, so that sums do not overflow.
+const MAX_TOKENS: u64 = 1 << 40;
+
 /// Returns a string below a value.
 fn text<'v>(value: &'v Value, path: &[&str]) -> Option<&'v str> {
     at(value, path)?.as_str()
@@ -286,7 +289,7 @@ impl Converter {
     fn assistant(&self, info: &Value, agent: String) -> Assistant {
         let tokens = |path: &[&str]| {
             let path: Vec<&str> = ["tokens"].iter().chain(path).copied().collect();
-            number(info, &path).unwrap_or_default()
+            number(info, &path).unwrap_or_default().min(MAX_TOKENS)
         };
         if has(info, "structured") {
             self.left_out.add("structured answers");
