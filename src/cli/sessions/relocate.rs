@@ -209,3 +209,42 @@ pub(in crate::cli) async fn offer(store: &Store, environment: &Environment) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_below_the_old_one_follow_unless_they_are_in_the_new_one() {
+        for (path, old, new, place) in [
+            ("/a/p", "/a/p", "/b/q", Some("/b/q")),
+            ("/a/p/src", "/a/p", "/b/q", Some("/b/q/src")),
+            ("/a/pq", "/a/p", "/b/q", None),
+            ("/a/p/src", "/a/p", "/a/p/main", Some("/a/p/main/src")),
+            ("/a/p/main/src", "/a/p", "/a/p/main", None),
+            ("/a/p/x", "/a/p", "/a", Some("/a/x")),
+        ] {
+            assert_eq!(
+                new_place(path.as_ref(), old.as_ref(), new.as_ref()),
+                place.map(PathBuf::from),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn root_is_the_highest_directory_that_is_gone_and_fits() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("new");
+        std::fs::create_dir_all(root.join("src")).unwrap();
+        for (cwd, old) in [
+            ("old/src", "old"),
+            ("old", "old"),
+            ("old/gone", "old/gone"),
+            ("new/gone", "new/gone"),
+        ] {
+            let cwd = dir.path().join(cwd);
+            assert_eq!(gone_root(&cwd, &root), dir.path().join(old));
+        }
+    }
+}

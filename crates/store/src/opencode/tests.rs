@@ -215,3 +215,16 @@ fn ancestors_in_a_circle_end() {
     assert_eq!(depth(&id("d"), &parents), 1);
     assert!(depth(&id("a"), &parents) <= 4);
 }
+
+#[test]
+fn session_has_the_name_of_its_file_and_no_missing_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("storage/session/project");
+    std::fs::create_dir_all(&folder).unwrap();
+    let hostile = info(&json!({"id": "../../elsewhere", "parentID": "ses_missing1"}));
+    std::fs::write(folder.join("ses_00000002.json"), hostile.to_string()).unwrap();
+    let data = DataDirectory::open(dir.path(), dir.path()).unwrap();
+    let feed = data.read(&data.sessions()[0]).unwrap();
+    assert_eq!(feed.record.id.as_str(), "ses_00000002");
+    assert_eq!(feed.record.parent, None);
+}
