@@ -127,7 +127,7 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
                         pictures += 1;
                         out.push(Content::File(file));
                     }
-                    // Its source is data, so it is not a note.
+                    // It is data, so it must not become a note with the mark of the session.
                     Ok(Prepared::Text(source)) => out.push(hidden_text(source)),
                     Err(why) => {
                         warn(why.clone(), scope).await;

@@ -183,7 +183,8 @@ fn shorten(
     }
 }
 
-/// Cuts the reason for a failure like a result, since servers and programs may send long messages.
+/// Cuts the reason for a failure, or a further text of a result, like a result, since servers and
+/// programs may send long ones.
 pub fn failure(why: String, context: &ToolContext) -> String {
     let mut stored = None;
     let shown = shorten(why, KeepEnd::Head, context, |hint, _| stored = Some(hint));

@@ -381,7 +381,7 @@ impl RunningCall<'_> {
             loaded_instructions::add(&mut output, &context).await;
             let mut output = truncate::finish(output, &context);
             context.session.seen.show(&output.text);
-            let left_out = pictures::fit(&mut output, images).await;
+            let left_out = pictures::fit(&mut output, images, &context).await;
             if !pdf {
                 pictures::replace_pdfs(&mut output, &context).await;
             }

@@ -7,18 +7,23 @@ use base::text;
 use config::settings::ImageSettings;
 use events::{Event, Severity};
 use pictures::{self, Prepared, is_picture};
-use tools::{ToolContext, ToolOutput, pdf};
+use tools::{ToolContext, ToolOutput, pdf, truncate};
 use transcript::{CallState, Content, File, Message, Part};
 
 /// Scales the pictures of a result to fit. A picture that cannot be sent is replaced by the reason,
-/// and an SVG picture by its source. Returns the reasons.
-pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) -> Vec<String> {
+/// and the SVG pictures by their sources, which are cut like a result. Returns the reasons.
+pub(super) async fn fit(
+    output: &mut ToolOutput,
+    limits: ImageSettings,
+    context: &ToolContext,
+) -> Vec<String> {
     let mut fitting = Vec::with_capacity(output.attachments.len());
     let mut left_out = Vec::new();
+    let mut sources = Vec::new();
     for file in std::mem::take(&mut output.attachments) {
         match pictures::fitting(file, limits).await {
             Ok(Prepared::File(file)) => fitting.push(file),
-            Ok(Prepared::Text(source)) => output.text = format!("{}\n{source}", output.text),
+            Ok(Prepared::Text(source)) => sources.push(source),
             Err(why) => {
                 output.text = format!("{}\n{why}", output.text);
                 left_out.push(why);
@@ -26,6 +31,10 @@ pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) -> Vec<S
         }
     }
     output.attachments = fitting;
+    if !sources.is_empty() {
+        let sources = truncate::failure(sources.join("\n"), context);
+        output.text = format!("{}\n{sources}", output.text);
+    }
     left_out
 }
 
