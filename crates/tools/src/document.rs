@@ -149,7 +149,7 @@ impl Document {
         };
         Self {
             // Other programs recognise UTF-16 by its byte order mark.
-            mark: !named.is_ascii_compatible(),
+            mark: encoding::is_utf16(named),
             source: Some(Arc::new(EncodedSource::empty(named))),
             ..self
         }

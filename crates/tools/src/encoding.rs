@@ -83,7 +83,7 @@ pub enum EncodeError {
         encoding: &'static str,
     },
     #[error(
-        "{character} (U+{:04X}) in it represents a byte that is not text, and the new text has it at another place. Leave such bytes where they are",
+        "{character} (U+{:04X}) in it represents a byte that is not text, and the new text has it at another place, or it is not clear which of them is removed. Leave such bytes where they are",
         u32::from(*.character)
     )]
     Placeholder { character: char },
@@ -221,6 +221,9 @@ impl EncodedSource {
     /// See [`EncodeError`].
     pub fn encode(&self, new: &str) -> Result<Vec<u8>, EncodeError> {
         let splices = splices(&self.text, new);
+        if splices.iter().any(|splice| self.is_ambiguous(splice)) {
+            return Err(EncodeError::Placeholder { character: INVALID });
+        }
         let cuts = self.cuts(&splices, new);
         let mut out = Vec::with_capacity(self.bytes.len() + new.len());
         let mut copied = 0;
@@ -247,6 +250,22 @@ impl EncodedSource {
         Ok(out)
     }
 
+    /// Returns whether a removal may as well be one beside it that leaves the same text but other
+    /// invalid bytes.
+    fn is_ambiguous(&self, splice: &Splice) -> bool {
+        let Range { start, end } = splice.old;
+        if !self.has_invalid || !splice.new.is_empty() {
+            return false;
+        }
+        let is_same = |(c, other): &(char, char)| c == other;
+        let is_invalid = |(c, _): (char, char)| c == INVALID;
+        let last = self.text[..end].chars().rev();
+        let mut earlier = self.text[..start].chars().rev().zip(last).take_while(is_same);
+        let next = self.text[end..].chars();
+        let mut later = self.text[start..].chars().zip(next).take_while(is_same);
+        earlier.any(is_invalid) || later.any(is_invalid)
+    }
+
     fn check_placeholders(&self, text: &str) -> Result<(), EncodeError> {
         for (is_used, character) in [(self.has_invalid, INVALID), (self.has_nul, NUL)] {
             if is_used && text.contains(character) {
@@ -262,18 +281,18 @@ impl EncodedSource {
         if !self.is_guess {
             return Ok(());
         }
-        let is_new = |c: &char| {
-            Script::of(*c).is_some_and(|script| {
-                !self
-                    .text
-                    .chars()
-                    .any(|known| Script::of(known) == Some(script))
-            })
-        };
-        if text.chars().any(|c| is_new(&c)) {
-            return Err(self.uncertain());
+        let mut scripts = Vec::new();
+        for script in text.chars().filter_map(Script::of) {
+            if !scripts.contains(&script) {
+                scripts.push(script);
+            }
         }
-        Ok(())
+        let is_shown = |script: &Script| self.text.chars().any(|c| Script::of(c) == Some(*script));
+        if scripts.iter().all(is_shown) {
+            Ok(())
+        } else {
+            Err(self.uncertain())
+        }
     }
 
     /// Returns an error of encoding, without a claim about the file if the encoding is not certain.
@@ -440,6 +459,11 @@ fn decoded(encoding: &'static Encoding, bytes: &[u8]) -> (String, bool) {
 
 fn with_visible_nul(text: &str) -> String {
     text.replace('\0', &NUL.to_string())
+}
+
+/// Returns whether an encoding is UTF-16, which no file of ASCII bytes is in.
+pub(super) fn is_utf16(encoding: &'static Encoding) -> bool {
+    encoding == UTF_16LE || encoding == UTF_16BE
 }
 
 /// Encodes a text, without byte order mark.

@@ -12,7 +12,7 @@ use encoding_rs::{
 };
 
 use super::hints::EncodingHint;
-use super::{DecodedText, EncodedSource, NotText, decoded};
+use super::{DecodedText, EncodedSource, NotText, decoded, is_utf16};
 
 /// The bytes of a file that are examined for statistics.
 const MAX_EXAMINED: usize = 1 << 20;
@@ -159,7 +159,7 @@ fn ascii(text: String, hint: impl FnOnce() -> EncodingHint) -> DecodedText {
         }
     }
     match hint().named() {
-        Some(encoding) if encoding != UTF_8 && encoding.is_ascii_compatible() => {
+        Some(encoding) if encoding != UTF_8 && !is_utf16(encoding) => {
             source(EncodedSource::new(encoding, text.into_bytes(), true))
         }
         _ => DecodedText { text, source: None },
