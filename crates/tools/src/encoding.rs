@@ -260,7 +260,11 @@ impl EncodedSource {
         let is_same = |(c, other): &(char, char)| c == other;
         let is_invalid = |(c, _): (char, char)| c == INVALID;
         let last = self.text[..end].chars().rev();
-        let mut earlier = self.text[..start].chars().rev().zip(last).take_while(is_same);
+        let mut earlier = self.text[..start]
+            .chars()
+            .rev()
+            .zip(last)
+            .take_while(is_same);
         let next = self.text[end..].chars();
         let mut later = self.text[start..].chars().zip(next).take_while(is_same);
         earlier.any(is_invalid) || later.any(is_invalid)
@@ -594,6 +598,24 @@ pub fn format_note(text: &str) -> Option<String> {
         (true, true) => "a byte order mark and CRLF line ends",
     };
     Some(format!("(The file has {parts}; edits preserve that.)"))
+}
+
+/// Returns whether the bytes of a file are those of its text in UTF-8. In a file that is all ASCII so
+/// far, they are.
+pub fn is_plain_utf8(bytes: Vec<u8>) -> bool {
+    String::from_utf8(bytes)
+        .ok()
+        .and_then(|text| decode(text.into_bytes(), EncodingHint::default).ok())
+        .is_some_and(|read| read.source.is_none())
+}
+
+/// Returns the bytes of a file that is not UTF-8 after a change to a text without byte order mark.
+/// `None` if the file is UTF-8, or its encoding is not certain without the user's settings.
+pub fn changed_bytes(old: Vec<u8>, new: &str) -> Option<Vec<u8>> {
+    let read = decode(old, EncodingHint::default).ok()?;
+    let is_marked = read.text.starts_with('\u{feff}') && !new.starts_with('\u{feff}');
+    let mark = if is_marked { "\u{feff}" } else { "" };
+    read.source?.encode(&format!("{mark}{new}")).ok()
 }
 
 /// Decodes two states of a file for a comparison. `None` if one of them is not text.

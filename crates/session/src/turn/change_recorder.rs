@@ -32,6 +32,7 @@ use permission::shell::Unit;
 use sandbox::{PendingWrite, WriteObserver};
 use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use tools::bash::BashTool;
+use tools::encoding::{changed_bytes, is_plain_utf8};
 use tools::registry::find_properties;
 use tools::task::TaskTool;
 use tools::{Tool as _, ToolContext, format};
@@ -524,7 +525,8 @@ impl StepChanges {
 }
 
 /// Returns the state of a file before an edit. If the editor had unsaved changes, the edit was made
-/// to those, and an undo must restore them.
+/// to those, and an undo must restore them. A file that is not UTF-8 is not edited then; its text
+/// never has the bytes of the file.
 fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Option<FileState>> {
     let saved = tracker.look(path)?;
     let Some(text) = &change.old else {
@@ -532,8 +534,9 @@ fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Op
     };
     let bytes = saved.as_ref().and_then(|state| tracker.content(state).ok());
     let same = bytes.is_some_and(|bytes| {
-        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-        bytes == text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes()
+        let unmarked = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+        unmarked == text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes()
+            || !is_plain_utf8(bytes)
     });
     if same {
         return Ok(saved);
@@ -556,15 +559,22 @@ fn after_edit(
     if change.new.is_empty() && old.is_some() {
         return Ok(None);
     }
-    let marked = old
-        .and_then(|old| tracker.content(old).ok())
+    let kind = old.map(|old| old.kind).unwrap_or_default();
+    let content = old.and_then(|old| tracker.content(old).ok());
+    let marked = content
+        .as_ref()
         .is_some_and(|old| old.starts_with(MARK.as_bytes()));
+    if let Some(bytes) = content.and_then(|old| changed_bytes(old, &change.new)) {
+        return Ok(Some(FileState {
+            kind,
+            ..tracker.keep(&bytes)?
+        }));
+    }
     let mark = if marked && !change.new.starts_with(MARK) {
         MARK
     } else {
         ""
     };
-    let kind = old.map(|old| old.kind).unwrap_or_default();
     Ok(Some(FileState {
         kind,
         ..tracker.keep(format!("{mark}{}", change.new).as_bytes())?
@@ -677,6 +687,54 @@ fn resolved(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use permission::{PermissionContext, command_need};
+
+    #[test]
+    fn states_of_an_edited_file_have_its_own_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let tracker = Tracker::new(&dir.path().join("data"), dir.path(), None);
+        let path = dir.path().join("f");
+        // The bytes, the text that was edited, the state before, the new text, the state after.
+        let table: [(&[u8], &str, &[u8], &str, &[u8]); 5] = [
+            (b"a\n", "a\n", b"a\n", "b\n", b"b\n"),
+            (b"a\n", "unsaved\n", b"unsaved\n", "b\n", b"b\n"),
+            (
+                b"\xff\xfea\0",
+                "a",
+                b"\xff\xfea\0",
+                "\u{4e2d}",
+                b"\xff\xfe\x2d\x4e",
+            ),
+            (
+                b"a caf\xe9\n",
+                "a caf\u{e9}\n",
+                b"a caf\xe9\n",
+                "b caf\u{e9}\n",
+                b"b caf\xe9\n",
+            ),
+            (
+                b"\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f \xff a",
+                "\u{e4}\u{f6}\u{fc}\u{df} \u{fffd} a",
+                b"\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f \xff a",
+                "\u{e4}\u{f6}\u{fc}\u{df} \u{fffd} b",
+                b"\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f \xff b",
+            ),
+        ];
+        for (bytes, old, was, new, becomes) in table {
+            std::fs::write(&path, bytes).unwrap();
+            let change = Change {
+                path: path.display().to_string(),
+                old: Some(old.into()),
+                new: new.into(),
+                deleted: false,
+                part: None,
+            };
+            let old = before(&tracker, &path, &change).unwrap();
+            let after = after_edit(&tracker, old.as_ref(), &change).unwrap();
+            let content = |state: Option<FileState>| tracker.content(&state.unwrap()).unwrap();
+            assert_eq!(content(old), was, "{change:?}");
+            assert_eq!(content(after), becomes, "{change:?}");
+        }
+    }
 
     #[test]
     fn commands_that_only_read_or_use_a_service_are_recognised() {
