@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::encoding::{EncodingHint, decode};
+use super::encoding::decode;
 use super::{Failure, ToolContext, disk, scratch};
 use base::task::spawn_blocking;
 use base::text;
@@ -469,12 +469,13 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
     }
     let sight = Sight::new(&context.policy);
     let tree = context.project.worktree.clone();
+    let hints = context.encoding_hints();
     let read = move |path: PathBuf| {
         let small = std::fs::metadata(&path).is_ok_and(|data| data.len() <= MAX_FILE_BYTES as u64);
         if !small || !tree.contains(&path) || sight.judge(&path) != Action::Allow {
             return None;
         }
-        let text = decode(disk::read(&path).ok()?, EncodingHint::default)
+        let text = decode(disk::read(&path).ok()?, || hints.of(&path))
             .ok()?
             .text;
         let text = text

@@ -148,14 +148,14 @@ impl SeenFiles {
     }
 
     /// Adopts changes to these files since [`SeenFiles::as_known`] as the agent's own: their
-    /// present state becomes the known one. Reads the changed files.
-    pub fn adopt(&self, paths: Vec<PathBuf>) {
+    /// present state becomes the known one. Reads the changed files; `hint` names their encodings.
+    pub fn adopt(&self, paths: Vec<PathBuf>, hint: impl Fn(&Path) -> EncodingHint) {
         for path in paths {
             let now = stamp(&path);
             if self.known(&path).is_none_or(|known| known.stamp == now) {
                 continue;
             }
-            let read = disk::read(&path).map(|bytes| decode(bytes, EncodingHint::default));
+            let read = disk::read(&path).map(|bytes| decode(bytes, || hint(&path)));
             match read {
                 Ok(Ok(DecodedText { text, .. })) => {
                     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -330,7 +330,7 @@ mod tests {
         std::fs::write(path("formatted"), "\u{feff}a;\n").unwrap();
         std::fs::write(path("changed before"), "by the user, by the command\n").unwrap();
         std::fs::remove_file(path("removed")).unwrap();
-        seen.adopt(before);
+        seen.adopt(before, |_| EncodingHint::default());
         let text = |name: &str| seen.known(&path(name)).map(|known| known.text);
         assert_eq!(text("formatted"), Some(TextFingerprint::of("a;\n")));
         assert_eq!(text("changed before"), Some(TextFingerprint::of("a\n")));

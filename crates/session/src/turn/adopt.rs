@@ -18,7 +18,9 @@ pub(super) async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
         return;
     }
     let seen = context.session.seen.clone();
-    if let Err(e) = base::task::spawn_blocking(move || seen.adopt(files)).await {
+    let hints = context.encoding_hints();
+    let adopt = move || seen.adopt(files, |path| hints.of(path));
+    if let Err(e) = base::task::spawn_blocking(adopt).await {
         tracing::warn!("what a command has changed was not looked at: {e}");
     }
 }
