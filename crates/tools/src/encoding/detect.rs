@@ -206,9 +206,11 @@ fn foreign(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Decode
 fn guess(bytes: Vec<u8>) -> EncodedSource {
     let first = bytes.iter().position(|byte| *byte >= 0x80).unwrap_or(0);
     let from = memchr::memrchr(b'\n', &bytes[..first]).map_or(0, |at| at + 1);
-    let examined = &bytes[from..bytes.len().min(from + MAX_EXAMINED)];
+    let range = from..examined_end(&bytes, from);
+    let examined = &bytes[range.clone()];
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
-    detector.feed(examined, from + examined.len() == bytes.len());
+    let fed = &examined[..examined.len().min(MAX_EXAMINED)];
+    detector.feed(fed, from + fed.len() == bytes.len());
     let mut encoding = detector.guess(None, Utf8Detection::Deny);
     let is_latin_word = LATIN.contains(&encoding) && is_within_words(examined);
     if encoding == GBK && has_four_bytes(&bytes) {
@@ -228,14 +230,17 @@ fn guess(bytes: Vec<u8>) -> EncodedSource {
         && is_natural(encoding, &found.text, &found.bytes);
     found.is_guess = true;
     let certain = found.is_certain;
+    // All else is not decoded in every encoding: more of them fit a part, never fewer.
+    let examined = &found.bytes[range];
+    let (shown, _) = decoded(encoding, examined);
     found.possible = CANDIDATES
         .into_iter()
         .filter(|other| *other != encoding && !(*other == GBK && encoding == GB18030))
         .filter(|other| !certain || is_sibling(encoding, other))
         .filter(|other| {
-            let (text, is_invalid) = decoded(other, &found.bytes);
+            let (text, is_invalid) = decoded(other, examined);
             if certain {
-                return text == found.text;
+                return text == shown;
             }
             let belongs = !is_latin_word || LATIN.contains(other) || WIDE.contains(other);
             belongs && is_plausible(&text, is_invalid)
@@ -248,6 +253,16 @@ fn guess(bytes: Vec<u8>) -> EncodedSource {
             .collect();
     }
     found
+}
+
+/// Returns the end of the part of a file that is examined, which is that of a line: no character
+/// that is valid in its encoding has the byte of a line end.
+fn examined_end(bytes: &[u8], from: usize) -> usize {
+    let most = from + MAX_EXAMINED;
+    if bytes.len() <= most {
+        return bytes.len();
+    }
+    memchr::memrchr(b'\n', &bytes[from..most]).map_or(bytes.len(), |at| from + at + 1)
 }
 
 fn is_sibling(one: &'static Encoding, other: &'static Encoding) -> bool {

@@ -12,6 +12,11 @@ use base::worktree::Worktree;
 /// The maximum size of an `.editorconfig` that is read, in bytes.
 const MAX_CONFIG_BYTES: usize = 64 << 10;
 
+/// The maximum number of groups in a pattern of `.editorconfig`, and its maximum length in bytes.
+/// The time of a comparison grows with the power of the former.
+const MAX_GROUPS: usize = 4;
+const MAX_PATTERN_BYTES: usize = 500;
+
 /// The encodings that are named for one file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodingHint {
@@ -71,8 +76,11 @@ impl EncodingHints {
             let Ok(bytes) = disk::read(&folder.join(".editorconfig")) else {
                 continue;
             };
-            let Ok(mut parser) = ConfigParser::new(&bytes[..bytes.len().min(MAX_CONFIG_BYTES)])
-            else {
+            let bytes = &bytes[..bytes.len().min(MAX_CONFIG_BYTES)];
+            if !bytes.split(|byte| *byte == b'\n').all(is_simple) {
+                continue;
+            }
+            let Ok(mut parser) = ConfigParser::new(bytes) else {
                 continue;
             };
             let is_root = parser.is_root;
@@ -95,6 +103,12 @@ impl EncodingHints {
         }
         None
     }
+}
+
+/// Returns whether a line of `.editorconfig` has no pattern that takes too long to compare.
+fn is_simple(line: &[u8]) -> bool {
+    let groups = line.iter().filter(|byte| **byte == b'{').count();
+    !line.contains(&b'[') || groups <= MAX_GROUPS && line.len() <= MAX_PATTERN_BYTES
 }
 
 /// Returns the encoding of a value of `charset`.

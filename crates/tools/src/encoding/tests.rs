@@ -300,6 +300,18 @@ fn bytes_that_are_not_text_remain() {
             ("é", "\u{fffd}\u{fffd}é"),
             Err("represents a byte"),
         ),
+        (
+            "one of two",
+            b"\xef\xbb\xbf\xffb\xfec\n",
+            ("\u{fffd}b", ""),
+            Err("not clear"),
+        ),
+        (
+            "before another",
+            b"\xef\xbb\xbf\xffb\xfec\n",
+            ("\u{fffd}b", "x"),
+            Ok(b"\xef\xbb\xbfx\xfec\n"),
+        ),
         ("NUL", b"a\0b\n", ("b", "c\0"), Ok(b"a\0c\0\n")),
         (
             "NUL around",
@@ -429,6 +441,9 @@ fn editorconfig_and_setting_name_the_encoding() {
         "odd/.editorconfig",
         "[*\ncharset\n[*]\ncharset = none-such\n",
     );
+    // Its pattern would be compared in 2^40 steps.
+    let slow = format!("[{}]\ncharset = gbk\n", "{a,?}".repeat(40));
+    stage.write("slow/.editorconfig", &slow);
     let context = stage.context();
     let hints = |setting| EncodingHints::new(&context.project.worktree, setting);
     let table = [
@@ -440,6 +455,11 @@ fn editorconfig_and_setting_name_the_encoding() {
         ("inner/b.txt", None, Some(UTF_16LE)),
         ("inner/x.c", None, Some(WINDOWS_1252)),
         ("odd/b.rs", Some(GBK), Some(GBK)),
+        (
+            "slow/zaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            None,
+            Some(UTF_8),
+        ),
     ];
     for (path, setting, wanted) in table {
         let hint = hints(setting).of(&stage.cwd().join(path));
@@ -614,9 +634,10 @@ async fn named_encoding_applies_to_new_and_ascii_files() {
     let stage = TestProject::new();
     stage.write(
         ".editorconfig",
-        "[*.c]\ncharset = gbk\n[*.w]\ncharset = utf-16le\n",
+        "[*.c]\ncharset = gbk\n[*.w]\ncharset = utf-16le\n[*.j]\ncharset = iso-2022-jp\n",
     );
     stage.write("a.c", "int a;\n");
+    stage.write("a.j", "int a;\n");
     stage.write_bytes("b.c", b"\xd6\xd0\xce\xc4\n");
     let context = stage.context();
     let input = json!({"filePath": "a.c", "oldString": "int a;", "newString": "int a; // 中文"});
@@ -641,6 +662,17 @@ async fn named_encoding_applies_to_new_and_ascii_files() {
     .await
     .unwrap();
     assert_eq!(stage.read("n.w"), b"\xff\xfea\0\n\0");
+    let input = json!({"filePath": "a.j", "oldString": "int a;", "newString": "int a; // 中"});
+    run(erase(edit::EditTool), &context, input).await.unwrap();
+    assert_eq!(stage.read("a.j"), b"int a; // \x1b$BCf\x1b(B\n");
+    run(
+        erase(write::WriteTool),
+        &context,
+        json!({"filePath": "n.j", "content": "中\n"}),
+    )
+    .await
+    .unwrap();
+    assert_eq!(stage.read("n.j"), b"\x1b$BCf\x1b(B\n");
     let e = run(
         erase(write::WriteTool),
         &context,
