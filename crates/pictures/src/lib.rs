@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::FilterType;
-use image::{DynamicImage, ImageFormat, ImageReader};
+use image::{DynamicImage, ImageError, ImageFormat, ImageReader};
 
 use config::settings::ImageSettings;
 use transcript::File;
@@ -98,7 +98,7 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
     }
     let (width, height) = ImageReader::with_format(Cursor::new(&bytes), format)
         .into_dimensions()
-        .map_err(|_| "is damaged".to_owned())?;
+        .map_err(|e| undecodable(&e).to_owned())?;
     let is = format!(
         "has {width}x{height} pixels and {} KiB in base64",
         data.len() >> 10
@@ -120,8 +120,8 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
     room.max_alloc = Some(MAX_DECODED_BYTES);
     reader.limits(room);
     let picture = reader.decode().map_err(|e| match e {
-        image::ImageError::Limits(_) => format!("{is}, which is too much to decode it"),
-        _ => "is damaged".to_owned(),
+        ImageError::Limits(_) => format!("{is}, which is too much to decode it"),
+        e => undecodable(&e).to_owned(),
     })?;
     if sent_as_is && !large && !heavy {
         let mime = format.to_mime_type().to_owned();
@@ -134,6 +134,15 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
         data: Some(STANDARD.encode(bytes)),
         ..file
     }))
+}
+
+/// Returns the reason why an image cannot be decoded.
+fn undecodable(error: &ImageError) -> &'static str {
+    match error {
+        ImageError::Unsupported(_) => "is of an unusual kind; convert it first",
+        ImageError::Limits(_) => "is too much to decode it",
+        _ => "is damaged",
+    }
 }
 
 /// Returns whether all providers accept a format; others are converted.
