@@ -114,10 +114,10 @@ struct Cut {
 impl EncodedSource {
     fn new(encoding: &'static Encoding, bytes: Vec<u8>, is_certain: bool) -> Self {
         let (text, has_invalid) = decoded(encoding, &bytes);
-        let has_nul = if encoding == UTF_8 {
-            bytes.contains(&0)
-        } else {
+        let has_nul = if is_utf16(encoding) {
             text.contains(NUL)
+        } else {
+            bytes.contains(&0)
         };
         Self {
             encoding,
