@@ -15,16 +15,22 @@ struct ScreenPrograms {
     instead: &'static str,
 }
 
-const SCREEN_PROGRAMS: [ScreenPrograms; 9] = [
+const SCREEN_PROGRAMS: &[ScreenPrograms] = &[
     ScreenPrograms {
-        names: "vim vi view nvim rvim rview vimdiff nvimdiff",
-        without: "-e -E -s -S -c -l -L -r -h -H --cmd --headless --help --version --api-info --remote* --server*",
+        names: "vim vi view rvim rview vimdiff",
+        without: "-e -E -s -S -c -l -L -r -h -H --cmd --help --version --remote* --server*",
         reads_commands: true,
         instead: "Use the tools for files, or give it its commands: vim -es -c '%s/a/b/g' -c wq FILE",
     },
     ScreenPrograms {
+        names: "nvim nvimdiff",
+        without: "-e -E -s -S -c -l -L -r -h -v --cmd --headless --embed --help --version --api-info --remote* --server*",
+        reads_commands: true,
+        instead: "Use the tools for files, or give it its commands: nvim --headless -c '%s/a/b/g' -c wq FILE",
+    },
+    ScreenPrograms {
         names: "nano pico joe jed ne micro hx helix mcedit zile",
-        without: "-h -V -version -options --help --version --health --grammar",
+        without: "-h -V -g -version -options -plugin -clean -batch -script --help --version --health --grammar",
         reads_commands: false,
         instead: "Use the tools for files, or sed",
     },
@@ -37,7 +43,7 @@ const SCREEN_PROGRAMS: [ScreenPrograms; 9] = [
     ScreenPrograms {
         names: "htop btop bpytop bashtop gotop nvtop zenith",
         without: "-h -v -V -s --help --version --snapshot",
-        reads_commands: false,
+        reads_commands: true,
         instead: "top -b -n1 or ps aux prints a list of processes",
     },
     ScreenPrograms {
@@ -54,7 +60,7 @@ const SCREEN_PROGRAMS: [ScreenPrograms; 9] = [
     },
     ScreenPrograms {
         names: "mc ranger nnn vifm yazi ncdu",
-        without: "-h -v -V -o -0 -1 -F -f --help --version --server-list --list* --cmd*",
+        without: "-h -v -V -o -0 -1 -F -f --help --version --server-list --remote* --list* --copy-config* --cmd*",
         reads_commands: false,
         instead: "Use ls, find or du",
     },
@@ -123,14 +129,24 @@ fn screen_program(unit: &Unit) -> Option<&'static ScreenPrograms> {
         "top" => options
             .enumerate()
             .any(|(n, word)| n == 0 && !word.starts_with('-') || has_option(kind, word)),
-        "watch" => options
-            .take_while(|word| word.starts_with('-'))
-            .any(|word| has_option(kind, word)),
+        "watch" => own_options(options).any(|word| has_option(kind, word)),
+        // The client of MinIO has the same name; it has a subcommand.
+        "mc" => options.next().is_some(),
         _ => options.any(|word| has_option(kind, word) || is_ex_command(kind, word)),
     };
     // A computed word may be any option.
     let is_computed = unit.normal.contains(permission::wildcard::UNKNOWN);
     (!is_settled && !is_computed).then_some(kind)
+}
+
+/// Returns the options of `watch`, without those of the command that it repeats.
+fn own_options<'w>(words: impl Iterator<Item = &'w str>) -> impl Iterator<Item = &'w str> {
+    let mut is_value = false;
+    words.take_while(move |word| {
+        let is_own = is_value || word.starts_with('-');
+        is_value = !is_value && ["-n", "--interval"].contains(word);
+        is_own
+    })
 }
 
 /// Returns whether a word is or contains an option with which no terminal is needed.
@@ -217,6 +233,7 @@ mod tests {
             "iotop -o",
             "watch ls -e",
             "watch -n1 ls",
+            "watch -n 1 ls -e",
             "mc",
             "ncdu /",
             "tig",
@@ -232,6 +249,8 @@ mod tests {
             "vim -s script a.txt",
             "vim --version",
             "nvim --headless +q",
+            "nvim -v",
+            "nvim --embed",
             "nvim --headless -c 'lua print(1)' -c q",
             "printf ':wq' | vim a.txt",
             "vim a.txt < commands",
@@ -258,10 +277,16 @@ mod tests {
             "iotop -b -n1",
             "iftop -t -s 5",
             "watch -g ls",
+            "watch -n 1 -g ls",
+            "echo q | htop",
+            "mc ls play/bucket",
+            "mc cp a.txt play/bucket/",
             "timeout 5 watch ls",
             "timeout 5 htop",
             "nano --version",
             "hx --health",
+            "hx -g fetch",
+            "micro -plugin list",
             "ncdu -o out /",
             "ls | fzf -f a",
             "fzf --filter=a < list",
