@@ -266,10 +266,11 @@ impl Confinement {
             "this agent may change nothing, no sandbox enforces that here, and this command is not known to be harmless".to_owned()
         });
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
-        let can_isolate = held.is_whole();
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
-        let guarantee = if context.session.exec.is_empty() {
+        let is_contained = context.session.exec.is_empty();
+        let can_isolate = is_contained && held.is_whole();
+        let guarantee = if is_contained {
             self.guarantee_of(&held, network)
         } else {
             SandboxGuarantee::None
