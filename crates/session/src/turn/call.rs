@@ -647,9 +647,12 @@ impl RunningCall<'_> {
                 advice.changed_by
             ));
             self.describe(description);
-            let again = self::prepared(tool, &self.call.input, context).await;
+            // The hook may have changed files, too.
+            let mut context = context.clone();
+            context.call.analysis = SharedAnalysis::default();
+            let again = self::prepared(tool, &self.call.input, &context).await;
             // It may be about other files now.
-            let (again, changes) = self.instructed(tool, again, context).await?;
+            let (again, changes) = self.instructed(tool, again, &context).await?;
             prepared = again;
             self.show(Some(changes)).await;
         }
