@@ -24,6 +24,7 @@ use events::{Event, TurnMessage};
 use session::Handle;
 use session::handle::{PendingTurn, PromptInput, TurnEnd};
 use session::turn::Outcome;
+use tools::edit::MULTIEDIT;
 use tools::invalid::InvalidTool;
 use tools::registry::PROPERTIES;
 use tools::structured_output::StructuredOutputTool;
@@ -282,7 +283,7 @@ pub fn may_be_tool(key: &str) -> bool {
     let built_in = PROPERTIES
         .iter()
         .any(|tool| tool.name == key || tool.permission == key);
-    built_in || key.contains(['*', '?', '_'])
+    built_in || key == MULTIEDIT || key.contains(['*', '?', '_'])
 }
 
 /// Returns the fault of a turn whose session has ended unexpectedly.

@@ -42,8 +42,8 @@ use events::bus::Publisher;
 use events::{Event, Severity};
 use permission::{shell, wildcard};
 use providers::{Model, Request};
-use tools::registry::find_properties;
-use tools::{Failure, ToolContext};
+use tools::edit::{EditTool, MULTIEDIT};
+use tools::{Failure, Tool, ToolContext};
 use transcript::ModelRef;
 
 /// The longest notice of a hook, in characters.
@@ -287,16 +287,18 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
         .await;
 }
 
-/// Returns whether a hook applies to an event. A hook for another name of a tool applies to the tool.
+/// Returns whether a hook applies to an event. A `multiedit` is an `edit`, too.
 fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     let tool = moment.tool.as_deref().unwrap_or_default();
-    let others = find_properties(tool).map_or(&[][..], |tool| tool.aliases.also);
+    let is_listed = |name: &str| {
+        hook.tools
+            .iter()
+            .any(|pattern| wildcard::matches(pattern, name))
+    };
     let named = !hook.on.is_about_a_call()
         || hook.tools.is_empty()
-        || hook
-            .tools
-            .iter()
-            .any(|pattern| wildcard::matches(pattern, tool) || others.contains(&pattern.as_str()));
+        || is_listed(tool)
+        || tool == MULTIEDIT && is_listed(EditTool::NAME);
     let about = |pattern: &String| {
         moment
             .subjects
@@ -354,7 +356,7 @@ mod tests {
 
     #[test]
     fn hook_guards_matching_calls_before_they_run() {
-        let hook = |on: HookPoint, tools: &[&str], pattern: Option<&str>| {
+        let guarded = |on: HookPoint, tools: &[&str], pattern: Option<&str>, tool: &str| {
             let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
             let hooks = vec![HookEntry {
                 name: "h".into(),
@@ -375,15 +377,29 @@ mod tests {
                     ..Settings::default()
                 },
                 "build",
-                "task",
+                tool,
                 "general",
             )
+        };
+        let hook = |on: HookPoint, tools: &[&str], pattern: Option<&str>| {
+            guarded(on, tools, pattern, "task")
         };
         assert!(hook(HookPoint::ToolBefore, &[], None));
         assert!(hook(HookPoint::Permission, &["ta*"], Some("gen*")));
         assert!(!hook(HookPoint::ToolBefore, &["bash"], None));
         assert!(!hook(HookPoint::ToolBefore, &[], Some("explore")));
         assert!(!hook(HookPoint::ToolAfter, &[], None));
+        for (pattern, tool, wanted) in [
+            ("multiedit", MULTIEDIT, true),
+            ("multi*", MULTIEDIT, true),
+            ("edit", MULTIEDIT, true),
+            ("edit", "edit", true),
+            ("multiedit", "edit", false),
+            ("run", "bash", false),
+        ] {
+            let found = guarded(HookPoint::ToolBefore, &[pattern], None, tool);
+            assert_eq!(found, wanted, "{pattern} {tool}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use base::text;
 use events::{
     LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport,
 };
+use permission::rule::modern;
 use permission::{Action, Rule, Rules};
 use tools::registry::find_properties;
 use transcript::ModelRef;
@@ -166,7 +167,10 @@ impl PromptRequest {
             .filter(|(_, on)| on.as_bool() == Some(false))
             .map(|(name, _)| Rule {
                 permission: find_properties(name)
-                    .map_or_else(|| name.clone(), |tool| tool.permission.to_owned()),
+                    .map(|tool| tool.permission)
+                    .or_else(|| modern(name))
+                    .unwrap_or(name)
+                    .to_owned(),
                 pattern: "*".into(),
                 action: Action::Deny,
                 source: "the prompt of a plugin".into(),

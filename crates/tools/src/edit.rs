@@ -22,6 +22,15 @@ use transcript::Change;
 /// The field of several edits in other agents.
 const EDITS: &[&str] = &["changes", "replacements", "operations"];
 
+/// The name of an edit with several replacements in other agents. Hooks and plugins know it by this
+/// name.
+pub const MULTIEDIT: &str = "multiedit";
+
+/// Returns whether accepted arguments are several replacements.
+pub fn is_several(input: &Value) -> bool {
+    input.get("edits").is_some()
+}
+
 #[derive(Default)]
 pub struct EditTool;
 
@@ -110,7 +119,7 @@ impl Tool for EditTool {
             "editfile",
             "fileedit",
             "stringreplace",
-            "multiedit",
+            MULTIEDIT,
             "multieditfile",
             "multistrreplace",
         ],

@@ -20,7 +20,8 @@ use permission::{Action, Need, Verdict};
 use project::agent::Agent;
 use providers::Request;
 use store::Record;
-use tools::{Failure, ToolContext, ToolOutput};
+use tools::edit::{EditTool, MULTIEDIT, is_several};
+use tools::{Failure, Tool, ToolContext, ToolOutput};
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 
 /// The maximum number of times that hooks may continue a turn that the model considers finished.
@@ -41,7 +42,13 @@ fn call_event(
         .with("call", call.call.as_str())
         .with("title", call.title.as_str())
         .with("input", Value::clone(&call.input));
-    moment.tool = Some(call.tool.clone());
+    let is_multiedit = call.tool == EditTool::NAME && is_several(&call.input);
+    let name = if is_multiedit {
+        MULTIEDIT
+    } else {
+        call.tool.as_str()
+    };
+    moment.tool = Some(name.to_owned());
     let changed = needs
         .iter()
         .flat_map(|need| &need.changes)
