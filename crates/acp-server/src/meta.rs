@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use base::approvals::Approvals;
+use permission::rule::modern;
 
 pub const OWN: &str = "adjutant";
 /// In a prompt: the JSON Schema of the result.
@@ -125,7 +126,8 @@ pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
                     "_meta.{OWN}.{PERMISSION}.{permission} can only be \"deny\", or patterns with \"deny\": a session is never less strict than the user's rules. To be asked about every change, set _meta.{OWN}.{APPROVALS} to \"ask\""
                 ));
             }
-            all.denied.push((permission.clone(), pattern.to_owned()));
+            let current = modern(permission).unwrap_or(permission);
+            all.denied.push((current.to_owned(), pattern.to_owned()));
             Ok(())
         };
         match value {
@@ -172,6 +174,11 @@ mod tests {
                 json!({ "permission": { "bash": "deny", "edit": { "*.lock": "deny" } }, "approvals": "ask" })
             ),
             denied(&[("bash", "*"), ("edit", "*.lock")], Some(Approvals::Ask))
+        );
+        // Old names deny what they mean.
+        assert_eq!(
+            of(json!({ "permission": { "multiedit": "deny" } })),
+            denied(&[("edit", "*")], None)
         );
         for wrong in [
             json!({ "permission": { "bash": "allow" } }),
