@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use base::environment::{Environment, private_file};
+use base::environment::{Environment, private_log_at};
 use base::lock::locked;
 use base::variables::is_secret;
+use config::mcp;
 use providers::auth::Auth;
 
 /// The variable with the same effect as `--log-wire`.
@@ -37,12 +38,12 @@ struct LogState {
 }
 
 impl WireLog {
-    /// Opens a log, which only this user can read.
+    /// Opens a log, which only this user can read, also if the file exists already.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn open(path: &Path, environment: &Environment) -> io::Result<Self> {
-        let file = private_file().create(true).append(true).open(path)?;
+        let file = private_log_at(path)?;
         Ok(Self(Arc::new(LogState {
             file: Mutex::new(file),
             environment: environment.clone(),
@@ -66,14 +67,21 @@ impl WireLog {
             from,
             log: self.clone(),
             line: Vec::new(),
+            length: 0,
         }
     }
 
-    fn write(&self, from: &str, line: &[u8]) {
-        let text = String::from_utf8_lossy(line);
+    /// Logs a line of `length` bytes, of which `line` is the beginning.
+    fn write(&self, from: &str, line: &[u8], length: usize) {
         let state = &self.0;
         let time = state.environment.now().iso();
-        let entry = json!({ "time": time, "from": from, "message": logged(&text, &state.secrets) });
+        let message = if line.len() < length {
+            // A cut line is no JSON, so the names of its members would not blank their values.
+            Value::from(format!("(a line of {length} bytes)"))
+        } else {
+            logged(&String::from_utf8_lossy(line), &state.secrets)
+        };
+        let entry = json!({ "time": time, "from": from, "message": message });
         // The connection goes on if the disk is full.
         writeln!(locked(&state.file), "{entry}").ok();
     }
@@ -86,6 +94,8 @@ pub(super) struct Tapped<T> {
     log: WireLog,
     /// The beginning of a line.
     line: Vec<u8>,
+    /// The length of that line so far, in bytes.
+    length: usize,
 }
 
 impl<T> Tapped<T> {
@@ -95,11 +105,17 @@ impl<T> Tapped<T> {
             let ends = piece.ends_with(b"\n");
             let piece = piece.strip_suffix(b"\n").unwrap_or(piece);
             self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            self.length += piece.len();
             if ends {
-                let line = std::mem::take(&mut self.line);
-                self.log.write(self.from, &line);
+                self.end_line();
             }
         }
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let length = std::mem::take(&mut self.length);
+        self.log.write(self.from, &line, length);
     }
 }
 
@@ -107,6 +123,10 @@ impl<R: Read> Read for Tapped<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
         self.take(&buffer[..n]);
+        if n == 0 && !buffer.is_empty() && self.length > 0 {
+            // The sender ended within a line.
+            self.end_line();
+        }
         Ok(n)
     }
 }
@@ -123,7 +143,7 @@ impl<W: Write> Write for Tapped<W> {
     }
 }
 
-/// Returns the keys that are known: of the environment, and of logins.
+/// Returns the keys that are known: of the environment, and of logins at providers and servers.
 fn secrets(environment: &Environment) -> Vec<String> {
     let mut all: Vec<String> = environment
         .vars()
@@ -131,6 +151,7 @@ fn secrets(environment: &Environment) -> Vec<String> {
         .map(|(_, value)| value.to_owned())
         .collect();
     all.extend(Auth::read(environment).secrets().map(str::to_owned));
+    all.extend(Auth::server_secrets(environment));
     all.retain(|secret| secret.len() >= MIN_SECRET_BYTES);
     // A key that contains another one is blanked as a whole.
     all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
@@ -144,7 +165,14 @@ fn logged(line: &str, secrets: &[String]) -> Value {
     value
 }
 
-/// Blanks the known keys in all texts, and every value whose name marks it as a key: that of a
+/// Returns whether a member or header of this name is likely to hold a key.
+fn names_secret(name: &str) -> bool {
+    const ENDS: [&str; 4] = ["authorization", "privatekey", "secretkey", "accesskey"];
+    let lower = name.to_ascii_lowercase();
+    is_secret(name) || ENDS.iter().any(|end| lower.ends_with(end))
+}
+
+/// Blanks the known keys in all texts, and every value whose name says that it is a key: that of a
 /// member, or that of a variable or header (`{"name": …, "value": …}`).
 fn blank(value: &mut Value, secrets: &[String]) {
     match value {
@@ -160,9 +188,9 @@ fn blank(value: &mut Value, secrets: &[String]) {
             let names_key = members
                 .get("name")
                 .and_then(Value::as_str)
-                .is_some_and(is_secret);
+                .is_some_and(|name| names_secret(name) || mcp::is_secret(name));
             for (name, item) in members {
-                if item.is_string() && (is_secret(name) || names_key && name == "value") {
+                if item.is_string() && (names_secret(name) || names_key && name == "value") {
                     *item = BLANK.into();
                 } else {
                     blank(item, secrets);
@@ -186,6 +214,10 @@ mod tests {
             (
                 r#"{"env":[{"name":"API_KEY","value":"abc"},{"name":"HOME","value":"/h"}]}"#,
                 r#"{"env":[{"name":"API_KEY","value":"(blanked)"},{"name":"HOME","value":"/h"}]}"#,
+            ),
+            (
+                r#"{"headers":[{"name":"Authorization","value":"Bearer abc"}]}"#,
+                r#"{"headers":[{"name":"Authorization","value":"(blanked)"}]}"#,
             ),
             (r#"{"API_TOKEN":"abc"}"#, r#"{"API_TOKEN":"(blanked)"}"#),
             ("no JSON sk-12345678", r#""no JSON (blanked)""#),

@@ -359,6 +359,20 @@ pub fn private_file_at(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a file to append to it. Only its owner can read what is appended, even if the file exists
+/// and others could read it.
+///
+/// # Errors
+/// Errors of the system.
+pub fn private_log_at(path: &Path) -> io::Result<File> {
+    let file = private_file().create(true).append(true).open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        close_to_others(&file, &metadata)?;
+    }
+    Ok(file)
+}
+
 /// Removes the permissions of the group and of others from a file.
 #[cfg(unix)]
 fn close_to_others(file: &File, metadata: &Metadata) -> io::Result<()> {
