@@ -1,6 +1,8 @@
 //! Adjutant's own members of requests and responses, `_meta.adjutant`, the same in every protocol
 //! version.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 use base::approvals::Approvals;
@@ -95,13 +97,49 @@ pub struct Restrictions {
     pub approvals: Option<Approvals>,
 }
 
+impl Restrictions {
+    /// Returns the same restrictions with the names and patterns that mean this in settings.
+    ///
+    /// # Errors
+    /// Returns a name that would deny nothing; the message is for the client's author.
+    pub fn as_settings(self, home: Option<&Path>) -> Result<Self, String> {
+        let read = |(permission, pattern): (String, String)| {
+            config::denial(&permission, &pattern, home).map_err(|meant| {
+                format!(
+                    "_meta.{OWN}.{PERMISSION}.{permission} is not known: did you mean \"{meant}\"? Write \"{permission}*\" if it is a tool of a server"
+                )
+            })
+        };
+        let denied = self.denied.into_iter().map(read);
+        Ok(Self {
+            denied: denied.collect::<Result<_, _>>()?,
+            ..self
+        })
+    }
+}
+
+/// Returns one of adjutant's members, nested or flat.
+///
+/// # Errors
+/// It is there twice, with two values.
+fn once<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Value>, String> {
+    let found = of_ours(meta, key);
+    let flat = meta.and_then(|meta| meta.get(&format!("{OWN}.{key}")));
+    match flat {
+        Some(flat) if found != Some(flat) => {
+            Err(format!("_meta.{OWN}.{key} is there twice, with two values"))
+        }
+        _ => Ok(found),
+    }
+}
+
 /// Returns the restrictions that a client sets for a new session.
 ///
 /// # Errors
 /// Returns the problem of a value that is not a restriction; the message is for the client's author.
 pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
     let mut all = Restrictions::default();
-    match of_ours(meta, APPROVALS) {
+    match once(meta, APPROVALS)? {
         None => {}
         Some(value) if value == Approvals::Ask.as_str() => all.approvals = Some(Approvals::Ask),
         Some(_) => {
@@ -110,7 +148,7 @@ pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
             ));
         }
     }
-    let permissions = match of_ours(meta, PERMISSION) {
+    let permissions = match once(meta, PERMISSION)? {
         None => return Ok(all),
         Some(Value::Object(permissions)) => permissions,
         Some(_) => {
@@ -187,6 +225,34 @@ mod tests {
             json!({ "approvals": "sandboxed" }),
         ] {
             assert!(of(wrong.clone()).is_err(), "{wrong}");
+        }
+        let twice = json!({
+            "adjutant": { "permission": {} }, "adjutant.permission": { "bash": "deny" },
+        });
+        assert!(restrictions(twice.as_object()).is_err());
+    }
+
+    #[test]
+    fn restrictions_are_read_as_settings() {
+        let of = |permission: &str, pattern: &str| {
+            let all = Restrictions {
+                denied: vec![(permission.into(), pattern.into())],
+                approvals: None,
+            };
+            let read = all.as_settings(Some(Path::new("/h")))?;
+            Ok::<_, String>(read.denied[0].clone())
+        };
+        let table = [
+            (("bash", "rm -rf"), ("bash", "rm -rf *")),
+            (("write", "*.lock"), ("edit", "*.lock")),
+            (("read", "~/x"), ("read", "/h/x")),
+            (("github_merge", "*"), ("github_merge", "*")),
+        ];
+        for ((permission, pattern), (name, read)) in table {
+            assert_eq!(of(permission, pattern), Ok((name.into(), read.into())));
+        }
+        for unknown in ["Bash", "shell"] {
+            assert!(of(unknown, "*").is_err(), "{unknown}");
         }
     }
 }

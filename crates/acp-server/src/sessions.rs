@@ -690,6 +690,8 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         restrictions,
         unsaid: _,
     } = place;
+    let home = server.shared.environment.home.as_deref();
+    let restrictions = restrictions.and_then(|all| all.as_settings(home));
     let Restrictions { denied, approvals } = restrictions.map_err(Refusal::Invalid)?;
     let cwd = directory("cwd", &cwd)?;
     let system = match system {

@@ -419,6 +419,15 @@ fn permission_of(node: &mut Node) -> Option<&mut Node> {
     Some(permission)
 }
 
+/// Returns the permission that has an old name.
+pub(crate) fn modern_permission(key: &str) -> Option<&'static str> {
+    match key {
+        "patch" | "multiedit" | "write" | "apply_patch" => Some("edit"),
+        "ls" => Some("list"),
+        _ => None,
+    }
+}
+
 /// Renames permission keys that tools no longer use.
 fn keys(permission: &mut Node, path: &str, problems: &mut Vec<Problem>) {
     let Some(entries) = permission.entries_mut() else {
@@ -426,10 +435,8 @@ fn keys(permission: &mut Node, path: &str, problems: &mut Vec<Problem>) {
     };
     let mut renamed: Vec<(String, SourceLocation, Node)> = Vec::new();
     entries.retain_mut(|entry| {
-        let modern = match entry.key.as_str() {
-            "patch" | "multiedit" | "write" | "apply_patch" => "edit",
-            "ls" => "list",
-            _ => return true,
+        let Some(modern) = modern_permission(&entry.key) else {
+            return true;
         };
         let text = format!(
             "\"{}\" is an old name for \"{modern}\"; it still works",

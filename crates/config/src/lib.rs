@@ -48,7 +48,7 @@ use declare::keys::{lean_text, table};
 pub use declare::schema_text;
 pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity};
-
+pub use rules::denial;
 pub use settings::Settings;
 pub use show::{check, show};
 

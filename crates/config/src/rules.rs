@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::file::PERMISSIONS;
+use super::legacy;
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
@@ -64,6 +65,28 @@ pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
         .into_iter()
         .map(|placed| placed.rule)
         .collect()
+}
+
+/// Reads the denial of a permission with a pattern that is not in a settings file, with the same
+/// meaning as there. Returns the permission and the pattern.
+///
+/// # Errors
+/// Returns the permission that was probably meant, if the name is that of none.
+pub fn denial(
+    permission: &str,
+    pattern: &str,
+    home: Option<&Path>,
+) -> Result<(String, String), &'static str> {
+    let permission = legacy::modern_permission(permission).unwrap_or(permission);
+    let is_known = PERMISSIONS.iter().any(|(known, _)| *known == permission)
+        || UNUSED_PERMISSIONS.contains(&permission)
+        || permission.contains('*');
+    if !is_known && let Some(meant) = meant_permission(permission) {
+        return Err(meant);
+    }
+    let pattern = expand(pattern, home);
+    let pattern = with_arguments(permission, &pattern, Action::Deny).unwrap_or(pattern);
+    Ok((permission.to_owned(), pattern))
 }
 
 /// A rule and its location.
