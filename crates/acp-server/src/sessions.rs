@@ -366,6 +366,7 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     let again = tokio::time::sleep(RESEND_GRACE); // the grace that a slow client needs
     tokio::pin!(again);
     let mut waits = misses_commands;
+    let was_greeted = session.is_greeted();
     let tried = session.try_sandbox();
     tokio::pin!(tried);
     let mut trying = true;
@@ -384,8 +385,8 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
             },
             () = &mut again, if waits => {
                 waits = false;
-                // The first turn has sent them again, and its answer is not interrupted.
-                if !session.is_greeted() {
+                // A first turn since then has sent them again, and its answer is not interrupted.
+                if was_greeted || !session.is_greeted() {
                     commands = session.commands();
                     updates.event(Event::Commands(commands.clone())).await;
                 }
