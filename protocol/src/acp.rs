@@ -119,7 +119,9 @@ fn with_oldest_version(text: &str) -> Option<String> {
     }
     serde_json::from_str::<TextVersion>(text).ok()?;
     let mut params: serde_json::Value = serde_json::from_str(text).ok()?;
-    params["protocolVersion"] = 0.into();
+    // serde also reads a list as the members of an object.
+    let members = params.as_object_mut()?;
+    members.insert("protocolVersion".to_owned(), 0.into());
     Some(params.to_string())
 }
 
