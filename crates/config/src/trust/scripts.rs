@@ -81,11 +81,68 @@ fn describe_hooks(script: &ScriptEntry) -> String {
 /// counts only as the name of a property or method.
 fn mentions(text: &str, hook: &str) -> bool {
     if hook.contains('.') {
-        return text.contains(hook);
+        return text.contains(hook) || mentions_nested(text, hook);
     }
     ["", "async ", "\"", "'"].iter().any(|before| {
         [":", "(", "\":", "':"]
             .iter()
             .any(|after| text.contains(&format!(" {before}{hook}{after}")))
     })
+}
+
+/// Whether a plugin's text may contain a hook in nested objects: `permission: { ask }` is
+/// `permission.ask`.
+fn mentions_nested(text: &str, hook: &str) -> bool {
+    let holds_object = |after: &str| {
+        after
+            .strip_prefix(':')
+            .is_some_and(|value| value.trim_start().starts_with('{'))
+    };
+    let mut words = hook.split('.');
+    let last = words.next_back().unwrap_or(hook);
+    words.all(|word| has_key(text, word, holds_object))
+        && has_key(text, last, |after: &str| {
+            after.starts_with([':', '(', ',', '}'])
+        })
+}
+
+/// Whether a text contains a word, possibly in quotes, before a text with this property.
+fn has_key(text: &str, word: &str, ends: impl Fn(&str) -> bool) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    text.match_indices(word).any(|(at, _)| {
+        let after = text[at + word.len()..].trim_start_matches(['"', '\'', '`', ']']);
+        !text[..at].ends_with(is_word) && ends(after.trim_start())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_are_mentioned_by_name_or_in_nested_objects() {
+        let table = [
+            ("\"permission.ask\": f", "permission.ask", true),
+            ("({ permission: { ask } })", "permission.ask", true),
+            ("permission:{async ask(a) {}}", "permission.ask", true),
+            (
+                "tool: { execute: { before: f } }",
+                "tool.execute.before",
+                true,
+            ),
+            (
+                "tool: { x: { execute(a) {} } }",
+                "tool.execute.before",
+                false,
+            ),
+            (
+                "context.ask({ permission: \"x\" })",
+                "permission.ask",
+                false,
+            ),
+        ];
+        for (text, hook, wanted) in table {
+            assert_eq!(mentions(text, hook), wanted, "{text}");
+        }
+    }
 }
