@@ -20,6 +20,9 @@ const MAX_HALF: usize = 512;
 /// The number of queued events, from the newest on, that a newer one may replace.
 const MAX_SEARCHED: usize = 64;
 
+/// The size from which on a queue loses events, in bytes. The half of it is for the oldest ones.
+const MAX_QUEUE_BYTES: usize = 16 << 20;
+
 /// The longest merged delta, in bytes.
 const MAX_DELTA_BYTES: usize = 64 << 10;
 
@@ -43,6 +46,8 @@ pub struct SessionEvent {
     /// The entity whose state it contains: a newer event of the same kind about it replaces it.
     pub subject: Option<String>,
     pub properties: Value,
+    /// The approximate size, in bytes.
+    size: usize,
 }
 
 impl SessionEvent {
@@ -75,8 +80,24 @@ impl SessionEvent {
             return false;
         }
         text.push_str(more);
+        self.size += more.len();
         true
     }
+}
+
+/// Returns the approximate size of a value in memory, in bytes.
+fn size(value: &Value) -> usize {
+    const NODE_BYTES: usize = 32;
+    NODE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(size).sum::<usize>(),
+            Value::Object(members) => members
+                .iter()
+                .map(|(name, item)| NODE_BYTES + name.len() + size(item))
+                .sum::<usize>(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
 }
 
 /// The unread events of one observer.
@@ -84,28 +105,39 @@ impl SessionEvent {
 struct Queue {
     /// The oldest events.
     front: VecDeque<SessionEvent>,
-    /// The newest events; empty unless `front` is full.
+    /// The newest events; empty until `front` is full.
     back: VecDeque<SessionEvent>,
     /// The number of events lost between the two.
     lost: u64,
+    /// The size of all events.
+    bytes: usize,
 }
 
 impl Queue {
     fn push(&mut self, event: SessionEvent) {
-        let last = self.back.back_mut().or(self.front.back_mut());
-        if last.is_some_and(|last| last.absorb(&event)) {
-            return;
+        if let Some(last) = self.back.back_mut().or(self.front.back_mut()) {
+            let before = last.size;
+            if last.absorb(&event) {
+                self.bytes += last.size - before;
+                return;
+            }
         }
         if event.kind != DELTA && event.subject.is_some() && self.replace(&event) {
             return;
         }
-        if self.back.is_empty() && self.lost == 0 && self.front.len() < MAX_HALF {
+        let is_room = self.front.len() < MAX_HALF && self.bytes < MAX_QUEUE_BYTES / 2;
+        self.bytes += event.size;
+        if self.back.is_empty() && self.lost == 0 && is_room {
             self.front.push_back(event);
             return;
         }
         self.back.push_back(event);
-        if self.back.len() > MAX_HALF {
-            self.back.pop_front();
+        // The newest event remains, whatever its size.
+        while self.back.len() > MAX_HALF || self.bytes > MAX_QUEUE_BYTES && self.back.len() > 1 {
+            let Some(oldest) = self.back.pop_front() else {
+                return;
+            };
+            self.bytes -= oldest.size;
             self.lost += 1;
         }
     }
@@ -127,18 +159,23 @@ impl Queue {
         let Some(at) = (first..half.len()).rev().find(|at| is_same(&half[*at])) else {
             return false;
         };
+        let mut freed = half[at].size;
         half[at] = event.clone();
         let mut index = 0;
         half.retain(|known| {
             let keeps = index <= at || !known.is_delta_of(event.subject.as_deref());
+            if !keeps {
+                freed += known.size;
+            }
             index += 1;
             keeps
         });
+        self.bytes = self.bytes + event.size - freed;
         true
     }
 
     fn pop(&mut self) -> Option<Value> {
-        if let Some(event) = self.front.pop_front() {
+        if let Some(event) = self.take() {
             return Some(event.to_json());
         }
         let lost = std::mem::take(&mut self.lost);
@@ -146,7 +183,13 @@ impl Queue {
         if lost > 0 {
             return Some(json!({ "type": LOST, "properties": { "count": lost } }));
         }
-        Some(self.front.pop_front()?.to_json())
+        Some(self.take()?.to_json())
+    }
+
+    fn take(&mut self) -> Option<SessionEvent> {
+        let event = self.front.pop_front()?;
+        self.bytes -= event.size;
+        Some(event)
     }
 
     fn is_empty(&self) -> bool {
@@ -360,6 +403,7 @@ impl Publisher {
             root: self.root.clone(),
             directory: self.directory.clone(),
             subject: subject.map(str::to_owned),
+            size: size(&properties),
             properties,
         }
     }
@@ -471,6 +515,22 @@ mod tests {
         assert_eq!(all.last().unwrap(), "session.status 1999");
         one.publish("session.status", None, || json!({ "n": 7 }));
         assert_eq!(read(&mut seen), ["session.status 7"]);
+    }
+
+    #[test]
+    fn queue_of_large_events_is_limited_by_its_size() {
+        let bus = EventBus::default();
+        let mut seen = bus.subscribe(EventFilter::default());
+        let one = publisher(&bus, "ses_1");
+        let large = "x".repeat(1 << 20);
+        for n in 0..100 {
+            one.publish("file.edited", None, || json!({ "n": n, "file": large }));
+        }
+        let all = read(&mut seen);
+        assert!(all.len() < 20, "{}", all.len());
+        assert!(all.iter().any(|one| one.starts_with(LOST)));
+        assert_eq!(all.last().unwrap(), "file.edited 99");
+        assert_eq!(locked(&seen.observer.queue).bytes, 0);
     }
 
     #[test]
