@@ -27,14 +27,18 @@ pub struct SessionEvents {
 }
 
 impl SessionEvents {
+    /// Resolves links of the working directory, because observers that may see only some
+    /// directories are admitted by the real one.
     pub fn new(
         bus: EventBus,
         environment: &Environment,
         session: SessionId,
         (cwd, root): (&Path, &Path),
     ) -> Self {
+        let real = std::fs::canonicalize(cwd);
+        let real = real.as_deref().unwrap_or(cwd);
         Self {
-            publisher: Publisher::new(bus, environment, session, cwd),
+            publisher: Publisher::new(bus, environment, session, real),
             environment: Some(environment.clone()),
             cwd: cwd.display().to_string(),
             root: root.display().to_string(),
