@@ -68,7 +68,7 @@ async fn send(
         };
         tokio::select! {
             () = events.ready() => {}
-            () = gone.cancelled() => return,
+            () = gone.cancelled() => return end(events, &progress),
         }
         progress.sending.store(true, Ordering::Release);
         let batch: Vec<Value> = std::iter::from_fn(|| events.try_next())
@@ -79,11 +79,19 @@ async fn send(
         drop(strong);
         progress.sending.store(false, Ordering::Release);
         progress.sent.notify_waiters();
-        // The answer comes when the host can take more.
-        let Ok(answer) = answer else { return };
+        // The answer comes when the host can take more; a host that has ended is not waited for.
+        let Ok(answer) = answer else {
+            return end(events, &progress);
+        };
         tokio::select! {
             _ = answer => {}
-            () = gone.cancelled() => return,
+            () = gone.cancelled() => return end(events, &progress),
         }
     }
+}
+
+/// Drops the unread events, and releases everyone who waits for their delivery.
+fn end(events: Subscription, progress: &FeedProgress) {
+    drop(events);
+    progress.sent.notify_waiters();
 }
