@@ -2,6 +2,7 @@
 // writes answers to standard output. Output of the extensions goes to standard error. The host ends with its input.
 import fs from "node:fs"
 import path from "node:path"
+import { Buffer } from "node:buffer"
 import module from "node:module"
 import { spawn, spawnSync } from "node:child_process"
 import { fileURLToPath, pathToFileURL } from "node:url"
@@ -520,7 +521,7 @@ const plugins = []
 const tools = new Map()
 /** Returns the position of a syntax error in JavaScript, which only Node's own check reports. */
 function syntaxAt(file) {
-  if (BUN || !file || !/\.[cm]?js$/.test(file)) return ""
+  if (BUN || DENO || !file || !/\.[cm]?js$/.test(file)) return ""
   const kind = /\.cjs$/.test(file) ? "commonjs" : "module"
   const checked = spawnSync(process.execPath, ["--check", `--input-type=${kind}`, "-"], { input: fs.readFileSync(file), timeout: 5000 })
   const line = /^\[stdin\]:(\d+)/m.exec(String(checked.stderr))?.[1]
