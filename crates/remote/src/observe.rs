@@ -26,6 +26,9 @@ const MAX_PATH_BYTES: usize = 100;
 const MAX_REQUEST_BYTES: u64 = 4 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The pause after a failed accept.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Returns the directory of the sockets.
 pub fn directory(environment: &Environment) -> PathBuf {
     environment.dirs.state.join("events")
@@ -69,7 +72,11 @@ pub async fn offer(bus: EventBus, environment: Environment, ended: CancellationT
         let stream = tokio::select! {
             accepted = offer.listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                Err(e) => return tracing::warn!("no more programs can read the events: {e}"),
+                Err(e) => {
+                    tracing::warn!("no more programs can read the events at the moment: {e}");
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await; // until others have closed
+                    continue;
+                }
             },
             () = ended.cancelled() => return,
         };
