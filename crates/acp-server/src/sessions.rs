@@ -59,10 +59,17 @@ impl SessionSetup {
     }
 
     /// Returns the setup for a session that is opened again, with the flags of the request's
-    /// `_meta`.
+    /// `_meta`. One that may be created again has its restrictions there too.
     pub fn again(self, meta: Option<&Meta>) -> Self {
+        let unsaid = of_ours(meta, UNSAID) == Some(&Value::Bool(true));
+        let restrictions = if unsaid {
+            restrictions(meta)
+        } else {
+            self.restrictions
+        };
         Self {
-            unsaid: of_ours(meta, UNSAID) == Some(&Value::Bool(true)),
+            unsaid,
+            restrictions,
             ..self
         }
     }
