@@ -240,15 +240,16 @@ async fn ask(
     };
     let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
     let id = hooks::asked(scope, call, &needs);
+    let events = &scope.record.events;
     if !scope
         .outlet
         .send(TurnMessage::AskPermission(Box::new(request)))
         .await
     {
+        events.replied(&id, "reject");
         return Err(Failure::Cancelled);
     }
     asks();
-    let events = &scope.record.events;
     loop {
         tokio::select! {
             biased;
