@@ -66,8 +66,7 @@ pub async fn offer(bus: EventBus, environment: Environment, ended: CancellationT
         Ok(offer) => offer,
         Err(e) => return tracing::warn!("other programs cannot read the events here: {e}"),
     };
-    let dir = directory(&environment);
-    base::task::spawn_blocking(move || sweep(&dir)).await.ok();
+    sweep(&directory(&environment)).await;
     loop {
         let stream = tokio::select! {
             accepted = offer.listener.accept() => match accepted {
@@ -109,13 +108,14 @@ fn bind(environment: &Environment) -> io::Result<Offer> {
     })
 }
 
-/// Removes the sockets that killed processes have left.
-fn sweep(dir: &Path) {
+/// Removes the sockets that killed processes have left. Does not wait for a process that is stopped.
+async fn sweep(dir: &Path) {
     for socket in sockets(dir) {
         let Ok((_held, path)) = reachable(&socket) else {
             continue;
         };
-        let refused = std::os::unix::net::UnixStream::connect(path)
+        let refused = UnixStream::connect(path)
+            .await
             .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
         if refused {
             // Another process may have removed it.
@@ -187,8 +187,8 @@ pub async fn connect(
 mod tests {
     use super::*;
 
-    #[test]
-    fn path_of_a_socket_is_short_enough() {
+    #[tokio::test]
+    async fn path_of_a_socket_is_short_enough() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("d".repeat(120));
         std::fs::create_dir(&deep).unwrap();
@@ -201,10 +201,10 @@ mod tests {
             assert!(held.is_some());
             assert!(path.as_os_str().len() <= MAX_PATH_BYTES);
             let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-            sweep(&deep);
+            sweep(&deep).await;
             assert_eq!(sockets(&deep), [deep.join("a.sock")]);
             drop(listener);
-            sweep(&deep);
+            sweep(&deep).await;
             assert!(sockets(&deep).is_empty());
         }
     }
