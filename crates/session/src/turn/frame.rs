@@ -73,11 +73,16 @@ pub fn agent(scope: &TurnContext) -> Result<Arc<Agent>, Fault> {
     if scope.permissions.inherited.is_empty() {
         return Ok(agent);
     }
-    let rules = agent.rules.clone().then(&scope.permissions.inherited);
-    Ok(Arc::new(Agent {
-        rules,
-        ..Agent::clone(&agent)
-    }))
+    Ok(Arc::new(restricted(&agent, scope)))
+}
+
+/// Returns an agent with the denials of this session: those of the session that delegated, or of
+/// the client.
+pub fn restricted(agent: &Agent, scope: &TurnContext) -> Agent {
+    Agent {
+        rules: agent.rules.clone().then(&scope.permissions.inherited),
+        ..agent.clone()
+    }
 }
 
 /// Returns the tool that delegates work to subagents; `None` if it is not offered.

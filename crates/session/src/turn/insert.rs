@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{History, TurnContext, call, permit, tool_context};
+use super::{History, TurnContext, call, frame, permit, tool_context};
 use base::task::on_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress, ToolKind};
@@ -149,6 +149,7 @@ pub async fn call(
     tool: &Arc<dyn AnyTool>,
     input: Value,
 ) -> Result<ToolOutput, String> {
+    let agent = &frame::restricted(agent, scope);
     let call = Call {
         call: scope.call_id(),
         provider_id: None,
