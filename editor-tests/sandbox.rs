@@ -618,7 +618,10 @@ fn absent_sandbox_makes_planner_ask() {
         assert_eq!(questions.len(), asked, "{command}");
         for question in &questions {
             let text = question["toolCall"]["content"].to_string();
-            assert!(text.contains("this command is not known to be harmless"), "{text}");
+            assert!(
+                text.contains("this command is not known to be harmless"),
+                "{text}"
+            );
             assert!(
                 text.contains("Sandbox: none: it could do what you can do."),
                 "{text}"
