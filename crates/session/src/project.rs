@@ -251,25 +251,29 @@ impl ConfigSnapshot {
         }
     }
 
-    /// Returns the notices that a session begins with: the problems that no session of the project
-    /// has begun with today. Those that weaken protection are always among them.
-    pub(super) async fn greeting(&self, paths: &ProjectPaths) -> Vec<Event> {
-        let repeats = |problem: &&Problem| {
+    /// Returns the problems that are shown once a day: all but those that weaken protection.
+    fn daily(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(|problem| {
             problem.severity >= ProblemSeverity::Warning
                 && !problem.can_hide_deny
                 && problem.code != ProblemCode::LostGuard
-        };
-        let once: Vec<Problem> = self.problems.iter().filter(repeats).cloned().collect();
-        let texts: Vec<String> = once.iter().map(ToString::to_string).collect();
+        })
+    }
+
+    /// Returns the notices that a session begins with: the problems that no session of the project
+    /// has begun with today. Those that weaken protection are always among them.
+    pub(super) async fn greeting(&self, paths: &ProjectPaths) -> Vec<Event> {
+        let texts: Vec<String> = self.daily().map(ToString::to_string).collect();
         let environment = paths.environment.clone();
         let root = paths.worktree.root.clone();
         let shown = base::task::spawn_blocking(move || {
-            reported::shown_before(&environment, &root, "settings", &texts)
+            reported::shown_recently(&environment, &root, "settings", &texts)
         });
         let shown = shown.await.unwrap_or_default();
-        let known: Vec<Problem> = once
-            .into_iter()
+        let known: Vec<Problem> = self
+            .daily()
             .filter(|problem| shown.contains(&problem.to_string()))
+            .cloned()
             .collect();
         self.news(&known)
     }
@@ -351,6 +355,8 @@ pub(super) struct ConfigWatcher {
     read: Arc<ConfigSnapshot>,
     current: watch::Sender<Arc<ProjectConfig>>,
     registry: RegistrySender,
+    /// The problems that the greeting is about, until they are remembered as shown.
+    greeted: Option<Vec<String>>,
     /// The digest of the last question about trust, or of the notice that it is not given.
     asked: Option<String>,
     /// The clones that were requested.
@@ -380,6 +386,7 @@ impl ConfigWatcher {
             maintenance,
             sources,
             paths,
+            greeted: Some(read.daily().map(ToString::to_string).collect()),
             read: Arc::new(read),
             current,
             registry,
@@ -412,6 +419,22 @@ impl ConfigWatcher {
         scope.project.background = project.background.clone();
     }
 
+    /// Remembers the problems of the greeting as shown. A session that is opened shows it with its
+    /// first turn, which may never come.
+    async fn remember_greeting(&mut self) {
+        let Some(texts) = self.greeted.take() else {
+            return;
+        };
+        let environment = self.paths.environment.clone();
+        let root = self.paths.worktree.root.clone();
+        let remembered = base::task::spawn_blocking(move || {
+            reported::shown_before(&environment, &root, "settings", &texts)
+        });
+        if let Err(e) = remembered.await {
+            tracing::error!("remembering the notices failed: {e}");
+        }
+    }
+
     /// Reads changed files again, asks for trust if they need it, and notifies the user of the
     /// results. `scope` is the turn that is about to begin.
     pub(super) async fn refresh(
@@ -419,6 +442,7 @@ impl ConfigWatcher {
         scope: &mut TurnContext,
         choice: &watch::Sender<Choice>,
     ) {
+        self.remember_greeting().await;
         self.reload(scope, choice).await;
         if self.finish_fetches(scope).await {
             self.reload(scope, choice).await;

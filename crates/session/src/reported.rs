@@ -23,6 +23,22 @@ fn file(environment: &Environment) -> PathBuf {
     environment.dirs.state.join("reported.json")
 }
 
+fn key(subject: &str, root: &Path) -> String {
+    format!("{subject} {}", root.display())
+}
+
+/// Returns the texts that were shown within a day. Blocks on file access.
+pub(super) fn shown_recently(
+    environment: &Environment,
+    root: &Path,
+    subject: &str,
+    texts: &[String],
+) -> BTreeSet<String> {
+    let mut all = read(&file(environment));
+    let before = all.remove(&key(subject, root)).unwrap_or_default();
+    updated(&before, texts, environment.now()).1
+}
+
 /// Returns the texts that were shown within a day, and remembers all of them as shown. `subject`
 /// separates notices of different kinds. Blocks on file access; a file that cannot be read or
 /// written has no effect.
@@ -34,7 +50,7 @@ pub(super) fn shown_before(
 ) -> BTreeSet<String> {
     let path = file(environment);
     let mut all = read(&path);
-    let key = format!("{subject} {}", root.display());
+    let key = key(subject, root);
     let before = all.get(&key).cloned().unwrap_or_default();
     let now = environment.now();
     let (current, recent) = updated(&before, texts, now);
@@ -127,7 +143,15 @@ mod tests {
             let texts = ["a".to_owned()];
             !shown_before(&environment, Path::new(root), subject, &texts).is_empty()
         };
+        let looked = || {
+            let texts = ["a".to_owned()];
+            !shown_recently(&environment, Path::new("/p"), "settings", &texts).is_empty()
+        };
+        // Looking is not showing.
+        assert!(!looked());
+        assert!(!looked());
         assert!(!shown("/p", "settings"));
+        assert!(looked());
         assert!(shown("/p", "settings"));
         assert!(!shown("/q", "settings"));
         assert!(!shown("/p", "trust"));
