@@ -77,7 +77,6 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     .await;
     let tallies = tally::read(environment, &here.worktree.root);
     let mut entries = survey::entries(&settings, &found, &tallies);
-    report_changed(&here, &mut entries, environment);
     entries.extend(unused(&here));
     let is_broken = is_broken(&found) || entries.iter().any(|one| one.state == EntryState::Failed);
     if args.json {
@@ -124,29 +123,6 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
 
 fn is_broken(found: &Survey) -> bool {
     found.failed.is_some() || !found.report.errors.is_empty()
-}
-
-/// Marks the installed packages whose files have changed since.
-fn report_changed(
-    here: &ProjectContext,
-    entries: &mut [ListedExtension],
-    environment: &Environment,
-) {
-    for script in &here.loaded.settings.scripts {
-        let Some(record) = &script.record else {
-            continue;
-        };
-        if packages::is_unchanged(record, environment).unwrap_or(false) {
-            continue;
-        }
-        for entry in entries.iter_mut().filter(|one| one.name == script.name) {
-            entry.state = EntryState::Failed;
-            entry.about = format!(
-                "its files in {} are not those that were installed; remove them, and run `adjutant extensions install`",
-                cache(environment).display()
-            );
-        }
-    }
 }
 
 /// Returns the hooks, custom tools and plugins that are not in use, with the reasons.
@@ -324,7 +300,7 @@ fn described(plan: &PlannedPackage) -> String {
     };
     format!(
         "{}{chosen}:\n{}{scripts}",
-        record.summary(),
+        text::escaped(&record.summary()),
         table(&["package", "version", "integrity"], &rows)
     )
 }
@@ -356,9 +332,7 @@ async fn consent(
     if review.decision != Decision::Unasked || before.loaded.trust.is_withheld() {
         return Ok(());
     }
-    let is_installed = |item: &&TrustItem| {
-        item.kind == TrustKind::Extension && installed.iter().any(|record| record.spec == item.key)
-    };
+    let is_installed = |item: &&TrustItem| installed.iter().any(|record| item.is_package(record));
     let rest: Vec<&TrustItem> = review
         .items
         .iter()

@@ -45,8 +45,11 @@ impl EntryState {
 }
 
 /// Formats rows in columns. Cells that are too wide for a terminal are wrapped, so that nothing is
-/// cut. The head may be empty.
+/// cut. The head may be empty. Without rows there is no text.
 pub fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let natural: Vec<usize> = (0..N)
         .map(|column| {
             let cells = rows.iter().map(|row| row[column].chars().count());
@@ -175,7 +178,7 @@ not/fit/into/half/of/a/line.ts                   on, until they need more than
         let table = table(&["name", "state", "about"], &rows);
         assert_eq!(table, expected);
         assert!(table.lines().all(|line| line.chars().count() <= WIDTH));
-        assert_eq!(super::table(&["", ""], &[]), "");
+        assert_eq!(super::table(&["a", "b"], &[]), "");
         assert_eq!(
             super::table(&["", ""], &[["a".into(), "b".into()]]),
             "a  b\n"

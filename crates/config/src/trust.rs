@@ -30,6 +30,7 @@ use super::language_server;
 use super::layers::ParsedLayer;
 use super::loosen::{self, LoosenedKey};
 use super::node::{Node, NodeValue, SourceLocation};
+use super::package::PackageRecord;
 use super::problem::{Problem, ProblemCode};
 use super::script_inputs::{self, ScriptInputs};
 use base::environment::Environment;
@@ -101,6 +102,15 @@ pub struct TrustItem {
     pub place: SourceLocation,
     /// The project's own files that the item runs.
     pub(crate) covered: ScriptInputs,
+}
+
+impl TrustItem {
+    /// Returns whether this is exactly the installed package that a record describes.
+    pub fn is_package(&self, record: &PackageRecord) -> bool {
+        self.kind == TrustKind::Extension
+            && self.key == record.spec
+            && self.covered.content == record.content()
+    }
 }
 
 impl std::fmt::Display for TrustItem {

@@ -1,7 +1,7 @@
 //! Loads custom tools and plugins into a host. The user's own files and those of the project run in
 //! separate processes, so that a project's file cannot act under the name of another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -12,9 +12,11 @@ use super::client::{Notifier, seen_settings};
 use super::feed::Feed;
 use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
 use super::lint;
+use super::packages;
 use super::tool::{CustomTool, Home};
 use base::text;
 use config::contribution::Contribution;
+use config::package::{self, PackageRecord};
 use config::script::{self, HOOKS, ScriptEntry, ScriptKind};
 use events::Severity;
 use tools::{Failure, ToolContext};
@@ -66,7 +68,8 @@ pub(super) async fn load(
     for why in &unable {
         tracing::warn!("extensions do not run in {why}");
     }
-    let params = params((scripts, origin), purpose, notifier, context);
+    let changed = changed_packages(scripts, context).await;
+    let params = params((scripts, origin), &changed, purpose, notifier, context);
     let loaded = host
         .request("load", params, LOAD_TIMEOUT)
         .await
@@ -112,9 +115,18 @@ pub(super) async fn load(
             notifier.tell(Severity::Info, title, None);
         }
     }
+    let cache = package::cache(&context.project.environment);
+    let changed = changed.into_iter().map(|name| {
+        let why = format!(
+            "its files in {} are not those that were installed; delete them, and install it again",
+            cache.display()
+        );
+        (name, why, String::new())
+    });
     let errors: Vec<_> = list("errors")
         .iter()
         .map(|e| (words(e, "file"), words(e, "message"), words(e, "stack")))
+        .chain(changed)
         .collect();
     for (file, why, stack) in &errors {
         notifier.failed(file, why.clone());
@@ -158,16 +170,42 @@ pub(super) async fn load(
     })
 }
 
+/// Returns the names of the packages in adjutant's cache whose files are not those that were
+/// installed. The user's consent covers those.
+async fn changed_packages(scripts: &[ScriptEntry], context: &ToolContext) -> BTreeSet<String> {
+    let records: Vec<PackageRecord> = scripts
+        .iter()
+        .filter_map(|script| script.record.clone())
+        .collect();
+    let all: BTreeSet<String> = records.iter().map(|record| record.spec.clone()).collect();
+    if all.is_empty() {
+        return all;
+    }
+    let environment = context.project.environment.clone();
+    let changed = base::task::spawn_blocking(move || {
+        records
+            .into_iter()
+            .filter(|record| !packages::is_unchanged(record, &environment).unwrap_or(false))
+            .map(|record| record.spec)
+            .collect()
+    });
+    changed.await.unwrap_or(all)
+}
+
 /// Returns the request that loads the files. A file that has changed since the settings were read
-/// is left out.
+/// is left out, and so are changed packages.
 fn params(
     (scripts, origin): (&[ScriptEntry], ScriptOrigin),
+    changed: &BTreeSet<String>,
     purpose: LoadPurpose,
     notifier: &dyn Notifier,
     context: &ToolContext,
 ) -> Value {
     let mut files = Vec::new();
     for script in scripts {
+        if script.record.is_some() && changed.contains(&script.name) {
+            continue;
+        }
         let manifest = script.path.join("package.json");
         let file = if script.package {
             &manifest

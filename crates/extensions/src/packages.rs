@@ -31,6 +31,27 @@ const MAX_LOCK_BYTES: u64 = 64 << 20;
 /// The directory for Bun's cache, below the staging directory.
 const BUN_CACHE: &str = ".bun-cache";
 
+/// The options of npm for both steps. npm prepares a dependency from a repository by installing in a
+/// copy of it, where the repository's own settings say which program is git, whatever
+/// `--ignore-scripts` says. So nothing comes from git: npm since 11.10 knows `--allow-git`, and earlier
+/// versions find no git that can be started. The rest overrides what the user's settings may say.
+const NPM_OPTIONS: [&str; 11] = [
+    "--ignore-scripts",
+    "--allow-git=none",
+    "--git=/dev/null",
+    "--package-lock",
+    "--no-global",
+    "--no-workspaces",
+    "--omit=dev",
+    "--no-audit",
+    "--no-fund",
+    "--no-update-notifier",
+    "--loglevel=error",
+];
+
+/// The keys of an entry of npm's lock file with the packages that it needs.
+const NEEDS: [&str; 3] = ["dependencies", "optionalDependencies", "peerDependencies"];
+
 /// The digests that pin an archive. SHA-1 does not.
 const STRONG_DIGESTS: [&str; 3] = ["sha512-", "sha384-", "sha256-"];
 
@@ -58,6 +79,8 @@ struct PackageTree {
     version: String,
     packages: Vec<PinnedPackage>,
     with_scripts: usize,
+    /// The places of packages for other systems, which are not shown.
+    elsewhere: Vec<String>,
 }
 
 /// Resolves the whole tree of a package.
@@ -71,7 +94,7 @@ pub async fn plan(written: &str, environment: &Environment) -> Result<PlannedPac
     let staging = staging(&spec, environment)
         .map_err(|e| format!("cannot be installed: the cache cannot be written: {e}"))?;
     manager
-        .run(manager.resolving(), staging.path(), environment)
+        .run(&manager.resolving(), staging.path(), environment)
         .await?;
     let tree = manager.tree(staging.path(), &spec.name)?;
     Ok(PlannedPackage {
@@ -121,13 +144,14 @@ impl PlannedPackage {
     /// The reason why it is not installed, in words that follow the package's name.
     pub async fn install(mut self, environment: &Environment) -> Result<PackageRecord, String> {
         self.manager
-            .run(self.manager.fetching(), self.staging.path(), environment)
+            .run(&self.manager.fetching(), self.staging.path(), environment)
             .await?;
-        let fetched = self
-            .manager
-            .tree(self.staging.path(), &self.record.name)?
-            .packages;
-        if fetched != self.record.packages {
+        let fetched = self.manager.tree(self.staging.path(), &self.record.name)?;
+        let is_there = |place: &String| {
+            std::fs::read_dir(self.staging.path().join(place))
+                .is_ok_and(|mut entries| entries.next().is_some())
+        };
+        if fetched.packages != self.record.packages || fetched.elsewhere.iter().any(is_there) {
             return Err("is not installed: what was fetched is not what was shown".to_owned());
         }
         let target = package::directory(environment, &self.record.spec);
@@ -219,7 +243,10 @@ fn digest_of_files(dir: &Path) -> std::io::Result<String> {
 ///
 /// # Errors
 /// Errors of the system.
-pub fn is_unchanged(record: &PackageRecord, environment: &Environment) -> std::io::Result<bool> {
+pub(crate) fn is_unchanged(
+    record: &PackageRecord,
+    environment: &Environment,
+) -> std::io::Result<bool> {
     let dir = package::directory(environment, &record.spec).join("node_modules");
     Ok(digest_of_files(&dir)? == record.files)
 }
@@ -251,37 +278,20 @@ impl PackageManager {
     }
 
     /// Returns the arguments for writing the lock file.
-    fn resolving(&self) -> &'static [&'static str] {
+    fn resolving(&self) -> Vec<&'static str> {
         match self {
-            Self::Npm(_) => &[
-                "install",
-                "--package-lock-only",
-                "--ignore-scripts",
-                "--omit=dev",
-                "--no-audit",
-                "--no-fund",
-                "--no-update-notifier",
-                "--loglevel=error",
-            ],
-            Self::Bun(_) => &["install", "--lockfile-only", "--ignore-scripts"],
+            Self::Npm(_) => [&["install", "--package-lock-only"][..], &NPM_OPTIONS].concat(),
+            Self::Bun(_) => vec!["install", "--lockfile-only", "--ignore-scripts"],
         }
     }
 
     /// Returns the arguments for fetching exactly the packages of the lock file.
-    fn fetching(&self) -> &'static [&'static str] {
+    fn fetching(&self) -> Vec<&'static str> {
         match self {
             // `npm ci` refuses lock files that npm itself has written, if an optional package for
             // another system is missing in the registry.
-            Self::Npm(_) => &[
-                "install",
-                "--ignore-scripts",
-                "--omit=dev",
-                "--no-audit",
-                "--no-fund",
-                "--no-update-notifier",
-                "--loglevel=error",
-            ],
-            Self::Bun(_) => &["install", "--frozen-lockfile", "--ignore-scripts"],
+            Self::Npm(_) => [&["install"][..], &NPM_OPTIONS].concat(),
+            Self::Bun(_) => vec!["install", "--frozen-lockfile", "--ignore-scripts"],
         }
     }
 
@@ -371,16 +381,22 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
         };
         let field = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
         let is = |key: &str| entry.get(key).and_then(Value::as_bool) == Some(true);
-        // Packages inside an archive are pinned with it.
-        if is("inBundle") || !is_for_this_machine(entry) {
+        // Packages inside an archive are pinned with it, and are not fetched.
+        let is_fetched = !(field("resolved").is_empty() && field("integrity").is_empty());
+        if is("inBundle") && !is_fetched {
+            continue;
+        }
+        if !is_for_this_machine(entry) {
+            tree.elsewhere.push(place.clone());
             continue;
         }
         let named = Some(field("name"))
             .filter(|name| !name.is_empty())
             .unwrap_or(placed);
         if is("link") {
-            return Err(format!("needs {named}, which is no package of a registry"));
+            return Err(foreign(named));
         }
+        needs_registry_only(entry)?;
         tree.with_scripts += usize::from(is("hasInstallScript"));
         if *place == format!("node_modules/{name}") {
             tree.version = field("version").to_owned();
@@ -394,6 +410,33 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
         tree.packages.push(pinned);
     }
     tree.sorted(name)
+}
+
+fn foreign(name: &str) -> String {
+    format!(
+        "needs {}, which is no package of a registry",
+        text::title(name)
+    )
+}
+
+/// Checks that everything that an entry of npm's lock file needs is named as a package of a registry.
+/// An archive at any other address would be shown under the name and version that it gives itself.
+fn needs_registry_only(entry: &Value) -> Result<(), String> {
+    let needs = NEEDS
+        .iter()
+        .filter_map(|key| entry.get(key).and_then(Value::as_object))
+        .flatten();
+    for (name, wanted) in needs {
+        let wanted = wanted.as_str().unwrap_or_default();
+        if !wanted.starts_with("npm:") && wanted.contains([':', '/']) {
+            return Err(format!(
+                "needs {} from {}, which is no package of a registry",
+                text::title(name),
+                text::title(wanted)
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the tree of a lock file of bun. A package of a registry is a list of its name and version,
@@ -414,7 +457,7 @@ fn bun_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
             continue;
         }
         if entry.as_array().is_none_or(|entry| entry.len() != 4) {
-            return Err(format!("needs {named}, which is no package of a registry"));
+            return Err(foreign(named));
         }
         if place == name {
             tree.version = version.to_owned();
@@ -434,7 +477,8 @@ fn pinned(
 ) -> Result<PinnedPackage, String> {
     if !(address.is_empty() || is_private(address)) {
         return Err(format!(
-            "needs {name} from {}, which is no address of a registry over https",
+            "needs {} from {}, which is no address of a registry over https",
+            text::title(name),
             text::title(address)
         ));
     }
@@ -443,7 +487,9 @@ fn pinned(
         .any(|digest| integrity.starts_with(digest))
     {
         return Err(format!(
-            "needs {name} {version}, for which the registry has no digest that pins it"
+            "needs {} {}, for which the registry has no digest that pins it",
+            text::title(name),
+            text::title(version)
         ));
     }
     Ok(PinnedPackage {
@@ -562,8 +608,44 @@ mod tests {
             ),
             (
                 "bundled",
-                with("node_modules/b", json!({"inBundle": true, "integrity": ""})),
+                with(
+                    "node_modules/b",
+                    json!({"inBundle": true, "integrity": "", "resolved": ""}),
+                ),
                 Ok("1.0.0: z 1.0.0; 0"),
+            ),
+            (
+                "bundled, but fetched",
+                with("node_modules/b", json!({"inBundle": true})),
+                Ok("1.0.0: z 1.0.0, b 1.0.0; 0"),
+            ),
+            (
+                "bundled, but fetched without digest",
+                with("node_modules/b", json!({"inBundle": true, "integrity": ""})),
+                Err("needs b 1.0.0, for which the registry has no digest that pins it"),
+            ),
+            (
+                "with a name for another package",
+                with(
+                    "node_modules/b",
+                    json!({"dependencies": {"c": "npm:@s/c@1", "d": "^1 || >=2"}}),
+                ),
+                Ok("1.0.0: z 1.0.0, b 1.0.0; 0"),
+            ),
+            (
+                "needs an archive at an address",
+                with(
+                    "node_modules/b",
+                    json!({"optionalDependencies": {"lodash": "https://evil.example/l.tgz"}}),
+                ),
+                Err(
+                    "needs lodash from https://evil.example/l.tgz, which is no package of a registry",
+                ),
+            ),
+            (
+                "needs a repository",
+                with("node_modules/b", json!({"dependencies": {"c": "a/c#1"}})),
+                Err("needs c from a/c#1, which is no package of a registry"),
             ),
             (
                 "for another system",

@@ -116,9 +116,20 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
 /// Asks about text that is not analysed, such as a program in another language, if it names
 /// adjutant and a subcommand that changes permissions.
 pub(super) fn judge_texts(unit: &mut Unit) {
-    const VERBS: [&str; 12] = [
-        "trust", "revoke", "auth", "import", "move", "acp", "serve", "mcp", "login", "logout",
-        "create", "run",
+    const VERBS: [&str; 13] = [
+        "trust",
+        "revoke",
+        "auth",
+        "import",
+        "move",
+        "acp",
+        "serve",
+        "mcp",
+        "login",
+        "logout",
+        "create",
+        "run",
+        "extensions",
     ];
     let names_change = |text: &String| {
         let words: Vec<&str> = text
