@@ -270,7 +270,7 @@ impl PackageManager {
     }
 
     fn find(environment: &Environment) -> Result<Self, String> {
-        let on_path = |name: &str| base::executable::find(name, environment.path());
+        let on_path = |name: &str| base::executable::find(name, search_path(environment));
         on_path("npm")
             .map(Self::Npm)
             .or_else(|| on_path("bun").map(Self::Bun))
@@ -342,7 +342,16 @@ fn variables(environment: &Environment) -> BTreeMap<OsString, OsString> {
         .vars()
         .filter(|(name, _)| !(is_below_npm && is_npms(name)))
         .map(|(name, value)| (name.into(), value.into()))
+        .chain(std::env::join_paths(search_path(environment)).map(|path| ("PATH".into(), path)))
         .collect()
+}
+
+/// Returns the directories of programs, without a project's own, which npm puts in front when it
+/// starts adjutant and which may contain another `npm` or `node`.
+fn search_path(environment: &Environment) -> Vec<PathBuf> {
+    let mut path = environment.path();
+    path.retain(|dir| !dir.ends_with("node_modules/.bin"));
+    path
 }
 
 /// Returns the reason for a failure from the output of npm or bun: the first lines that say more
@@ -755,6 +764,18 @@ mod tests {
         let registry = ("npm_config_registry", "http://evil.example");
         assert!(named(&[registry]));
         assert!(!named(&[registry, ("npm_execpath", "/usr/bin/npm")]));
+    }
+
+    #[test]
+    fn programs_of_projects_are_not_found() {
+        let path = "/p/node_modules/.bin:/usr/bin";
+        let environment = Environment::from_vars([("PATH".to_owned(), path.to_owned())].into());
+        assert_eq!(search_path(&environment), [PathBuf::from("/usr/bin")]);
+        let variables = variables(&environment);
+        assert_eq!(
+            variables.get(&OsString::from("PATH")),
+            Some(&"/usr/bin".into())
+        );
     }
 
     #[test]
