@@ -430,6 +430,7 @@ mod tests {
             ".opencode/plans/x.json",
             ".opencode/plans/a/../../x.md/y",
             "/h/.config/adjutant/adjutant.json",
+            "/h/.cache/adjutant/plugins/a@1/node_modules/a/index.js",
             "/h/main/.git/worktrees/w/config.worktree",
             "/h/main/.git/modules/m/hooks/post-checkout",
             ".claude/settings.json",
