@@ -326,10 +326,11 @@ impl PackageManager {
             return Ok(());
         }
         let printed = [ran.stderr, ran.stdout].concat();
-        Err(format!(
-            "is not installed: {name}: {}",
-            reason(&String::from_utf8_lossy(&printed))
-        ))
+        let printed = String::from_utf8_lossy(&printed);
+        if printed.contains("spawn /dev/null") {
+            return Err("is not installed: it needs a package from git".to_owned());
+        }
+        Err(format!("is not installed: {name}: {}", reason(&printed)))
     }
 }
 
