@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::{
-    Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate,
+    AccessRequest, Action, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate,
 };
 use project::agent::Agents;
 
@@ -82,7 +82,7 @@ fn guarantee(machine: &str, agent: &str) -> SandboxGuarantee {
 pub struct JudgedRow {
     pub id: String,
     pub line: String,
-    need: Need,
+    need: AccessRequest,
 }
 
 impl JudgedRow {
@@ -154,7 +154,7 @@ impl Rows {
             evaluate(
                 &self.rules[set],
                 &Rules::default(),
-                &Need {
+                &AccessRequest {
                     guarantee,
                     ..row.need.clone()
                 },

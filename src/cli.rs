@@ -199,8 +199,8 @@ pub fn main() -> ExitCode {
         return code;
     }
     std::panic::set_hook(Box::new(terminal::panicked));
-    sandbox::conceal();
-    sandbox::process::be_known();
+    sandbox::protect_process_memory();
+    sandbox::process::set_process_name();
     // Clients start it like this. The fast path saves loading the parser with all its texts.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
     let cli = match if plain {

@@ -174,7 +174,7 @@ fn load_a_published_file(bencher: Bencher<'_, '_>) {
 /// Determines which of 20,000 files a search may show.
 #[divan::bench(sample_count = 20)]
 fn sight_20_000_files(bencher: Bencher<'_, '_>) {
-    use permission::{Action, PermissionContext, Policy, Rules, sight::Sight};
+    use permission::{Action, PermissionContext, Policy, Rules, search_filter::SearchFilter};
     let rules = Rules::built_in(&[
         ("*", "*", Action::Allow),
         ("read", "*.env", Action::Ask),
@@ -185,7 +185,7 @@ fn sight_20_000_files(bencher: Bencher<'_, '_>) {
         root: "/ws".into(),
         ..PermissionContext::default()
     };
-    let sight = Sight::new(&Policy {
+    let sight = SearchFilter::new(&Policy {
         rules,
         place,
         ..Policy::default()

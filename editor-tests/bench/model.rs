@@ -10,17 +10,17 @@ use providers::gemini::Gemini;
 use providers::request::{
     BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
+use providers::request_target::{RequestOptions, RequestTarget};
 use providers::responses::Responses;
 use providers::sse::SseParser;
-use providers::target::{Knobs, Target};
-use providers::wire::Wire;
+use providers::wire::WireFormat;
 use providers::{Error, Model, Request};
 use serde_json::{Map, json};
 use transcript::ModelRef;
 
 const WIRES: [&str; 4] = ["chat", "messages", "responses", "gemini"];
 
-fn wire(name: &str) -> &'static dyn Wire {
+fn wire(name: &str) -> &'static dyn WireFormat {
     match name {
         "chat" => &Chat,
         "messages" => &Messages,
@@ -76,7 +76,7 @@ fn decode(bencher: Bencher, name: &str) {
         .counter(BytesCount::new(text.len()))
         .bench_local(|| {
             let mut parser = SseParser::default();
-            let mut decoder = wire(name).decoder(&Target::default());
+            let mut decoder = wire(name).decoder(&RequestTarget::default());
             let mut deltas = Vec::new();
             let mut pieces = 0;
             for packet in text.as_bytes().chunks(16 << 10) {
@@ -157,13 +157,13 @@ fn history() -> Request {
 #[divan::bench(args = WIRES, sample_count = 50)]
 fn encode_a_thousand_messages(bencher: Bencher, name: &str) {
     let request = history();
-    let target = Target {
+    let target = RequestTarget {
         base_url: "http://127.0.0.1:9/v1".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let encode = |request: Request| {
         wire(name)
-            .encode(&request, &target, &Knobs::default())
+            .encode(&request, &target, &RequestOptions::default())
             .map(|call| call.body.len())
     };
     bencher
@@ -175,13 +175,13 @@ fn encode_a_thousand_messages(bencher: Bencher, name: &str) {
 #[divan::bench(args = WIRES, sample_count = 50)]
 fn encode_what_is_new_in_a_thousand_messages(bencher: Bencher, name: &str) {
     let request = history();
-    let target = Target {
+    let target = RequestTarget {
         base_url: "http://127.0.0.1:9/v1".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let encode = |request: &Request| {
         wire(name)
-            .encode(request, &target, &Knobs::default())
+            .encode(request, &target, &RequestOptions::default())
             .map(|call| call.body.len())
     };
     let next = || {

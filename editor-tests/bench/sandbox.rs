@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::environment::Environment;
 use divan::Bencher;
 use sandbox::process::Program;
-use sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
+use sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, build_directories, existing};
 
 #[divan::bench(args = ["bare", "bound", "read-only", "workspace-write"])]
 fn start_true(bencher: Bencher<'_, '_>, how: &str) {
@@ -34,7 +34,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
     let policy = SandboxPolicy {
         level,
         network: level == Level::WorkspaceWrite,
-        writable: existing(outskirts(&environment)),
+        writable: existing(build_directories(&environment)),
         protected: vec![],
         foreign: false,
         hidden: vec![],
@@ -43,7 +43,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
     let program = Program::new(
         "/bin/true",
         "/",
-        base::variables::Variables::default().tame(&environment),
+        base::variables::Variables::default().for_model_program(&environment),
     );
     let program = if how == "bare" {
         program

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use base::environment::Environment;
 use config::Settings;
 use config::settings::{McpEntry, Transport};
-use events::Outlet;
+use events::EventSender;
 use mcp::{ForSession, McpServers};
 use providers::http::HttpClient;
 use serde_json::{Map, Value, json};
@@ -184,7 +184,7 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         servers.survey(std::slice::from_ref(&entry)).await;
         let mut took = Vec::new();
         for _ in 0..CALLS {
-            let (outlet, _up) = Outlet::new();
+            let (outlet, _up) = EventSender::new();
             let start = Instant::now();
             servers
                 .call("bench", "tool_0001", Map::new(), outlet)

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
-use base::store_place::{DatabasePlace, StorePlace};
+use base::store_location::{DatabaseLocation, StoreLocation};
 use divan::Bencher;
 use serde_json::{Value, json};
 use store::{Record, Store};
@@ -312,8 +312,8 @@ pub fn side_by_side() {
         let data = project.path("~/.local/share/adjutant");
         let open = || match url {
             Some(url) => {
-                let place = DatabasePlace::new(url);
-                Store::open(move || StorePlace::Database(place))
+                let place = DatabaseLocation::new(url);
+                Store::open(move || StoreLocation::Database(place))
             }
             None => Store::start(&data),
         };

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base::id::SessionId;
-use base::store_place::{DatabasePlace, StorePlace};
+use base::store_location::{DatabaseLocation, StoreLocation};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use store::{Error, Store, StoredSession};
@@ -25,7 +25,7 @@ pub fn store(place: &str) -> Store {
     if !place.contains("://") {
         return Store::start(Path::new(place));
     }
-    let place = StorePlace::Database(DatabasePlace::new(place));
+    let place = StoreLocation::Database(DatabaseLocation::new(place));
     Store::open(move || place)
 }
 

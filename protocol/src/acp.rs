@@ -55,7 +55,7 @@ bind! {
 }
 
 bind! {
-    "initialize" Initialize2 => v2::InitializeResponse;
+    "initialize" InitializeV2 => v2::InitializeResponse;
     "auth/login" v2::LoginAuthRequest => v2::LoginAuthResponse;
     "auth/logout" v2::LogoutAuthRequest => v2::LogoutAuthResponse;
     "session/new" v2::NewSessionRequest => v2::NewSessionResponse;
@@ -151,9 +151,9 @@ fn to_version_1(capabilities: &serde_json::Value) -> serde_json::Value {
 /// not fit are left out.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
-pub struct Initialize2(pub v2::InitializeRequest);
+pub struct InitializeV2(pub v2::InitializeRequest);
 
-impl<'de> Deserialize<'de> for Initialize2 {
+impl<'de> Deserialize<'de> for InitializeV2 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let mut params = serde_json::Map::deserialize(deserializer)?;
@@ -240,14 +240,14 @@ fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
 /// A message of the schema that is serialized with an explicit `"oldText": null` in diffs without
 /// an old text, by which some clients recognize a new file.
 #[derive(Debug, Clone)]
-pub struct Explicit<T>(pub T);
+pub struct WithExplicitNull<T>(pub T);
 
-impl<T: Method> Method for Explicit<T> {
+impl<T: Method> Method for WithExplicitNull<T> {
     const NAME: &'static str = T::NAME;
     type Response = T::Response;
 }
 
-impl<T: Serialize> Serialize for Explicit<T>
+impl<T: Serialize> Serialize for WithExplicitNull<T>
 where
     T: HasContent,
 {
@@ -457,10 +457,10 @@ mod tests {
         assert!(capabilities.elicitation.is_some_and(|e| e.form.is_some()));
         assert!(!capabilities.fs.read_text_file);
         assert!(!capabilities.terminal);
-        let Initialize2(request) =
+        let InitializeV2(request) =
             serde_json::from_str(r#"{"protocolVersion":9,"capabilities":7}"#).unwrap();
         assert_eq!(request.info.name, "unknown");
-        assert!(serde_json::from_str::<Initialize2>(r#"{"protocolVersion":2}"#).is_err());
+        assert!(serde_json::from_str::<InitializeV2>(r#"{"protocolVersion":2}"#).is_err());
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
         let update =
             v1::ToolCallUpdate::new("c", v1::ToolCallUpdateFields::new().content(vec![diff]));
         let note = v1::SessionNotification::new("s", v1::SessionUpdate::ToolCallUpdate(update));
-        let json = serde_json::to_string(&Explicit(note)).unwrap();
+        let json = serde_json::to_string(&WithExplicitNull(note)).unwrap();
         assert!(json.contains(r#""oldText":null"#), "{json}");
     }
 

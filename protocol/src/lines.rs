@@ -17,7 +17,7 @@
 //! Threads have half the latency of async stdio, and nothing has to be cancelled at exit. (A single
 //! line could be written by its sender, with `RWF_NOWAIT`, which is 7 % faster. But a reader that
 //! splices holds the pipe's lock while it waits for something else, and then all senders would wait
-//! too.) If the output is not a file, a task takes the lines from [`Outgoing`] instead.
+//! too.) If the output is not a file, a task takes the lines from [`OutboxReader`] instead.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -220,7 +220,7 @@ struct Shared {
     // A std mutex, held for an append or a swap, never across an await.
     state: Mutex<State>,
     filled: Condvar,
-    /// Wakes the task that takes lines from [`Outgoing`]; `None` if a thread writes.
+    /// Wakes the task that takes lines from [`OutboxReader`]; `None` if a thread writes.
     pulled: Option<Notify>,
     /// Notified when lines were written, or the outbox ended.
     changed: Notify,
@@ -327,9 +327,9 @@ impl Outbox {
     }
 
     /// Creates an outbox without a thread, and the end from which its lines are taken.
-    pub fn pulled() -> (Self, Outgoing) {
+    pub fn pulled() -> (Self, OutboxReader) {
         let outbox = Self::with(Some(Notify::new()));
-        let outgoing = Outgoing {
+        let outgoing = OutboxReader {
             shared: outbox.shared.clone(),
         };
         (outbox, outgoing)
@@ -479,11 +479,11 @@ impl Shared {
 
 /// The end of an outbox from which a task takes lines. Dropping it breaks the outbox.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutboxReader {
     shared: Arc<Shared>,
 }
 
-impl Outgoing {
+impl OutboxReader {
     /// Waits for queued lines, and returns them, each with a newline at its end. Lines of the
     /// previous call count as written from then on. Returns `None` if the outbox is closed and
     /// empty. Cancel-safe: dropping the future loses no lines.
@@ -515,7 +515,7 @@ impl Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for OutboxReader {
     fn drop(&mut self) {
         self.shared.break_off();
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::rpc::{self, Error, Id, code};
-use crate::table::{Cx, Dispatch, Routes, Table};
+use crate::table::{Dispatch, RequestContext, Router, Table};
 
 const INITIALIZE: &str = "initialize";
 
@@ -68,8 +68,8 @@ impl<S: Send + Sync + 'static> Versions<S> {
     }
 }
 
-impl<S: Send + Sync + 'static> Routes for Versions<S> {
-    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
+impl<S: Send + Sync + 'static> Router for Versions<S> {
+    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &RequestContext) -> Dispatch {
         if method == INITIALIZE {
             return match self.requested(params) {
                 Ok(table) => table.dispatch(id, method, params, cx),

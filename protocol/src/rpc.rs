@@ -398,7 +398,7 @@ pub enum CallError {
     Refused(Error),
     /// The result does not fit the method.
     #[error("the editor's answer has the wrong shape: {0}")]
-    Garbled(String),
+    InvalidResult(String),
 }
 
 impl Peer {
@@ -473,7 +473,7 @@ impl Peer {
                     Err(e)
                 }
             })
-            .map_err(|e| CallError::Garbled(crate::table::without_values(&e.to_string())))
+            .map_err(|e| CallError::InvalidResult(crate::table::without_values(&e.to_string())))
     }
 
     /// Passes a response to its caller. Unknown ids are ignored.

@@ -42,7 +42,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The context of a request, in addition to its params.
 #[derive(Clone, Default)]
-pub struct Cx {
+pub struct RequestContext {
     /// Cancelled when the other side sends `$/cancel_request` for this request.
     pub cancelled: CancellationToken,
     after: After,
@@ -51,7 +51,7 @@ pub struct Cx {
 // A std mutex around one slot: a leaf lock, never held across an await.
 type After = Arc<Mutex<Option<BoxFuture<()>>>>;
 
-impl Cx {
+impl RequestContext {
     /// Has `work` run after the reply is written, by the same task, so that all messages of `work`
     /// follow the reply.
     pub fn after(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -75,16 +75,16 @@ pub enum Dispatch {
 }
 
 /// The receiver of requests and notifications, which calls their handlers.
-pub trait Routes {
+pub trait Router {
     /// Runs the first phase of a request.
-    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch;
+    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &RequestContext) -> Dispatch;
 
     /// Runs a notification's handler. Unknown notifications are ignored.
     fn note(&self, method: &str, params: &str);
 }
 
-impl<S: Send + Sync + 'static> Routes for Table<S> {
-    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
+impl<S: Send + Sync + 'static> Router for Table<S> {
+    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &RequestContext) -> Dispatch {
         Self::dispatch(self, id, method, params, cx)
     }
 
@@ -94,7 +94,7 @@ impl<S: Send + Sync + 'static> Routes for Table<S> {
 }
 
 /// Decodes the params of one request, runs the first phase of its handler, and returns the reply.
-type RequestHandler<S> = Box<dyn Fn(&Arc<S>, &Id, &str, Cx) -> Dispatch + Send + Sync>;
+type RequestHandler<S> = Box<dyn Fn(&Arc<S>, &Id, &str, RequestContext) -> Dispatch + Send + Sync>;
 type NotificationHandler<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
 type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 
@@ -130,13 +130,13 @@ impl<S: Send + Sync + 'static> Table<S> {
     #[must_use]
     pub fn request<P>(
         mut self,
-        handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Send + Sync + 'static,
+        handler: impl Fn(&Arc<S>, RequestContext, P) -> Reply<P::Response> + Send + Sync + 'static,
     ) -> Self
     where
         P: Method + DeserializeOwned,
         P::Response: Serialize + Send + 'static,
     {
-        let serve = move |state: &Arc<S>, id: &Id, params: &str, cx: Cx| {
+        let serve = move |state: &Arc<S>, id: &Id, params: &str, cx: RequestContext| {
             let params = match decode::<P>(params) {
                 Ok(params) => params,
                 Err(error) => return Dispatch::Done(rpc::failure(id, &error)),
@@ -183,7 +183,7 @@ impl<S: Send + Sync + 'static> Table<S> {
     }
 
     /// Runs the first phase of a request.
-    pub fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
+    pub fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &RequestContext) -> Dispatch {
         let Some(serve) = self.requests.get(method) else {
             return Dispatch::Done(rpc::failure(id, &Error::method_not_found(method)));
         };
@@ -305,7 +305,7 @@ mod tests {
 
     fn now(method: &str, params: &str) -> String {
         let id = Id::parse("\"a\\/b\"").unwrap();
-        match table().dispatch(&id, method, params, &Cx::default()) {
+        match table().dispatch(&id, method, params, &RequestContext::default()) {
             Dispatch::Done(line) => String::from_utf8(line).unwrap(),
             Dispatch::Pending(_) => "pending".into(),
         }
@@ -340,7 +340,7 @@ mod tests {
 
     #[tokio::test]
     async fn later_reply_is_polled_by_the_caller() {
-        let cx = Cx::default();
+        let cx = RequestContext::default();
         let id = Id::parse("1").unwrap();
         let Dispatch::Pending(work) =
             table().dispatch(&id, "session/close", r#"{"sessionId":"s"}"#, &cx)

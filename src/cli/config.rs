@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::project_context::ProjectContext;
 use base::environment::Environment;
 use config::{self, ProblemSeverity};
+use extensions::inventory;
 use extensions::scripts::Scripts;
-use extensions::survey;
 use session::models::ModelSources;
 
 /// What to do with the settings.
@@ -42,7 +42,7 @@ pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Resu
     let here = ProjectContext::read(Path::new("."), environment)?;
     let mut problems = here.every_problem(&ModelSources::new(environment));
     let settings = Arc::new(here.loaded.settings.clone());
-    let found = survey::survey(
+    let found = inventory::survey(
         Scripts::compiling(),
         &settings,
         environment,
@@ -50,7 +50,7 @@ pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Resu
         &here.cwd,
     )
     .await;
-    problems.extend(survey::problems(&settings, &found));
+    problems.extend(inventory::problems(&settings, &found));
     if json {
         let all: Vec<serde_json::Value> = problems.iter().map(config::Problem::to_json).collect();
         super::terminal::json(&serde_json::to_string_pretty(&all)?);

@@ -12,8 +12,8 @@ use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
 use config::{Problem, ProblemSeverity};
 use extensions::scripts::Scripts;
-use extensions::{survey, tally};
-use mcp::survey::ReportedState;
+use extensions::{inventory, usage_stats};
+use mcp::inventory::ReportedState;
 use permission::credentials;
 use providers::local;
 use providers::registry::KeySource;
@@ -490,7 +490,7 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
     if settings.scripts.is_empty() {
         return;
     }
-    let found = survey::survey(
+    let found = inventory::survey(
         Scripts::compiling(),
         &settings,
         environment,
@@ -519,7 +519,7 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
             base::text::title(why)
         ));
     }
-    for (name, tally) in tally::read(environment, &here.worktree.root) {
+    for (name, tally) in usage_stats::read(environment, &here.worktree.root) {
         if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {
             let name = base::text::title(&name);
             report.broken.push(format!("{name} changes the system prompt each time although nothing else has changed: no provider's cache holds, and each step costs more"));

@@ -15,10 +15,10 @@ use base::listing::{EntryState, table};
 use base::text;
 use config::package::{MissingPackage, PackageRecord, PackageSpec, cache};
 use config::trust::{Decision, TrustItem, TrustKind, TrustStore};
+use extensions::inventory::{self, ListedExtension, Survey};
 use extensions::packages::{self, PlannedPackage};
 use extensions::scripts::Scripts;
-use extensions::survey::{self, ListedExtension, Survey};
-use extensions::tally;
+use extensions::usage_stats;
 
 /// Options of `adjutant extensions`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
@@ -67,7 +67,7 @@ pub(super) async fn extensions(args: Args, environment: &Environment) -> anyhow:
 async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(&args.dir, environment)?;
     let settings = Arc::new(here.loaded.settings.clone());
-    let found = survey::survey(
+    let found = inventory::survey(
         Scripts::default(),
         &settings,
         environment,
@@ -75,12 +75,12 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
         &here.cwd,
     )
     .await;
-    let tallies = tally::read(environment, &here.worktree.root);
-    let mut entries = survey::entries(&settings, &found, &tallies);
+    let tallies = usage_stats::read(environment, &here.worktree.root);
+    let mut entries = inventory::entries(&settings, &found, &tallies);
     entries.extend(unused(&here));
     let is_broken = is_broken(&found) || entries.iter().any(|one| one.state == EntryState::Failed);
     if args.json {
-        let mut data = survey::data(&settings, &found, &tallies);
+        let mut data = inventory::data(&settings, &found, &tallies);
         data["withheld"] = here
             .loaded
             .trust

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use protocol::acp::v1;
 use protocol::lines::{self, Line, Outbox};
 use protocol::rpc::{CallError, Peer};
-use protocol::table::Routes;
+use protocol::table::Router;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ impl InProcessServer {
     pub(super) fn start(
         shared: &Arc<Sessions>,
         ended: CancellationToken,
-        routes: impl Routes + Send + Sync + 'static,
+        routes: impl Router + Send + Sync + 'static,
         heard: impl FnOnce(mpsc::Receiver<Line>) -> mpsc::Receiver<Line>,
     ) -> io::Result<Self> {
         let (agent_in, to_agent) = io::pipe()?;

@@ -17,12 +17,12 @@ use base::listing::EntryState;
 use base::text;
 use config::settings::{McpEntry, OAuth, Transport};
 use config::trust::{TrustItem, TrustKind};
-use events::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
+use events::{EventSender, FieldKind, FormPage, FormReply, FormRequest, TurnMessage};
 use mcp::credential_store::StoredLogin;
+use mcp::inventory::{ReportedState, ServerReport};
 use mcp::login;
-use mcp::survey::{ReportedState, ServerReport};
 use mcp::{ForSession, McpServers};
-use permission::{Action, Need, evaluate};
+use permission::{AccessRequest, Action, evaluate};
 use providers::http::HttpClient;
 
 /// Options of `adjutant mcp`.
@@ -364,7 +364,7 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
         bail!("{name}: {}", state(report));
     }
     if json {
-        let one = |tool: &mcp::survey::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
+        let one = |tool: &mcp::inventory::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
         let all: Vec<Value> = report.tools.iter().map(one).collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
@@ -413,7 +413,7 @@ async fn call(
         bail!("{name} has no tool \"{tool}\".{near}");
     };
     let policy = super::permissions::policy("build", &here, environment)?;
-    let need = Need::new(&found.name, "*");
+    let need = AccessRequest::new(&found.name, "*");
     let action = evaluate(&policy.rules, &policy.grants, &need).action;
     let denied = action == Action::Deny;
     let may = match action {
@@ -436,7 +436,7 @@ async fn call(
         servers.end().await;
         return Ok(5);
     }
-    let (outlet, mut up) = Outlet::new();
+    let (outlet, mut up) = EventSender::new();
     let done = {
         let calling = servers.call(name, &found.own, arguments, outlet);
         tokio::pin!(calling);

@@ -11,14 +11,15 @@ use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
 use permission::explain::explain;
-use permission::path_gate::{self, Barred};
+use permission::path_gate::{self, PathDenied};
 use permission::{
-    Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need,
+    Access, AccessRequest, Action, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict,
+    command_need,
 };
 use sandbox::Sandbox;
 use session::grants::Grants;
 use store::{Grant, Store};
-use tools::confinement::Confinement;
+use tools::sandboxing::SandboxChoice;
 use tools::webfetch::secrets;
 
 /// Options of `adjutant permissions`.
@@ -138,7 +139,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                 };
                 super::say(&format!("approvals: {}{held}", policy.approvals.as_str()));
             }
-            let needs: Vec<Need> = needs
+            let needs: Vec<AccessRequest> = needs
                 .into_iter()
                 .map(|need| policy.in_sandbox(need))
                 .collect();
@@ -224,7 +225,7 @@ async fn asking(
     environment: &Environment,
 ) -> Policy {
     let approvals = approvals.unwrap_or(policy.approvals);
-    let confinement = Confinement::new(&Sandbox::new(environment))
+    let confinement = SandboxChoice::new(&Sandbox::new(environment))
         .for_agent(&policy.rules, &here.loaded.settings);
     let (guarantee, whole) = match sandbox {
         Some(given) => (given, given != SandboxGuarantee::None),
@@ -268,11 +269,11 @@ fn approvals(word: &str) -> Result<Approvals, String> {
 }
 
 /// Returns the access requests of a file tool. Prints the reason if the path is refused.
-fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<Need> {
-    match path_gate::admit(policy, access, path) {
+fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<AccessRequest> {
+    match path_gate::check_path(policy, access, path) {
         Ok(located) => located.needs(access),
-        Err(Barred::Denied(denied)) => vec![denied.0],
-        Err(Barred::Refused(refusal)) => {
+        Err(PathDenied::Denied(denied)) => vec![denied.0],
+        Err(PathDenied::Refused(refusal)) => {
             super::say(&format!("refused: {refusal}"));
             vec![]
         }

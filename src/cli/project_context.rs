@@ -8,14 +8,14 @@ use anyhow::Context as _;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config::Problem;
-use session::configuration::Configuration;
+use session::configuration::ProjectDefinition;
 use session::models::ModelSources;
 
 /// The settings and agents of a directory.
 pub(super) struct ProjectContext {
     pub(super) worktree: Worktree,
     pub(super) cwd: PathBuf,
-    configuration: Configuration,
+    configuration: ProjectDefinition,
 }
 
 impl ProjectContext {
@@ -23,7 +23,7 @@ impl ProjectContext {
         let cwd = std::fs::canonicalize(dir)
             .with_context(|| format!("{} cannot be entered", dir.display()))?;
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
-        let configuration = Configuration::read(environment, &worktree, &cwd);
+        let configuration = ProjectDefinition::read(environment, &worktree, &cwd);
         Ok(Self {
             worktree,
             cwd,
@@ -40,9 +40,9 @@ impl ProjectContext {
 }
 
 impl Deref for ProjectContext {
-    type Target = Configuration;
+    type Target = ProjectDefinition;
 
-    fn deref(&self) -> &Configuration {
+    fn deref(&self) -> &ProjectDefinition {
         &self.configuration
     }
 }

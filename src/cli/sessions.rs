@@ -421,7 +421,7 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
             printed => printed.context("the session is not written to its end"),
         };
     };
-    let written = base::environment::private_file_at(&target).and_then(|mut file| {
+    let written = base::environment::create_private_file(&target).and_then(|mut file| {
         io::copy(&mut document, &mut file)?;
         file.flush()
     });
@@ -441,7 +441,7 @@ fn export_html(
     match output {
         None => super::say(&text),
         Some(file) => {
-            let written = base::environment::private_note(file, text.as_bytes());
+            let written = base::environment::write_private_file(file, text.as_bytes());
             written.with_context(|| format!("{} cannot be written", file.display()))?;
         }
     }
@@ -701,7 +701,7 @@ fn show(stored: &StoredSession, children: &[SessionId]) -> String {
         for part in &message.parts {
             match &part.content {
                 Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
-                    text += &format!("\n{}\n", words.for_people().trim());
+                    text += &format!("\n{}\n", words.for_display().trim());
                 }
                 Content::Tool(call) => {
                     let state = match &call.state {

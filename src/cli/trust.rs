@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config::trust::{Decision, Review, TrustStore};
-use session::elsewhere::share_trust;
+use session::relocate::share_trust;
 
 use super::project_context::ProjectContext;
 use super::reply;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use protocol::acp::{Initialize, ProtocolVersion, v1};
 use protocol::rpc::Peer;
-use protocol::table::{Cx, Reply, Table};
+use protocol::table::{Reply, RequestContext, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
@@ -259,7 +259,7 @@ impl UnattendedClient {
     /// Handles `session/request_permission`.
     fn permit(
         client: &Arc<Self>,
-        _: Cx,
+        _: RequestContext,
         request: v1::RequestPermissionRequest,
     ) -> Reply<v1::RequestPermissionResponse> {
         use v1::PermissionOptionKind::{AllowOnce, RejectOnce};

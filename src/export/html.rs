@@ -243,7 +243,7 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
                 put!(
                     main,
                     "<div class=\"words\">{}</div>",
-                    markdown::html(&text.for_people())
+                    markdown::html(&text.for_display())
                 );
             }
             Content::File(file) => attached(main, file),

@@ -42,7 +42,7 @@ const OPENERS: &[&str] = &[
     "store/src/sqlite/index.rs",
     "store/src/sqlite/session.rs",
     "store/src/sqlite/takeover.rs",
-    "tools/src/watch.rs",
+    "tools/src/control_files.rs",
 ];
 
 /// A source file.

@@ -7,9 +7,9 @@ use protocol::rpc::CallError;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use super::markdown::{code, fenced, list, plainly};
 use super::meta::{UNATTENDED, own};
+use super::view::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use base::text::{self, shown};
 use events::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
 use permission::Denial;

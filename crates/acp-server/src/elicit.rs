@@ -4,12 +4,12 @@
 use protocol::rpc::CallError;
 use serde_json::{Map, Value, json};
 
-use super::face::{
+use super::markdown::plainly;
+use super::server::Capabilities;
+use super::view::{
     AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, Filled, Form, FormAnswer, PickedAnswer,
     SessionView,
 };
-use super::markdown::plainly;
-use super::server::Capabilities;
 use base::id::SessionId;
 use base::text::{self, shown};
 use events::{

@@ -15,10 +15,10 @@ use transcript::{Fault, FaultKind};
 
 /// The reason why a request of the client is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RequestError {
     /// Invalid params: the problem, and the accepted form.
     Invalid(String),
-    /// There is no session with this id, as [`Refusal::no_session`] cuts it.
+    /// There is no session with this id, as [`RequestError::no_session`] cuts it.
     NoSession(String),
     TooEarly,
     /// An internal failure, or one of another service: the message, and the remedy.
@@ -36,7 +36,7 @@ pub enum Refusal {
     Cancelled,
 }
 
-impl Refusal {
+impl RequestError {
     /// The maximum length of an id in an error, in characters.
     const ID: usize = 100;
 
@@ -47,38 +47,38 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for rpc::Error {
-    fn from(refusal: Refusal) -> Self {
+impl From<RequestError> for rpc::Error {
+    fn from(refusal: RequestError) -> Self {
         match refusal {
-            Refusal::Invalid(details) => Self::invalid_params(details),
-            Refusal::NoSession(id) => {
+            RequestError::Invalid(details) => Self::invalid_params(details),
+            RequestError::NoSession(id) => {
                 let message = format!("There is no session {}", text::title(&id));
                 Self::new(code::NOT_FOUND, message).data(json!({ "sessionId": id }))
             }
-            Refusal::TooEarly => Self::invalid_request("send initialize first"),
-            Refusal::Failed { message, advice } => {
+            RequestError::TooEarly => Self::invalid_request("send initialize first"),
+            RequestError::Failed { message, advice } => {
                 let all =
                     text::sentences([message.as_str(), advice.as_deref().unwrap_or_default()]);
                 Self::new(code::INTERNAL, all.as_str()).details(all)
             }
-            Refusal::Leaving => {
+            RequestError::Leaving => {
                 let all =
                     "This server is about to stop and begins no new turns. Connect again later.";
                 let handed_over = json!({ HANDED_OVER: true });
                 Self::new(code::INTERNAL, all).data(json!({ "details": all, OWN: handed_over }))
             }
-            Refusal::AccountOnly(why) => {
+            RequestError::AccountOnly(why) => {
                 Self::new(code::INVALID_REQUEST, why.as_str()).details(why)
             }
-            Refusal::NeedsAuth(words) => {
+            RequestError::NeedsAuth(words) => {
                 Self::new(code::AUTH_REQUIRED, words.as_str()).details(words)
             }
-            Refusal::Cancelled => Self::cancelled(),
+            RequestError::Cancelled => Self::cancelled(),
         }
     }
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for RequestError {
     fn from(fault: Fault) -> Self {
         match fault.kind {
             FaultKind::Auth => {
@@ -93,7 +93,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-impl From<MailboxError> for Refusal {
+impl From<MailboxError> for RequestError {
     fn from(busy: MailboxError) -> Self {
         Self::Failed {
             message: busy.to_string(),
@@ -102,7 +102,7 @@ impl From<MailboxError> for Refusal {
     }
 }
 
-impl From<OpenError> for Refusal {
+impl From<OpenError> for RequestError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Store(store::Error::NotFound(id)) => Self::no_session(id.as_str()),
@@ -121,7 +121,7 @@ impl From<OpenError> for Refusal {
     }
 }
 
-impl From<ReopenError> for Refusal {
+impl From<ReopenError> for RequestError {
     fn from(error: ReopenError) -> Self {
         let advice = match &error {
             ReopenError::Open(_) => None,
@@ -140,7 +140,7 @@ impl From<ReopenError> for Refusal {
     }
 }
 
-impl From<store::Error> for Refusal {
+impl From<store::Error> for RequestError {
     fn from(error: store::Error) -> Self {
         OpenError::Store(error).into()
     }

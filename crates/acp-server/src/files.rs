@@ -3,7 +3,7 @@
 use protocol::rpc::{CallError, code};
 use tokio::sync::oneshot;
 
-use super::face::EditorAnswer;
+use super::view::EditorAnswer;
 use events::NotWritten;
 
 /// Waits for the contents of a file and sends them to the tool that reads it.

@@ -4,10 +4,10 @@
 use protocol::rpc::CallError;
 use serde_json::json;
 
-use super::face::{
+use super::markdown::plainly;
+use super::view::{
     AnswerKind, AnswerOption, ChoiceRequest, Filled, Form, FormAnswer, PickedAnswer, SessionView,
 };
-use super::markdown::plainly;
 use base::id::SessionId;
 use events::{
     CallUpdate, FieldKind, FormField, FormPage, ManyLimits, Progress, Question, QuestionReply,
@@ -23,9 +23,9 @@ const NEITHER: &str = "neither";
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 pub enum QuestionPrompt {
-    Form(super::face::EditorAnswer<FormAnswer>),
+    Form(super::view::EditorAnswer<FormAnswer>),
     /// One permission request for each question.
-    Permissions(Vec<super::face::EditorAnswer<Option<PickedAnswer>>>),
+    Permissions(Vec<super::view::EditorAnswer<Option<PickedAnswer>>>),
     None,
 }
 

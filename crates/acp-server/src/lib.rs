@@ -3,27 +3,27 @@
 //! The operations of a client are implemented once, with types of our own that do not depend on the
 //! version: sessions (`sessions.rs`), config options (`options.rs`), prompts (`prompt.rs`) and
 //! questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/` decode requests, call these
-//! modules, and encode the results; they implement the interface in `face.rs`. Code that differs
+//! modules, and encode the results; they implement the interface in `view.rs`. Code that differs
 //! only in the types is in `shared/`.
 
 pub mod ask;
-pub mod card;
+pub mod detached;
 pub mod elicit;
 pub mod error;
-pub mod face;
 pub mod files;
 pub mod form;
-pub mod hosted;
 pub mod login;
 pub mod markdown;
 pub mod meta;
 pub mod meters;
-pub mod movable;
 pub mod options;
 pub mod prompt;
 pub mod server;
 pub mod sessions;
 mod shared;
+pub mod tool_call_view;
+pub mod transferable_view;
 pub mod updates;
 pub mod v1;
 pub mod v2;
+pub mod view;

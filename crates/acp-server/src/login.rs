@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::Refusal;
+use super::error::RequestError;
 use super::server::Server;
 use permission::account::AccountProperty;
 use providers::auth::Auth;
@@ -36,12 +36,12 @@ pub const ARGUMENT: &str = "--login";
 ///
 /// # Errors
 /// The method does not exist, or is not offered to this client.
-pub fn log_in(server: &Server, method: &str) -> Result<(), Refusal> {
+pub fn log_in(server: &Server, method: &str) -> Result<(), RequestError> {
     if method == KEYS.id || method == AT_THE_TERMINAL.id && server.capabilities().runs_logins {
         return Ok(());
     }
     let only = KEYS.id;
-    Err(Refusal::Invalid(format!(
+    Err(RequestError::Invalid(format!(
         "there is no such method; the only one that can be asked for is \"{only}\""
     )))
 }
@@ -49,13 +49,15 @@ pub fn log_in(server: &Server, method: &str) -> Result<(), Refusal> {
 /// Deletes the keys and logins that adjutant has stored. Keys in variables, in the configuration
 /// and in OpenCode's files stay. Refused for a user who is one of several, because all of them use
 /// these keys.
-pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+pub fn log_out(
+    server: &Arc<Server>,
+) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
     let environment = server.shared.environment.clone();
     let allowed = server.shared.account().check(AccountProperty::ProviderKeys);
     async move {
-        allowed.map_err(Refusal::AccountOnly)?;
+        allowed.map_err(RequestError::AccountOnly)?;
         let forgotten = base::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
-        let failed = |e: std::io::Error| Refusal::Failed {
+        let failed = |e: std::io::Error| RequestError::Failed {
             message: format!("The stored key could not be removed: {e}."),
             advice: Some("`adjutant auth list` says where keys are.".into()),
         };

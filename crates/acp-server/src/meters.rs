@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use base::lock::locked;
-use session::turn::Outcome;
+use session::turn::TurnOutcome;
 use transcript::FaultKind;
 
 /// A monotonic counter.
@@ -105,16 +105,16 @@ const FAULTS: [&str; 7] = [
 ];
 
 impl Meters {
-    pub fn ended(&self, outcome: &Outcome) {
+    pub fn ended(&self, outcome: &TurnOutcome) {
         let (kind, fault) = match outcome {
-            Outcome::Ended | Outcome::NotDone => (0, None),
-            Outcome::Cancelled => (1, None),
-            Outcome::Refused => (2, None),
-            Outcome::MaxTokens => (3, None),
-            Outcome::StepLimit => (4, None),
-            Outcome::Steered => (5, None),
-            Outcome::Failed(fault) => (6, Some(fault.kind)),
-            Outcome::Rejected => (7, None),
+            TurnOutcome::Ended | TurnOutcome::NotDone => (0, None),
+            TurnOutcome::Cancelled => (1, None),
+            TurnOutcome::Refused => (2, None),
+            TurnOutcome::MaxTokens => (3, None),
+            TurnOutcome::StepLimit => (4, None),
+            TurnOutcome::Steered => (5, None),
+            TurnOutcome::Failed(fault) => (6, Some(fault.kind)),
+            TurnOutcome::Rejected => (7, None),
         };
         let fault = fault.map(|kind| match kind {
             FaultKind::Auth => 0,
@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn metrics_are_written_in_prometheus_format() {
         let meters = Meters::default();
-        meters.ended(&Outcome::Ended);
-        meters.ended(&Outcome::Ended);
+        meters.ended(&TurnOutcome::Ended);
+        meters.ended(&TurnOutcome::Ended);
         meters.spent(0.25);
         meters.spent(-1.0);
         meters.first.add(Duration::from_millis(3));

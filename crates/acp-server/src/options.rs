@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use super::error::Refusal;
-use super::face::{Alternative, Category, Group, Setting, SettingValue};
+use super::error::RequestError;
 use super::server::{ChoiceReply, Server};
+use super::view::{Alternative, Category, Group, Setting, SettingValue};
 use base::approvals::Approvals;
 use base::text;
 use project::agent::Agent;
 use providers::Model;
-use session::Handle;
+use session::SessionHandle;
 use session::handle::SavedReceiver;
-use session::turn::{Choice, frame};
+use session::turn::{SessionChoices, step_context};
 use transcript::ModelRef;
 
 /// The option that version 1 also has as a mode.
@@ -62,7 +62,7 @@ fn approval(one: Approvals) -> Alternative {
 const DEFAULT: &str = "default";
 
 /// Returns the config options of a session, with all pending choices applied.
-pub fn settings(server: &Server, session: &Handle) -> Vec<Setting> {
+pub fn settings(server: &Server, session: &SessionHandle) -> Vec<Setting> {
     let choice = session.choice();
     let model = resolve_model(session, &choice);
     let of = |id, name, category, value| Setting {
@@ -165,7 +165,7 @@ fn steering(on: bool, switches: bool) -> Setting {
 }
 
 /// Returns the primary agents, which ACP presents as modes.
-fn modes(session: &Handle, now: &str) -> Vec<Alternative> {
+fn modes(session: &SessionHandle, now: &str) -> Vec<Alternative> {
     let one = |agent: &Arc<Agent>| Alternative {
         id: agent.name.clone(),
         name: if agent.label == agent.name {
@@ -189,7 +189,7 @@ fn modes(session: &Handle, now: &str) -> Vec<Alternative> {
 
 /// Returns the models: first the recently used ones, then the others by provider. The current model
 /// is among them even if it is no longer found. Few models form one list, many are grouped.
-fn models(session: &Handle, now: &ModelRef) -> SettingValue {
+fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
     const MAX_UNGROUPED: usize = 12;
     let models = session.project().models.clone();
     let recent = models.recent();
@@ -266,11 +266,11 @@ pub fn relies_on_sandbox(setting: &str, value: &str) -> bool {
 /// There is no such option or value.
 pub fn choose(
     server: &Server,
-    session: &Handle,
+    session: &SessionHandle,
     setting: &str,
     chosen: Chosen<'_>,
-) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
-    let wrong = |why: &str| Refusal::Invalid(why.into());
+) -> Result<ChoiceReply<Vec<Setting>>, RequestError> {
+    let wrong = |why: &str| RequestError::Invalid(why.into());
     let written = match (setting, chosen) {
         (STEER, Chosen::Switch(on)) => session.choose_steer(on)?,
         (_, Chosen::Switch(_)) => return Err(wrong("the value of this option must be a string")),
@@ -284,7 +284,7 @@ pub fn choose(
             session.choose_steer(*word == "on")?
         }
         _ => {
-            return Err(Refusal::Invalid(format!(
+            return Err(RequestError::Invalid(format!(
                 "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {APPROVALS}, {STEER}"
             )));
         }
@@ -297,14 +297,14 @@ pub fn choose(
 }
 
 /// Chooses the approvals.
-fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refusal> {
+fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver, RequestError> {
     let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
     let chosen = Approvals::named(word)
-        .ok_or_else(|| Refusal::Invalid(format!("choose one of {}", known())))?;
+        .ok_or_else(|| RequestError::Invalid(format!("choose one of {}", known())))?;
     if chosen == Approvals::Sandboxed && !session.sandboxes() {
         let why =
             "no sandbox that contains all commands is available here; `adjutant doctor` shows why";
-        return Err(Refusal::Invalid(why.into()));
+        return Err(RequestError::Invalid(why.into()));
     }
     Ok(session.choose_approvals(chosen)?)
 }
@@ -312,8 +312,8 @@ fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refus
 /// Chooses a mode, if it exists. It takes effect at the next step, also of a running turn.
 ///
 /// # Errors
-/// [`Refusal::Invalid`], listing the modes.
-pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusal> {
+/// [`RequestError::Invalid`], listing the modes.
+pub fn choose_mode(session: &SessionHandle, mode: &str) -> Result<SavedReceiver, RequestError> {
     let chosen = session.choice().agent;
     let modes = session.project().agents.modes_with(&chosen);
     let can_lead = session
@@ -323,7 +323,7 @@ pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusa
         .is_some_and(|agent| agent.can_lead() || agent.name == chosen);
     if !can_lead {
         let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
-        return Err(Refusal::Invalid(format!(
+        return Err(RequestError::Invalid(format!(
             "there is no mode \"{}\"; there are: {}",
             text::title(mode),
             names.join(", ")
@@ -333,7 +333,7 @@ pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusa
 }
 
 /// Chooses an effort, if the model supports it.
-fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusal> {
+fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver, RequestError> {
     let now = current_model(session);
     let known = session
         .project()
@@ -347,7 +347,7 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusa
             .chain(known.iter().map(String::as_str))
             .collect::<Vec<_>>()
             .join(", ");
-        return Err(Refusal::Invalid(format!(
+        return Err(RequestError::Invalid(format!(
             "{now} has no such effort; it has: {known}"
         )));
     }
@@ -361,28 +361,28 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusa
 /// Chooses a model, if it exists.
 ///
 /// # Errors
-/// [`Refusal::Invalid`], with the missing part.
-pub fn choose_model(session: &Handle, model: &str) -> Result<SavedReceiver, Refusal> {
+/// [`RequestError::Invalid`], with the missing part.
+pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceiver, RequestError> {
     let chosen = ModelRef::parse(model).ok_or_else(|| {
-        Refusal::Invalid("a model is written as provider/model, such as openai/gpt-5".into())
+        RequestError::Invalid("a model is written as provider/model, such as openai/gpt-5".into())
     })?;
     session
         .project()
         .models
         .find(&chosen)
-        .map_err(|missing| Refusal::Invalid(missing.to_string()))?;
+        .map_err(|missing| RequestError::Invalid(missing.to_string()))?;
     Ok(session.choose_model(chosen)?)
 }
 
 /// Returns the model of the next request.
-pub fn current_model(session: &Handle) -> ModelRef {
+pub fn current_model(session: &SessionHandle) -> ModelRef {
     resolve_model(session, &session.choice())
 }
 
 /// Returns the model that a choice resolves to.
-fn resolve_model(session: &Handle, choice: &Choice) -> ModelRef {
+fn resolve_model(session: &SessionHandle, choice: &SessionChoices) -> ModelRef {
     let project = session.project();
-    frame::resolve_model(
+    step_context::resolve_model(
         choice,
         project.agents.get(&choice.agent).as_deref(),
         &project.models,

@@ -12,23 +12,23 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::error::Refusal;
-use super::face::{SessionActivity, TurnResult};
-use super::hosted::{ShownTurn, TurnCount, Viewer};
+use super::detached::{Observer, ShownTurn, TurnCount};
+use super::error::RequestError;
 use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours, wrong_in_prompt};
 use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
+use super::view::{SessionActivity, TurnResult};
 use base::id::MessageId;
 use events::{Event, TurnMessage};
-use session::Handle;
-use session::handle::{PendingTurn, PromptInput, TurnEnd};
-use session::turn::Outcome;
+use session::SessionHandle;
+use session::handle::{PromptInput, TurnHandle, TurnReport};
+use session::turn::TurnOutcome;
 use tools::edit::MULTIEDIT;
 use tools::invalid::InvalidTool;
 use tools::registry::PROPERTIES;
 use tools::structured_output::StructuredOutputTool;
-use tools::{Offer, Tool};
+use tools::{Availability, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
 /// A decoded prompt for a session.
@@ -42,9 +42,9 @@ pub struct IncomingPrompt {
 }
 
 /// A turn that a prompt has requested.
-pub struct PromptTurn {
-    turn: PendingTurn,
-    session: Handle,
+pub struct TurnStream {
+    turn: TurnHandle,
+    session: SessionHandle,
     updates: UpdateSender,
     /// The messages that arrived together with the prompt's place in the conversation. They are
     /// shown after the client knows that place.
@@ -55,7 +55,7 @@ pub struct PromptTurn {
     /// The user has cancelled the prompt, and the session was notified.
     withdrawn: bool,
     /// The outcome, if the turn ended before it was awaited.
-    over: Option<Result<TurnEnd, RecvError>>,
+    over: Option<Result<TurnReport, RecvError>>,
     /// The state of a turn that can move to another connection.
     hosted: Option<HostedTurn>,
 }
@@ -117,14 +117,14 @@ impl HostedTurn {
     fn begin(
         server: &Arc<Server>,
         session: &str,
-    ) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, Refusal> {
+    ) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, RequestError> {
         let Some(hosted) = server.hosted() else {
             return Ok(None);
         };
         if hosted.draining.is_cancelled() {
-            return Err(Refusal::Leaving);
+            return Err(RequestError::Leaving);
         }
-        let count = hosted.turn().ok_or_else(|| Refusal::Failed {
+        let count = hosted.turn().ok_or_else(|| RequestError::Failed {
             message: format!(
                 "{} prompts are running or waiting, which is the limit.",
                 hosted.limits.user_turns
@@ -156,21 +156,21 @@ impl HostedTurn {
         }
     }
 
-    fn ended(&self, outcome: &Outcome) {
+    fn ended(&self, outcome: &TurnOutcome) {
         self.meters.whole.add(self.asked.elapsed());
         self.meters.ended(outcome);
     }
 }
 
 /// Waits for a client that wants to observe the turn.
-async fn viewer(hosted: &mut Option<HostedTurn>) -> Viewer<Server> {
+async fn viewer(hosted: &mut Option<HostedTurn>) -> Observer<Server> {
     match hosted {
         Some(hosted) => hosted.shown_turn.viewer().await,
         None => std::future::pending().await,
     }
 }
 
-pub struct Ended {
+pub struct FinishedTurn {
     pub result: TurnResult,
     /// Dropped after the client has received the result.
     pub told: oneshot::Sender<()>,
@@ -184,7 +184,7 @@ pub struct Ended {
 pub fn queue(
     server: &Arc<Server>,
     prompt: IncomingPrompt,
-) -> Result<(Handle, Option<PromptTurn>), Refusal> {
+) -> Result<(SessionHandle, Option<TurnStream>), RequestError> {
     let session = server.session(&prompt.session)?;
     let mut parts = prompt.parts;
     if !parts.iter().any(has_content) {
@@ -194,15 +194,16 @@ pub fn queue(
         parts.push(Content::PromptOptions(options));
     }
     if let Some(schema) = prompt.schema {
-        let wrong =
-            |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"));
+        let wrong = |why| {
+            RequestError::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"))
+        };
         StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
     let hosted = HostedTurn::begin(server, &prompt.session)?;
     let turn = session.prompt(work(&session, parts))?;
     let hosted = hosted.map(|begin| begin(turn.number));
-    let prompt_turn = PromptTurn {
+    let prompt_turn = TurnStream {
         turn,
         session: session.clone(),
         updates: UpdateSender::new(server, &session),
@@ -223,11 +224,11 @@ const MAX_KEY_BYTES: usize = 200;
 /// idempotency key.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] for a value of the wrong type, an unknown tool or an unknown flat key.
-pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
-    let wrong = |key: &str, why: String| Refusal::Invalid(format!("_meta.{OWN}.{key} {why}"));
+/// [`RequestError::Invalid`] for a value of the wrong type, an unknown tool or an unknown flat key.
+pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, RequestError> {
+    let wrong = |key: &str, why: String| RequestError::Invalid(format!("_meta.{OWN}.{key} {why}"));
     if let Some(why) = wrong_in_prompt(meta) {
-        return Err(Refusal::Invalid(why));
+        return Err(RequestError::Invalid(why));
     }
     let system = match of_ours(meta, SYSTEM) {
         None | Some(Value::Null) => None,
@@ -273,7 +274,7 @@ pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
 pub fn built_in_tools() -> Vec<&'static str> {
     let listed = PROPERTIES
         .iter()
-        .filter(|tool| tool.offer != Offer::Unlisted && tool.name != InvalidTool::NAME);
+        .filter(|tool| tool.offer != Availability::Unlisted && tool.name != InvalidTool::NAME);
     listed.map(|tool| tool.name).collect()
 }
 
@@ -302,7 +303,7 @@ fn has_content(content: &Content) -> bool {
 }
 
 /// Returns the built-in command that the prompt consists of, or a message for the model.
-fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
+fn work(session: &SessionHandle, parts: Vec<Content>) -> PromptInput {
     let order = match parts.first() {
         Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
         _ => None,
@@ -317,10 +318,10 @@ fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
 /// As for [`queue`].
 pub async fn queue_when_open(
     server: &Arc<Server>,
-    decode: impl FnOnce() -> Result<IncomingPrompt, Refusal>,
+    decode: impl FnOnce() -> Result<IncomingPrompt, RequestError>,
     place: super::server::QueuePlace,
     cancelled: &CancellationToken,
-) -> Result<Option<(Handle, Option<PromptTurn>)>, Refusal> {
+) -> Result<Option<(SessionHandle, Option<TurnStream>)>, RequestError> {
     let first = tokio::select! {
         first = place.first_unless_cancelled() => first,
         () = cancelled.cancelled() => false,
@@ -334,13 +335,16 @@ pub async fn queue_when_open(
     }
 }
 
-impl PromptTurn {
+impl TurnStream {
     /// Shows messages until the prompt is part of the conversation, and none after that. Returns
     /// the id of the prompt's message.
     ///
     /// # Errors
     /// The prompt was cancelled before, the server is about to stop, or the session has ended.
-    pub async fn inserted(&mut self, cancelled: &CancellationToken) -> Result<MessageId, Refusal> {
+    pub async fn inserted(
+        &mut self,
+        cancelled: &CancellationToken,
+    ) -> Result<MessageId, RequestError> {
         let mut batch = Vec::new();
         while self.over.is_none() {
             self.next(cancelled, &mut batch).await;
@@ -362,9 +366,9 @@ impl PromptTurn {
         Err(match self.over.take() {
             // A prompt that the user has cancelled does not continue on another server.
             Some(Ok(end)) if self.is_handed_over(&end.outcome) && !self.withdrawn => {
-                Refusal::Leaving
+                RequestError::Leaving
             }
-            Some(Ok(_)) => Refusal::Cancelled,
+            Some(Ok(_)) => RequestError::Cancelled,
             Some(Err(_)) | None => self.lost().await,
         })
     }
@@ -373,7 +377,10 @@ impl PromptTurn {
     ///
     /// # Errors
     /// The session ended before the turn did.
-    pub async fn ended(mut self, cancelled: &CancellationToken) -> Result<Ended, Refusal> {
+    pub async fn ended(
+        mut self,
+        cancelled: &CancellationToken,
+    ) -> Result<FinishedTurn, RequestError> {
         self.begin().await;
         let mut batch = std::mem::take(&mut self.held);
         self.show(&mut batch).await;
@@ -388,7 +395,7 @@ impl PromptTurn {
         self.show(&mut batch).await;
         self.updates.withdraw();
         match outcome {
-            Ok(TurnEnd {
+            Ok(TurnReport {
                 outcome,
                 structured,
                 told,
@@ -405,23 +412,25 @@ impl PromptTurn {
                 self.updates
                     .state(SessionActivity::Idle(Some(result.clone())))
                     .await;
-                Ok(Ended { result, told })
+                Ok(FinishedTurn { result, told })
             }
             Err(_) => Err(self.lost().await),
         }
     }
 
     /// Returns whether the turn ended because this process is about to stop.
-    fn is_handed_over(&self, outcome: &Outcome) -> bool {
-        *outcome == Outcome::Cancelled && self.updates.is_leaving()
+    fn is_handed_over(&self, outcome: &TurnOutcome) -> bool {
+        *outcome == TurnOutcome::Cancelled && self.updates.is_leaving()
     }
 
     /// Reports that the session's task has died. The state on disk is intact and can be loaded
     /// again.
-    async fn lost(&mut self) -> Refusal {
+    async fn lost(&mut self) -> RequestError {
         if self.begun {
             self.updates
-                .state(SessionActivity::Idle(Some(Outcome::Failed(lost()).into())))
+                .state(SessionActivity::Idle(Some(
+                    TurnOutcome::Failed(lost()).into(),
+                )))
                 .await;
         }
         lost().into()
@@ -463,7 +472,7 @@ impl PromptTurn {
     }
 
     /// Moves the turn to another client, which is first shown the events that it has missed.
-    async fn welcome(&mut self, viewer: Viewer<Server>) {
+    async fn welcome(&mut self, viewer: Observer<Server>) {
         let Some(hosted) = &mut self.hosted else {
             return;
         };
@@ -555,7 +564,7 @@ mod tests {
             json!({ "adjutant.tools": { "nosuchtool": true } }),
             json!({ "adjutant": { "tools": {} }, "adjutant.tools": { "bash": false } }),
         ] {
-            let Err(Refusal::Invalid(why)) = read(meta.clone()) else {
+            let Err(RequestError::Invalid(why)) = read(meta.clone()) else {
                 panic!("{meta}")
             };
             assert!(why.contains("adjutant."), "{why}");

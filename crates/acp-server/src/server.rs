@@ -9,13 +9,13 @@ use protocol::rpc::{self, Peer};
 use protocol::table::Reply;
 use tokio_util::sync::CancellationToken;
 
-use super::error::Refusal;
-use super::face::{DisplayCapabilities, NewView, SessionView};
-use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Liveness};
+use super::detached::{ClientConnection, FoundSession, Hosted, LiveSession, Liveness};
+use super::error::RequestError;
+use super::view::{DisplayCapabilities, NewView, SessionView};
 use base::id::SessionId;
 use base::lock::locked;
 use session::handle::{MailboxError, SavedReceiver};
-use session::{Handle, Sessions};
+use session::{SessionHandle, Sessions};
 use tools::FileCapabilities;
 
 /// One connection to an editor.
@@ -101,7 +101,7 @@ pub struct ChoiceReply<R> {
     pub response: R,
     /// The session, and the receiver that completes when the choice is written; `None` if nothing
     /// is stored.
-    pub pending_write: Option<(Handle, SavedReceiver)>,
+    pub pending_write: Option<(SessionHandle, SavedReceiver)>,
 }
 
 /// The capabilities that the client has declared.
@@ -170,11 +170,11 @@ impl Server {
     ///
     /// # Errors
     /// The connection or the user has the maximum number of sessions.
-    pub fn check_session_limit(&self) -> Result<(), Refusal> {
+    pub fn check_session_limit(&self) -> Result<(), RequestError> {
         let Some(hosted) = self.hosted() else {
             return Ok(());
         };
-        let full = |most: usize, whose: &str| Refusal::Failed {
+        let full = |most: usize, whose: &str| RequestError::Failed {
             message: format!("{whose} has {most} open sessions, which is the limit."),
             advice: Some("Close one that is no longer needed.".into()),
         };
@@ -212,7 +212,7 @@ impl Server {
         &self,
         id: &str,
         way: &'static str,
-    ) -> Result<Option<LiveSession<Self>>, Refusal> {
+    ) -> Result<Option<LiveSession<Self>>, RequestError> {
         let Some(hosted) = self.hosted() else {
             return Ok(None);
         };
@@ -231,7 +231,7 @@ impl Server {
         {
             if liveness.answers().await {
                 locked(&self.refused).insert((id.clone(), way));
-                return Err(Refusal::Failed {
+                return Err(RequestError::Failed {
                     message: format!("Session {id} is open in another connection."),
                     advice: Some(
                         "Close it there, or open it here once more to take it over.".into(),
@@ -277,35 +277,37 @@ impl Server {
         if method == "initialize" || locked(&self.capabilities).is_some() {
             return Ok(());
         }
-        Err(Refusal::TooEarly.into())
+        Err(RequestError::TooEarly.into())
     }
 
     /// Returns a live session.
     ///
     /// # Errors
-    /// [`Refusal::NoSession`].
-    pub fn session(&self, id: &str) -> Result<Handle, Refusal> {
+    /// [`RequestError::NoSession`].
+    pub fn session(&self, id: &str) -> Result<SessionHandle, RequestError> {
         self.live(id).map(|live| live.handle)
     }
 
     /// Returns a live session with its turns.
     ///
     /// # Errors
-    /// [`Refusal::NoSession`].
-    pub fn live(&self, id: &str) -> Result<LiveSession<Self>, Refusal> {
+    /// [`RequestError::NoSession`].
+    pub fn live(&self, id: &str) -> Result<LiveSession<Self>, RequestError> {
         let live = self.lock().get(&SessionId::new(id)).cloned();
-        live.ok_or_else(|| Refusal::no_session(id))
+        live.ok_or_else(|| RequestError::no_session(id))
     }
 
     /// Claims a session for opening, closing or deleting it, after all earlier requests.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] while another request has claimed it.
-    pub fn claim(self: &Arc<Self>, id: &str) -> Result<QueuePlace, Refusal> {
+    /// [`RequestError::Invalid`] while another request has claimed it.
+    pub fn claim(self: &Arc<Self>, id: &str) -> Result<QueuePlace, RequestError> {
         let claimed = |queue: &RequestQueue| queue.iter().any(|request| request.claims);
         let place = self.enter_queue(id, true, |queue| !queue.is_some_and(claimed));
         place.ok_or_else(|| {
-            Refusal::Invalid("this session is being opened or closed; wait for that to end".into())
+            RequestError::Invalid(
+                "this session is being opened or closed; wait for that to end".into(),
+            )
         })
     }
 
@@ -363,7 +365,7 @@ impl Server {
     pub fn when_open<R: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
-        work: impl FnOnce() -> Result<ChoiceReply<R>, Refusal> + Send + 'static,
+        work: impl FnOnce() -> Result<ChoiceReply<R>, RequestError> + Send + 'static,
     ) -> Reply<R> {
         self.when_tried(id, false, work)
     }
@@ -375,7 +377,7 @@ impl Server {
         self: &Arc<Self>,
         id: &str,
         tries: bool,
-        work: impl FnOnce() -> Result<ChoiceReply<R>, Refusal> + Send + 'static,
+        work: impl FnOnce() -> Result<ChoiceReply<R>, RequestError> + Send + 'static,
     ) -> Reply<R> {
         let tries = tries && !self.session(id).is_ok_and(|session| session.sandboxes());
         let server = self.clone();
@@ -403,7 +405,7 @@ impl Server {
         }
     }
 
-    async fn settled<R>(&self, chosen: ChoiceReply<R>) -> Result<R, Refusal> {
+    async fn settled<R>(&self, chosen: ChoiceReply<R>) -> Result<R, RequestError> {
         if let Some((session, written)) = chosen.pending_write {
             self.wait_until_saved(&session, written).await?;
         }
@@ -416,9 +418,9 @@ impl Server {
     /// The session ended before the choice was written.
     pub async fn wait_until_saved(
         &self,
-        session: &Handle,
+        session: &SessionHandle,
         written: SavedReceiver,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         written.await.map_err(|_| MailboxError::Closed)?;
         self.shared.store.handed_over(&session.id).await;
         Ok(())
@@ -449,7 +451,7 @@ impl Server {
     }
 
     /// Removes a session from the live ones, or from those that wait for a client.
-    pub fn dismiss(&self, id: &str) -> Option<Handle> {
+    pub fn dismiss(&self, id: &str) -> Option<SessionHandle> {
         let id = SessionId::new(id);
         let live = self.lock().remove(&id);
         let Some(hosted) = self.hosted() else {
@@ -468,7 +470,7 @@ impl Server {
     }
 }
 
-impl Holder<Self> for Server {
+impl ClientConnection<Self> for Server {
     fn give_up(&self, id: &SessionId) -> Option<LiveSession<Self>> {
         let live = self.lock().remove(id)?;
         live.here.cancel();

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use protocol::table::Cx;
+use protocol::table::RequestContext;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::error::Refusal;
-use super::face::SessionActivity;
-use super::hosted::LiveSession;
+use super::detached::LiveSession;
+use super::error::RequestError;
 use super::meta::{BEFORE, FILLING, Meta, Restrictions, UNSAID, of_ours, own, restrictions};
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
+use super::view::SessionActivity;
 use base::environment::Timestamp;
 use base::id::SessionId;
 use base::worktree::normal;
@@ -25,7 +25,7 @@ use config::settings::{McpEntry, OAuth, Transport};
 use events::{Event, Severity, ToolKind};
 use session::handle::SavedReceiver;
 use session::open::{OpenError, OpenOptions, OpenedSession};
-use session::{Handle, access, title};
+use session::{SessionHandle, access, title};
 use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 
 /// The number of sessions in a page of the list.
@@ -142,7 +142,7 @@ impl HistoryMode {
 pub fn create(
     server: &Arc<Server>,
     place: SessionSetup,
-) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
+) -> impl Future<Output = Result<SessionHandle, RequestError>> + Send + 'static {
     let place = checked(server, place);
     let server = server.clone();
     async move {
@@ -159,7 +159,7 @@ pub fn create(
 
 /// An opened session, with the events to be shown after the response.
 pub struct Reopened {
-    pub session: Handle,
+    pub session: SessionHandle,
     /// Events that the client has not been shown yet.
     left: Vec<Event>,
     /// The history that was shown contains commands.
@@ -168,7 +168,7 @@ pub struct Reopened {
 
 impl Reopened {
     /// Wraps a session of which all events have been shown.
-    pub fn whole(session: Handle) -> Self {
+    pub fn whole(session: SessionHandle) -> Self {
         Self {
             session,
             left: Vec::new(),
@@ -180,11 +180,11 @@ impl Reopened {
 /// Opens a stored session. If its history is to be shown, all of it is sent before this completes.
 pub fn reopen(
     server: &Arc<Server>,
-    cx: &Cx,
+    cx: &RequestContext,
     id: &str,
     place: SessionSetup,
     history: HistoryMode,
-) -> impl Future<Output = Result<Reopened, Refusal>> + Send + 'static {
+) -> impl Future<Output = Result<Reopened, RequestError>> + Send + 'static {
     let unsaid = place.unsaid;
     let place = known_place(server, id, place);
     let claim = server.claim(id);
@@ -244,7 +244,7 @@ pub fn reopen(
                     if cancelled.is_cancelled() {
                         drop(replay);
                         session.close().await;
-                        return Err(Refusal::Cancelled);
+                        return Err(RequestError::Cancelled);
                     }
                     if let Event::Usage {
                         cost: Some(cost), ..
@@ -294,7 +294,7 @@ fn is_command(event: &Event) -> bool {
 enum CameBack {
     To(Reopened),
     /// The session is to be opened with other options, and no turn runs in it.
-    Otherwise(Handle),
+    Otherwise(SessionHandle),
 }
 
 /// Continues a session whose connection has ended or gave it up. Its turns go on.
@@ -307,7 +307,7 @@ async fn come_back(
     live: LiveSession<Server>,
     place: &OpenOptions,
     history: HistoryMode,
-) -> Result<CameBack, Refusal> {
+) -> Result<CameBack, RequestError> {
     let elsewhere = !server.shared.is_place(&live.handle.cwd, &place.cwd);
     let otherwise = !live.live_turns.is_busy() && !live.live_turns.is_opened_as(place);
     let refused = if elsewhere {
@@ -369,7 +369,7 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     }
     let mut servers = session.server_changes();
     let mut models = session.project().models.clone();
-    let mut asides = session.asides();
+    let mut out_of_turn_events = session.out_of_turn_events();
     let again = tokio::time::sleep(RESEND_GRACE); // the grace that a slow client needs
     tokio::pin!(again);
     let mut waits = misses_commands;
@@ -383,7 +383,7 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
             () = server.ended.cancelled() => break,
             () = here.cancelled() => break,
             () = session.closed() => break,
-            aside = asides.recv() => match aside {
+            aside = out_of_turn_events.recv() => match aside {
                 // Without notices, a message between two turns would look like an answer.
                 Ok(Event::Notice { .. }) if !shows.notices => {}
                 Ok(event) => updates.event(event).await,
@@ -427,7 +427,7 @@ pub fn fork(
     id: &str,
     place: SessionSetup,
     before: Option<Value>,
-) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
+) -> impl Future<Output = Result<SessionHandle, RequestError>> + Send + 'static {
     let place = checked(server, place);
     let server = server.clone();
     let id = SessionId::new(id);
@@ -436,7 +436,7 @@ pub fn fork(
             None => None,
             Some(Value::String(message)) => Some(message.as_str()),
             Some(_) => {
-                return Err(Refusal::Invalid(format!(
+                return Err(RequestError::Invalid(format!(
                     "_meta.adjutant.{BEFORE} must be a message's id"
                 )));
             }
@@ -456,7 +456,7 @@ pub fn set_title(
     server: &Arc<Server>,
     id: &str,
     title: &str,
-) -> impl Future<Output = Result<String, Refusal>> + Send + 'static {
+) -> impl Future<Output = Result<String, RequestError>> + Send + 'static {
     let id = SessionId::new(id);
     let title = title::tidy(title);
     let place = server.wait(id.as_str());
@@ -483,12 +483,12 @@ fn rename(
     server: &Server,
     id: &SessionId,
     title: &str,
-) -> Result<Option<(Handle, SavedReceiver)>, Refusal> {
+) -> Result<Option<(SessionHandle, SavedReceiver)>, RequestError> {
     if title.is_empty() {
-        return Err(Refusal::Invalid("the title is empty".into()));
+        return Err(RequestError::Invalid("the title is empty".into()));
     }
     if !id.is_well_formed() {
-        return Err(Refusal::no_session(id.as_str()));
+        return Err(RequestError::no_session(id.as_str()));
     }
     let Ok(live) = server.session(id.as_str()) else {
         return Ok(None);
@@ -508,14 +508,14 @@ pub enum Use {
 ///
 /// # Errors
 /// There is no such session.
-pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, Refusal> {
+pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, RequestError> {
     if server.shared.holds(&id) {
         return Ok(Use::Open);
     }
     if id.is_well_formed() && server.shared.store.has(&id).await? {
         return Ok(Use::Saved);
     }
-    Err(Refusal::no_session(id.as_str()))
+    Err(RequestError::no_session(id.as_str()))
 }
 
 /// A page of the list of sessions.
@@ -538,10 +538,10 @@ pub async fn list(
     cwd: Option<PathBuf>,
     archived: Option<bool>,
     after: Option<String>,
-) -> Result<ShownPage, Refusal> {
+) -> Result<ShownPage, RequestError> {
     let after = after.as_deref().map(cursor).transpose()?;
     if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
-        return Err(Refusal::Invalid(format!(
+        return Err(RequestError::Invalid(format!(
             "cwd must be absolute; {} is not",
             cwd.display()
         )));
@@ -570,7 +570,7 @@ pub async fn list(
     })
 }
 
-fn cursor(text: &str) -> Result<ListCursor, Refusal> {
+fn cursor(text: &str) -> Result<ListCursor, RequestError> {
     let read = || {
         let bytes = BASE64.decode(text).ok()?;
         let text = String::from_utf8(bytes).ok()?;
@@ -581,7 +581,7 @@ fn cursor(text: &str) -> Result<ListCursor, Refusal> {
         })
     };
     read().ok_or_else(|| {
-        Refusal::Invalid("the cursor is not one of ours; leave it out to start over".into())
+        RequestError::Invalid("the cursor is not one of ours; leave it out to start over".into())
     })
 }
 
@@ -589,7 +589,7 @@ fn cursor(text: &str) -> Result<ListCursor, Refusal> {
 pub fn close(
     server: &Arc<Server>,
     id: &str,
-) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
     let claim = server.claim(id);
     let server = server.clone();
     let id = id.to_owned();
@@ -608,7 +608,7 @@ pub fn archive(
     server: &Arc<Server>,
     id: &str,
     aside: bool,
-) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
     let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
     let server = server.clone();
@@ -616,7 +616,7 @@ pub fn archive(
         let claim = claim?;
         claim.first().await;
         if !id.is_well_formed() {
-            return Err(Refusal::no_session(id.as_str()));
+            return Err(RequestError::no_session(id.as_str()));
         }
         match server.session(id.as_str()) {
             Ok(_) if aside => {
@@ -643,7 +643,7 @@ pub fn archive(
 pub fn delete(
     server: &Arc<Server>,
     id: &str,
-) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
     let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
     let server = server.clone();
@@ -672,14 +672,18 @@ pub fn cancel(server: &Server, id: &str) {
 
 /// Checks the setup of a session that is opened again. If its directory is gone, the error explains
 /// that the history is not lost.
-fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOptions, Refusal> {
+fn known_place(
+    server: &Server,
+    id: &str,
+    place: SessionSetup,
+) -> Result<OpenOptions, RequestError> {
     let old = normal(&place.cwd);
     let gone = place.cwd.is_absolute() && !old.exists();
     checked(server, place).map_err(|refusal| match refusal {
-        Refusal::Invalid(why) if gone => {
+        RequestError::Invalid(why) if gone => {
             let id = base::text::title(id);
             let old = old.display();
-            Refusal::Invalid(format!(
+            RequestError::Invalid(format!(
                 "{why}. Put it back to open the session there; if it was moved, run: adjutant sessions move {old} NEW; or go on in another directory with a fork of it (session/fork). The conversation is still there: adjutant sessions show {id}"
             ))
         }
@@ -689,7 +693,7 @@ fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOpt
 
 /// Checks the setup of a session, and returns the canonical paths, so that the checked paths are
 /// those that are opened.
-fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal> {
+fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestError> {
     let SessionSetup {
         cwd,
         extra,
@@ -700,7 +704,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
     } = place;
     let home = server.shared.environment.home.as_deref();
     let restrictions = restrictions.and_then(|all| all.as_settings(home));
-    let Restrictions { denied, approvals } = restrictions.map_err(Refusal::Invalid)?;
+    let Restrictions { denied, approvals } = restrictions.map_err(RequestError::Invalid)?;
     let cwd = directory("cwd", &cwd)?;
     let system = match system {
         None => None,
@@ -708,7 +712,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         Some(SystemWords::NotOffered) => {
             let why =
                 "systemPrompt takes the mode \"append\" and content of text; nothing was opened";
-            return Err(Refusal::Invalid(why.into()));
+            return Err(RequestError::Invalid(why.into()));
         }
     };
     let extra: Vec<_> = extra
@@ -727,7 +731,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
     }
     if let Some(roots) = server.roots() {
         for dir in std::iter::once(&cwd).chain(&extra) {
-            access::within(dir, roots).map_err(|bad| Refusal::Invalid(bad.to_string()))?;
+            access::within(dir, roots).map_err(|bad| RequestError::Invalid(bad.to_string()))?;
         }
     }
     let Capabilities {
@@ -752,6 +756,6 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
     })
 }
 
-fn directory(field: &str, path: &Path) -> Result<PathBuf, Refusal> {
-    access::directory(path).map_err(|bad| Refusal::Invalid(format!("{field} {bad}")))
+fn directory(field: &str, path: &Path) -> Result<PathBuf, RequestError> {
+    access::directory(path).map_err(|bad| RequestError::Invalid(format!("{field} {bad}")))
 }

@@ -8,15 +8,15 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
-use super::face::{SessionActivity, SessionView, UpdateLines};
-use super::movable::Movable;
 use super::options;
 use super::server::Server;
+use super::transferable_view::Movable;
+use super::view::{SessionActivity, SessionView, UpdateLines};
 use super::{ask, elicit, files, form};
 use base::id::{CallId, MessageId, SessionId};
 use events::{Event, Progress, Severity, TurnMessage};
 use providers::offline::CONNECT;
-use session::Handle;
+use session::SessionHandle;
 
 /// A request that the client is working on. Yields the message if the connection ended before the
 /// answer.
@@ -39,7 +39,7 @@ const ASIDE: &str = "aside";
 /// Sends the updates of a session.
 pub struct UpdateSender {
     server: Arc<Server>,
-    session: Handle,
+    session: SessionHandle,
     view: Box<dyn SessionView>,
     calls: FuturesUnordered<ClientTask>,
     waits: Waits,
@@ -179,7 +179,7 @@ impl OpeningUpdates {
     }
 
     /// Continues with the session after it is open.
-    pub fn open(self, session: &Handle) -> UpdateSender {
+    pub fn open(self, session: &SessionHandle) -> UpdateSender {
         let Self {
             server,
             view,
@@ -205,7 +205,7 @@ impl OpeningUpdates {
 
 impl UpdateSender {
     /// Creates a sender that has shown nothing yet.
-    pub fn new(server: &Arc<Server>, session: &Handle) -> Self {
+    pub fn new(server: &Arc<Server>, session: &SessionHandle) -> Self {
         OpeningUpdates::new(server).open(session)
     }
 

@@ -1,7 +1,6 @@
 //! ACP version 1: decodes requests, calls the shared modules, encodes responses. Contains no logic.
 
 mod ask;
-mod card;
 mod content;
 mod files;
 mod initialize;
@@ -10,6 +9,7 @@ mod options;
 mod prompt;
 mod sessions;
 mod table;
+mod tool_call_view;
 mod update;
 
 pub(crate) mod forms {

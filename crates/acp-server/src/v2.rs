@@ -2,7 +2,6 @@
 //! no logic.
 
 mod ask;
-mod card;
 mod content;
 mod diff;
 mod initialize;
@@ -11,6 +10,7 @@ mod options;
 mod prompt;
 mod sessions;
 mod table;
+mod tool_call_view;
 mod update;
 
 pub(crate) mod forms {

@@ -337,15 +337,15 @@ pub fn private_file() -> std::fs::OpenOptions {
 ///
 /// # Errors
 /// Errors of the system.
-pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    io::Write::write_all(&mut private_file_at(path)?, bytes)
+pub fn write_private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    io::Write::write_all(&mut create_private_file(path)?, bytes)
 }
 
-/// Opens a file and truncates it, with the guarantee of [`private_note`].
+/// Opens a file and truncates it, with the guarantee of [`write_private_file`].
 ///
 /// # Errors
 /// Errors of the system.
-pub fn private_file_at(path: &Path) -> io::Result<File> {
+pub fn create_private_file(path: &Path) -> io::Result<File> {
     let file = private_file()
         .create(true)
         .write(true)
@@ -423,7 +423,7 @@ mod tests {
         let path = dir.path().join("note");
         std::fs::write(&path, "a longer text that was there before").unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
-        private_note(&path, b"new").unwrap();
+        write_private_file(&path, b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,

@@ -237,7 +237,7 @@ pub fn index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bo
 ///
 /// Entries of the shared index may have been removed or replaced. Returns `false` if the index is
 /// not split or cannot be read.
-pub fn split_index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
+pub fn read_split_index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
     let Ok(Some(bytes)) = read(&dir.join("index")) else {
         return false;
     };

@@ -19,7 +19,7 @@ pub mod id;
 pub mod listing;
 pub mod lock;
 pub mod open_files;
-pub mod store_place;
+pub mod store_location;
 pub mod task;
 pub mod text;
 pub mod variables;

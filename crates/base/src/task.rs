@@ -45,14 +45,14 @@ pub fn spawn_blocking<T: Send + 'static>(
 
 /// Polls a future on blocking threads, for work that computes for long between its waits. It
 /// occupies no thread while it waits, and is not polled again after it is dropped.
-pub fn on_threads<T: Send + 'static>(
+pub fn poll_on_blocking_threads<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
-) -> OnThreads<T> {
+) -> BlockingFuture<T> {
     let wake_flag = WakeFlag {
         is_woken: AtomicBool::new(true),
         waker: AtomicWaker::new(),
     };
-    OnThreads {
+    BlockingFuture {
         stage: Stage::Waiting(Box::pin(work)),
         wake_flag: Arc::new(wake_flag),
     }
@@ -99,7 +99,7 @@ impl<T: 'static> Future for JoinHandle<T> {
 }
 
 /// A future that is polled on blocking threads.
-pub struct OnThreads<T> {
+pub struct BlockingFuture<T> {
     stage: Stage<T>,
     wake_flag: Arc<WakeFlag>,
 }
@@ -131,7 +131,7 @@ impl Wake for WakeFlag {
     }
 }
 
-impl<T: Send + 'static> OnThreads<T> {
+impl<T: Send + 'static> BlockingFuture<T> {
     /// Ends the work at its next wait. A computation in progress is completed first. Returns `None`
     /// if there is no result by then.
     pub async fn settle(mut self) -> Option<T> {
@@ -144,7 +144,7 @@ impl<T: Send + 'static> OnThreads<T> {
     }
 }
 
-impl<T: Send + 'static> Future for OnThreads<T> {
+impl<T: Send + 'static> Future for BlockingFuture<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -180,7 +180,7 @@ impl<T: Send + 'static> Future for OnThreads<T> {
     }
 }
 
-impl<T> Drop for OnThreads<T> {
+impl<T> Drop for BlockingFuture<T> {
     fn drop(&mut self) {
         // Cancels a poll that has not begun yet.
         if let Stage::Polled(polled) = &self.stage {
@@ -235,7 +235,8 @@ mod tests {
     async fn work_is_polled_only_on_blocking_threads() {
         let here = std::thread::current().id();
         let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
-        let mut work = on_threads(polling_threads(async move { receiver.await.unwrap() }));
+        let mut work =
+            poll_on_blocking_threads(polling_threads(async move { receiver.await.unwrap() }));
         // It stays pending, however often it is polled.
         for _ in 0..3 {
             tokio::select! {
@@ -248,32 +249,34 @@ mod tests {
         assert!(!work.await.contains(&here));
         // Work that wakes itself while it is polled is polled again.
         assert!(
-            !on_threads(polling_threads(tokio::task::yield_now()))
+            !poll_on_blocking_threads(polling_threads(tokio::task::yield_now()))
                 .await
                 .contains(&here)
         );
         assert!(
-            !on_threads(polling_threads(tokio::time::sleep(
+            !poll_on_blocking_threads(polling_threads(tokio::time::sleep(
                 std::time::Duration::from_millis(1)
             )))
             .await
             .contains(&here)
         );
-        let panics = spawn(on_threads(async { panic!("on purpose") as u8 }));
+        let panics = spawn(poll_on_blocking_threads(async {
+            panic!("on purpose") as u8
+        }));
         assert!(panics.await.unwrap_err().is_panic());
     }
 
     #[tokio::test]
     async fn settle_completes_computation_in_progress() {
         assert!(
-            on_threads(std::future::pending::<u8>())
+            poll_on_blocking_threads(std::future::pending::<u8>())
                 .settle()
                 .await
                 .is_none()
         );
         let (begin, begun) = tokio::sync::oneshot::channel();
         let (sender, receiver) = std::sync::mpsc::channel();
-        let mut work = on_threads(async move {
+        let mut work = poll_on_blocking_threads(async move {
             begin.send(()).unwrap();
             receiver.recv().unwrap()
         });
@@ -286,7 +289,7 @@ mod tests {
         assert_eq!(work.settle().await, Some(7));
         // The work is dropped while it waits.
         let (guard, dropped) = tokio::sync::oneshot::channel::<()>();
-        let mut work = on_threads(async move {
+        let mut work = poll_on_blocking_threads(async move {
             std::future::pending::<()>().await;
             drop(guard);
         });

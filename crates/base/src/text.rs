@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 pub use nearest::nearest;
-pub use unseen::{UnseenFilter, escaped, is_hidden, is_odd, json, shown, spelled, visible};
+pub use unseen::{UnseenFilter, escaped, is_deceptive, is_hidden, json, shown, spelled, visible};
 
 /// The maximum length of a title, in characters.
 pub const TITLE: usize = 120;

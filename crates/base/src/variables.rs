@@ -82,7 +82,7 @@ const NOISE: &[&str] = &[
 /// Variables for projects that are not trusted. With them, git commands that only read start no
 /// program that the repository's settings name, and git works in a bare repository only if its
 /// directory is given explicitly.
-pub const GIT_HELD: [(&str, &str); 5] = [
+pub const GIT_UNTRUSTED: [(&str, &str); 5] = [
     ("GIT_CONFIG_COUNT", "2"),
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
     ("GIT_CONFIG_VALUE_0", "false"),
@@ -116,7 +116,7 @@ const NON_INTERACTIVE: [(&str, &str); 10] = [
 
 impl Variables {
     /// Returns the environment of a program that is started for a model.
-    pub fn tame(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
+    pub fn for_model_program(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
         let non_interactive = NON_INTERACTIVE
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()));
@@ -529,7 +529,7 @@ mod tests {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
         let environment = Environment::from_vars(vars);
-        let env = variables(&[], &[]).tame(&environment);
+        let env = variables(&[], &[]).for_model_program(&environment);
         let get = |name: &str| {
             env.get(std::ffi::OsStr::new(name))
                 .and_then(|value| value.to_str())

@@ -2,12 +2,12 @@
 //! They are checked when the file is read. If one is wrong, the rules differ from their author's
 //! intention, and nothing that the file allows takes effect.
 
-use super::disk::ConfigReader;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
+use super::reader::ConfigReader;
 use super::rules;
 use permission::url::judge::{UrlVerdict, judge_url};
-use permission::{Action, Need, PermissionContext, Rules, command_need, evaluate};
+use permission::{AccessRequest, Action, PermissionContext, Rules, command_need, evaluate};
 
 pub(crate) const KEY: &str = "$examples";
 
@@ -133,7 +133,7 @@ fn judge(rules: &Rules, key: &str, text: &str, context: &PermissionContext) -> (
                 UrlVerdict::Refused(reason) => (Action::Deny, format!(": {reason}")),
             };
         }
-        key => Need::new(key, text),
+        key => AccessRequest::new(key, text),
     };
     let verdict = evaluate(rules, &Rules::default(), &need);
     let why = match (verdict.reason, verdict.rule) {

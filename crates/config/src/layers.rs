@@ -20,10 +20,10 @@ use std::sync::Arc;
 
 use super::contribution::Contribution;
 use super::declare::ConfigSchema;
-use super::disk::ConfigReader;
 use super::file::ConfigFile;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
+use super::reader::ConfigReader;
 use super::resolve::is_on;
 use super::script::{self, ScriptEntry};
 use super::settings::Directory;

@@ -2,12 +2,12 @@
 //! their problems; it never fails. This crate runs, fetches and writes nothing, and never changes a
 //! user's file.
 
+pub mod agent_rules;
 pub mod builtin;
 pub mod claude;
 pub mod contribution;
 pub mod declare;
 mod decode;
-pub mod disk;
 mod examples;
 pub mod file;
 pub mod formatter;
@@ -25,10 +25,10 @@ pub mod node;
 pub mod package;
 pub mod problem;
 mod provider_lists;
+pub mod reader;
 pub mod reference;
 pub mod remote;
 mod resolve;
-pub mod roster;
 mod rules;
 pub mod script;
 mod script_inputs;
@@ -46,8 +46,8 @@ use std::path::{Path, PathBuf};
 #[cfg(test)]
 use declare::keys::{lean_text, table};
 pub use declare::schema_text;
-pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity};
+pub use reader::ConfigFingerprint;
 pub use rules::denial;
 pub use settings::Settings;
 pub use show::{check, show};
@@ -55,14 +55,14 @@ pub use show::{check, show};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use contribution::Contribution;
-use disk::ConfigReader;
 use layers::ParsedLayer;
 use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
+use reader::ConfigReader;
 use transcript::ModelRef;
 
 /// Settings, with their problems.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedSettings {
     pub settings: Settings,
     /// The problems, in the order they were found.
     pub problems: Vec<Problem>,
@@ -86,7 +86,7 @@ pub fn meant_permission(name: &str) -> Option<&'static str> {
     rules::meant_permission(name)
 }
 
-impl Loaded {
+impl LoadedSettings {
     #[cfg(test)]
     pub(crate) fn tree(&self) -> &Node {
         &self.tree
@@ -175,7 +175,7 @@ impl Loaded {
 }
 
 /// Reads the settings of a directory. Blocks on file access.
-pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loaded {
+pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> LoadedSettings {
     load_with(environment, worktree, cwd, &[])
 }
 
@@ -185,7 +185,7 @@ pub fn load_with(
     worktree: &Worktree,
     cwd: &Path,
     contributions: &[Contribution],
-) -> Loaded {
+) -> LoadedSettings {
     let mut disk = ConfigReader::new(environment, worktree);
     let layers::LayersRead {
         mut layers,
@@ -286,7 +286,7 @@ pub fn load_with(
         command.lent = !settings.trusted && (is_projects("agent") || is_projects("subtask"));
     }
     let origins = layers.into_iter().map(|layer| layer.origin).collect();
-    Loaded {
+    LoadedSettings {
         settings,
         problems,
         trust,
@@ -324,7 +324,7 @@ fn answered(
     } else {
         Vec::new()
     };
-    let mut unread_answers = answers.problem(disk::shown(&path, disk.worktree, environment));
+    let mut unread_answers = answers.problem(reader::shown(&path, disk.worktree, environment));
     let mut decision = match (items.is_empty(), everywhere) {
         (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => {
             trust::Decision::Unasked

@@ -16,9 +16,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
 
+use super::agent_rules::{Roster, RosterEntry, reach};
 use super::layers::ParsedLayer;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
-use super::roster::{Roster, RosterEntry, reach};
 use super::settings::Settings;
 use super::{builtin, join, resolve, rules};
 use base::approvals::Approvals;

@@ -13,10 +13,10 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Location, NonFiniteFloatPolicy, Spanned};
 
 use super::declare::ConfigSchema;
-use super::disk::ConfigReader;
 use super::legacy;
 use super::node::{ConfigOrigin, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
+use super::reader::ConfigReader;
 
 /// The front matter and the body of a file.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::disk::ConfigReader;
 use super::node::{Layer, Node, NodeValue, SourceLocation};
 use super::package::{self, MissingPackage, PackageRecord, PackageSpec};
 use super::problem::{Problem, ProblemCode};
+use super::reader::ConfigReader;
 use base::environment::Environment;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use permission::PermissionContext;
-use permission::shell::{Name, analyse, commands};
+use permission::shell::{Name, analyze, commands};
 use permission::wildcard::matches;
 
 /// Limits: arguments examined, files and bytes of a directory or a file.
@@ -391,7 +391,7 @@ fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
         root: root.to_path_buf(),
         ..PermissionContext::default()
     };
-    let line = analyse(&quoted.join(" "), &context);
+    let line = analyze(&quoted.join(" "), &context);
     let paths_of = |permission: &str| -> Vec<PathBuf> {
         let touches = line
             .units

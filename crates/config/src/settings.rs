@@ -16,7 +16,7 @@ use super::problem::Problem;
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
 use base::approvals::Approvals;
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 use base::variables::Variables;
 use permission::Rules;
 pub use providers::entry::{
@@ -72,7 +72,7 @@ pub struct Settings {
     /// it.
     pub keep_days: Option<u64>,
     /// The database that stores sessions. `None`: files on this machine.
-    pub store: Option<DatabasePlace>,
+    pub store: Option<DatabaseLocation>,
     /// The treatment of a session that outgrows the context window.
     pub compaction: CompactionSettings,
     pub budget: BudgetSettings,

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::Loaded;
+use super::LoadedSettings;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, UNTIL_FIXED};
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 
 /// The maximum number of further locations, or names, listed for a repeated problem.
 const MAX_PLACES: usize = 3;
@@ -59,7 +59,7 @@ fn also_alike(problems: &[&Problem]) -> String {
 
 /// Lists the effective settings, one key per line with its location; defaults are not listed. Keys
 /// and tokens are not shown.
-pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
+pub fn show(loaded: &LoadedSettings, problems: &[Problem]) -> String {
     let mut lines: Vec<(String, String, String)> = Vec::new();
     loaded.tree.walk(&mut Vec::new(), &mut |path, node| {
         let leaf = match &node.value {
@@ -167,7 +167,7 @@ fn value(path: &[String], node: &Node) -> String {
     if path == ["store", "url"]
         && let Some(url) = node.as_text()
     {
-        return serde_json::Value::from(DatabasePlace::new(url).shown()).to_string();
+        return serde_json::Value::from(DatabaseLocation::new(url).shown()).to_string();
     }
     let text = node.to_json().to_string();
     let mut cut: String = text.chars().take(100).collect();
@@ -180,7 +180,7 @@ fn value(path: &[String], node: &Node) -> String {
 /// Lists all problems, worst first, with a summary at the end. Problems that differ only in their
 /// location are one line, with some of the other locations below it. Many notes of one kind are one
 /// line, with some of the names that the others are about.
-pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
+pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
     let mut groups: Vec<Vec<&Problem>> = Vec::new();
     for problem in problems {
         let is_alike = |group: &&mut Vec<&Problem>| {

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::file::StoreConfig;
-use base::store_place::{AwayLimits, DatabasePlace};
+use base::store_location::{DatabaseLocation, OutageLimits};
 
 /// Resolves the database. `None` if no address is given.
-pub(super) fn database(written: &StoreConfig) -> Option<DatabasePlace> {
+pub(super) fn database(written: &StoreConfig) -> Option<DatabaseLocation> {
     let url = written
         .url
         .as_deref()
         .map(str::trim)
         .filter(|url| !url.is_empty())?;
-    let mut place = DatabasePlace::new(url);
-    let defaults = AwayLimits::default();
+    let mut place = DatabaseLocation::new(url);
+    let defaults = OutageLimits::default();
     place.namespace = written.namespace.clone().unwrap_or(place.namespace);
     place.lease = written
         .lease_seconds
@@ -24,7 +24,7 @@ pub(super) fn database(written: &StoreConfig) -> Option<DatabasePlace> {
     let time = written
         .away_minutes
         .map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
-    place.away = AwayLimits {
+    place.away = OutageLimits {
         bytes: bytes.unwrap_or(defaults.bytes),
         time: time.unwrap_or(defaults.time),
     };

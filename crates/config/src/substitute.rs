@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{ConfigReader, ExternalValue};
 use super::jsonc;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
+use super::reader::{ConfigReader, ExternalValue};
 use permission::protected;
 
 /// The maximum depth of files that include files.

@@ -81,7 +81,7 @@ impl ConfigFixture {
         Worktree::find(&self.path("work/repo"), &[], None)
     }
 
-    fn load(&self) -> Loaded {
+    fn load(&self) -> LoadedSettings {
         load(
             &self.environment(),
             &self.worktree(),
@@ -98,7 +98,7 @@ impl ConfigFixture {
     }
 }
 
-fn reports(loaded: &Loaded) -> Vec<String> {
+fn reports(loaded: &LoadedSettings) -> Vec<String> {
     loaded
         .problems
         .iter()
@@ -263,7 +263,7 @@ fn monorepo_layers_are_joined() {
     let root = in_dir("work/repo");
     let web = in_dir("work/repo/apps/web");
     let billing = in_dir("work/repo/services/billing/src");
-    let model = |loaded: &Loaded| loaded.settings.model.clone().unwrap().to_string();
+    let model = |loaded: &LoadedSettings| loaded.settings.model.clone().unwrap().to_string();
     assert_eq!(
         (model(&root), model(&web), model(&billing)),
         (
@@ -272,7 +272,7 @@ fn monorepo_layers_are_joined() {
             "acme/billing-local".into()
         )
     );
-    let prompt = |loaded: &Loaded| {
+    let prompt = |loaded: &LoadedSettings| {
         loaded
             .settings
             .agents
@@ -286,7 +286,7 @@ fn monorepo_layers_are_joined() {
     assert!(prompt(&root).contains("whole repository"));
     assert!(prompt(&web).contains("browser"), "the inner directory wins");
     assert!(prompt(&billing).contains("whole repository"));
-    let agents = |loaded: &Loaded| {
+    let agents = |loaded: &LoadedSettings| {
         loaded
             .settings
             .agents
@@ -298,7 +298,7 @@ fn monorepo_layers_are_joined() {
         agents(&billing).contains(&"ledger".to_owned())
             && !agents(&web).contains(&"ledger".to_owned())
     );
-    let instructions = |loaded: &Loaded| {
+    let instructions = |loaded: &LoadedSettings| {
         loaded
             .settings
             .instructions

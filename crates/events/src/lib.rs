@@ -434,11 +434,11 @@ impl LiveFacts {
 /// The sender of a turn's messages. Each part of the turn has a clone; the channel closes when the
 /// last one is dropped.
 #[derive(Debug, Clone)]
-pub struct Outlet {
+pub struct EventSender {
     up: Sender<TurnMessage>,
 }
 
-impl Outlet {
+impl EventSender {
     /// Returns an outlet and the receiver of its messages.
     pub fn new() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(WAITING);

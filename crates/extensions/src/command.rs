@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::advice::HookAnswer;
-use super::moment::Moment;
-use base::variables::GIT_HELD;
+use super::hook_event::Moment;
+use super::hook_outcome::HookAnswer;
+use base::variables::GIT_UNTRUSTED;
 use config::settings::{HookEntry, HookFormat};
 use sandbox::process::Program;
 use tools::{Failure, ToolContext};
@@ -41,16 +41,16 @@ pub(super) async fn run(
     let confinement = context.confinement.quietly();
     let lock = match confinement.lock(context).await {
         Ok(lock) => lock,
-        Err(Failure::Tell(why)) => return Ok(Err(why.trim_end_matches('.').to_owned())),
+        Err(Failure::ForModel(why)) => return Ok(Err(why.trim_end_matches('.').to_owned())),
         Err(failure) => return Err(failure),
     };
     let mut env = context
         .project
         .settings
         .variables
-        .tame(&context.project.environment);
+        .for_model_program(&context.project.environment);
     if !context.confinement.trusted {
-        env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+        env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
     }
     if hook.format == HookFormat::Claude {
         env.insert(

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::runtime::{Runtime, runtimes};
 use base::lock::locked;
 use base::text;
-use base::variables::GIT_HELD;
+use base::variables::GIT_UNTRUSTED;
 use config::script::ScriptEntry;
 use sandbox::process::{Child, Program, StdioMode};
 use tools::{BoxFuture, Failure, ToolContext};
@@ -150,7 +150,7 @@ impl PluginHost {
             let path = runtime.path.display().to_string();
             let host = match Self::start_in(runtime, context, listener.clone()).await {
                 Ok(host) => host,
-                Err(Failure::Tell(why)) => {
+                Err(Failure::ForModel(why)) => {
                     failed.push(format!("{path}: {why}"));
                     continue;
                 }
@@ -162,7 +162,7 @@ impl PluginHost {
             }
             host.end();
         }
-        Err(Failure::Tell(match failed.as_slice() {
+        Err(Failure::ForModel(match failed.as_slice() {
             [] => "there is neither Bun nor Node (20.6 or newer) nor Deno on PATH".into(),
             failed => format!("nothing here can run them ({})", failed.join("; ")),
         }))
@@ -181,9 +181,13 @@ impl PluginHost {
         let environment = &context.project.environment;
         let confinement = context.confinement.quietly().writing();
         let lock = confinement.lock(context).await?;
-        let mut env = context.project.settings.variables.tame(environment);
+        let mut env = context
+            .project
+            .settings
+            .variables
+            .for_model_program(environment);
         if !context.confinement.trusted {
-            env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+            env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
         }
         // Not in the project, because Bun would load what its configuration files there name before
         // our code runs.
@@ -193,7 +197,7 @@ impl PluginHost {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let child = program.start(StdioMode::Separate, &work);
-        let child = child.map_err(|e| Failure::Tell(format!("it cannot be started: {e}")))?;
+        let child = child.map_err(|e| Failure::ForModel(format!("it cannot be started: {e}")))?;
         let (lines, coming) = mpsc::channel(MAX_WAITING_LINES);
         let stop = CancellationToken::new();
         let gone = CancellationToken::new();
@@ -218,7 +222,7 @@ impl PluginHost {
         let source = base64::engine::general_purpose::STANDARD.encode(HOST);
         host.say(&Value::String(source))
             .await
-            .map_err(|e| Failure::Tell(e.to_string()))?;
+            .map_err(|e| Failure::ForModel(e.to_string()))?;
         Ok(host)
     }
 

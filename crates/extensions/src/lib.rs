@@ -1,17 +1,17 @@
 //! The extensions of a session that need no Rust: hooks (commands that run on an event, `hook` in
-//! the settings), custom tools and plugins. Their combined answer is an [`advice::Advice`], which
+//! the settings), custom tools and plugins. Their combined answer is an [`hook_outcome::Advice`], which
 //! the turn and the session request and act on. Permission rules take precedence over it.
 
-pub mod advice;
+pub mod hook_event;
+pub mod hook_outcome;
+pub mod inventory;
 pub mod login;
-pub mod moment;
 pub mod packages;
 pub mod runtime;
 pub mod scripts;
 pub mod shapes;
 pub mod subagents;
-pub mod survey;
-pub mod tally;
+pub mod usage_stats;
 
 mod client;
 mod command;
@@ -31,8 +31,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use self::advice::{Advice, HookAnswer};
-use self::moment::Moment;
+use self::hook_event::Moment;
+use self::hook_outcome::{Advice, HookAnswer};
 use self::scripts::Scripts;
 use base::lock::locked;
 use base::text;

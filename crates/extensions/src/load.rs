@@ -73,7 +73,7 @@ pub(super) async fn load(
     let loaded = host
         .request("load", params, LOAD_TIMEOUT)
         .await
-        .map_err(|e| Failure::Tell(e.to_string()))?;
+        .map_err(|e| Failure::ForModel(e.to_string()))?;
     let list = |key: &str| {
         loaded
             .get(key)

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::client::Notifier;
 use super::host::{ClientCall, Listener, PluginHost, ScriptOrigin};
+use super::inventory;
 use super::load::{self, LoadPurpose};
 use super::scripts::Scripts;
-use super::survey;
 use super::tool::Home;
 use base::environment::Environment;
 use base::text;
@@ -78,7 +78,7 @@ impl PluginLogin {
             scripts: scripts.clone(),
             ..settings.clone()
         });
-        let context = survey::context(&settings, environment, worktree, cwd);
+        let context = inventory::context(&settings, environment, worktree, cwd);
         let relay = Arc::new(LoginRelay(terminal));
         // The tools of the plugins are not called.
         let home: Weak<dyn Home> = Weak::<Scripts>::new();

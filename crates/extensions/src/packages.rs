@@ -17,7 +17,7 @@ use ring::digest::{Context, SHA256};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use base::environment::{Environment, private_dir, private_note};
+use base::environment::{Environment, private_dir, write_private_file};
 use base::text;
 use config::package::{self, PackageRecord, PackageSpec, PinnedPackage, RECORD};
 use sandbox::process::Program;
@@ -120,7 +120,7 @@ fn staging(spec: &PackageSpec, environment: &Environment) -> std::io::Result<Tem
         .tempdir_in(&cache)?;
     let wanted = spec.wanted.as_deref().unwrap_or("latest");
     let manifest = json!({ "private": true, "dependencies": { &spec.name: wanted } });
-    private_note(
+    write_private_file(
         &staging.path().join("package.json"),
         manifest.to_string().as_bytes(),
     )?;
@@ -177,7 +177,7 @@ impl PlannedPackage {
 /// complete.
 fn put_in_place(staging: TempDir, target: &Path, record: &PackageRecord) -> std::io::Result<()> {
     let text = serde_json::to_vec_pretty(record)?;
-    private_note(&staging.path().join(RECORD), &text)?;
+    write_private_file(&staging.path().join(RECORD), &text)?;
     let mut old = None;
     if target.symlink_metadata().is_ok() {
         let parent = target.parent().unwrap_or(target);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::advice::Advice;
-use super::moment::Moment;
+use super::hook_event::Moment;
+use super::hook_outcome::Advice;
 use super::scripts::{HookRun, Scripts};
 use super::transform;
 use base::text;

@@ -15,9 +15,9 @@ use super::feed::Feed;
 use super::host::{PluginHost, ScriptOrigin};
 use super::load::{self, LoadPurpose, LoadedScripts};
 use super::shapes::MessagePlace;
-use super::subagents::{SessionControl, Subagents, TurnLoan};
-use super::tally::Tallies;
+use super::subagents::{PluginTurnAccess, SessionControl, Subagents};
 use super::tool::{CustomTool, Home};
+use super::usage_stats::Tallies;
 use base::lock::locked;
 use base::text;
 use config::Settings;
@@ -258,7 +258,7 @@ impl Scripts {
         let load = async {
             match self.load(origin, &generation.scripts, context).await {
                 Ok(loaded) => Ok(Ok(Arc::new(loaded))),
-                Err(Failure::Tell(why)) => Ok(Err(why)),
+                Err(Failure::ForModel(why)) => Ok(Err(why)),
                 Err(failure) => Err(failure),
             }
         };
@@ -518,7 +518,7 @@ impl Scripts {
     }
 
     /// Gives plugins access to a running turn; `None` ends it. Does nothing if there are none.
-    pub fn lend(&self, turn: impl FnOnce() -> Option<TurnLoan>) {
+    pub fn lend(&self, turn: impl FnOnce() -> Option<PluginTurnAccess>) {
         if self.current().next().is_some() {
             self.knowledge.access.lend(turn());
         }

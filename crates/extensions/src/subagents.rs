@@ -41,7 +41,7 @@ pub trait SessionControl: Send + Sync + std::fmt::Debug {
 
 /// The parts of a running turn that plugins may use, from one step to the next.
 #[derive(Debug, Clone)]
-pub struct TurnLoan {
+pub struct PluginTurnAccess {
     /// Closed when the turn has ended.
     pub requests: SessionRequestSender,
     /// The subagents that the current agent may use without a question.
@@ -56,14 +56,14 @@ pub struct TurnLoan {
 #[derive(Debug, Default)]
 pub(super) struct PluginAccess {
     // A leaf lock around a value.
-    turn: Mutex<Option<TurnLoan>>,
+    turn: Mutex<Option<PluginTurnAccess>>,
     pub(super) control: OnceLock<Box<dyn SessionControl>>,
     working: AtomicU32,
     prompted: AtomicU32,
 }
 
 impl PluginAccess {
-    pub(super) fn lend(&self, turn: Option<TurnLoan>) {
+    pub(super) fn lend(&self, turn: Option<PluginTurnAccess>) {
         *locked(&self.turn) = turn;
     }
 
@@ -78,7 +78,7 @@ impl PluginAccess {
     }
 
     /// Returns access to the turn for one more prompt.
-    fn turn(&self) -> Result<(TurnLoan, WorkingGuard<'_>), String> {
+    fn turn(&self) -> Result<(PluginTurnAccess, WorkingGuard<'_>), String> {
         let Some(turn) = locked(&self.turn).clone() else {
             return Err("no turn is running, and a plugin begins none".into());
         };
@@ -414,7 +414,7 @@ mod tests {
 
     use super::*;
 
-    fn turn_access(agents: &[&str]) -> (TurnLoan, mpsc::Receiver<SessionRequest>) {
+    fn turn_access(agents: &[&str]) -> (PluginTurnAccess, mpsc::Receiver<SessionRequest>) {
         let (requests, asked) = mpsc::channel(4);
         let model = ModelRef {
             provider: "p".into(),
@@ -423,7 +423,7 @@ mod tests {
         };
         let agents = agents.iter().map(|agent| (*agent).to_owned()).collect();
         (
-            TurnLoan {
+            PluginTurnAccess {
                 requests,
                 agents,
                 model,

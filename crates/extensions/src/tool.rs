@@ -11,11 +11,11 @@ use super::host::{CallMessage, FromHost, HostCall, HostError, PluginHost, Script
 use base::text;
 use config::file::PERMISSIONS;
 use events::{CallUpdate, ToolKind};
-use permission::Need;
-use tools::clock::CallClock;
+use permission::AccessRequest;
+use tools::call_timeout::CallTimeout;
 use tools::{
     AnyTool, BoxFuture, CallDescription, Failure, FurtherCall, PreparedCall, ToolContext,
-    ToolOutput, foreign, schema,
+    ToolOutput, external_tool, schema,
 };
 use transcript::File;
 
@@ -109,7 +109,7 @@ impl AnyTool for CustomTool {
 
     fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
         Some(CallDescription {
-            title: foreign::title(&self.name, input),
+            title: external_tool::title(&self.name, input),
             locations: Vec::new(),
         })
     }
@@ -120,8 +120,8 @@ impl AnyTool for CustomTool {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
-            let arguments = foreign::arguments(&self.name, input)?;
-            let need = foreign::need(&self.name, &self.name, context);
+            let arguments = external_tool::arguments(&self.name, input)?;
+            let need = external_tool::need(&self.name, &self.name, context);
             let tool = self.clone();
             let run =
                 move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
@@ -141,8 +141,9 @@ impl CustomTool {
         arguments: Map<String, Value>,
         context: ToolContext,
     ) -> Result<ToolOutput, Failure> {
-        let failed =
-            |why: String| Failure::Tell(format!("The tool {} cannot be called: {why}.", self.name));
+        let failed = |why: String| {
+            Failure::ForModel(format!("The tool {} cannot be called: {why}.", self.name))
+        };
         let home = self
             .home
             .upgrade()
@@ -157,7 +158,7 @@ impl CustomTool {
             },
         });
         let began = Instant::now();
-        let clock = CallClock::start(CALL_TIMEOUT, Instant::now());
+        let clock = CallTimeout::start(CALL_TIMEOUT, Instant::now());
         let call = host
             .call(id, params)
             .await
@@ -171,7 +172,7 @@ impl CustomTool {
         call: HostCall,
         context: ToolContext,
         began: Instant,
-        clock: CallClock,
+        clock: CallTimeout,
     ) -> BoxFuture<'static, Result<ToolOutput, Failure>> {
         Box::pin(self.follow(call, context, began, clock))
     }
@@ -181,7 +182,7 @@ impl CustomTool {
         mut call: HostCall,
         context: ToolContext,
         began: Instant,
-        mut clock: CallClock,
+        mut clock: CallTimeout,
     ) -> Result<ToolOutput, Failure> {
         loop {
             let news = tokio::select! {
@@ -204,7 +205,7 @@ impl CustomTool {
                     let why = clock.why(now);
                     self.counted(began, Some(why.clone()));
                     call.host.end();
-                    return Err(Failure::Tell(format!("The tool {} was ended: {why}.", self.name)));
+                    return Err(Failure::ForModel(format!("The tool {} was ended: {why}.", self.name)));
                 }
             };
             match news {
@@ -238,7 +239,7 @@ impl CustomTool {
                         needs,
                         run: Box::new(run),
                     };
-                    return Err(Failure::Further(Box::new(FurtherCall {
+                    return Err(Failure::NeedsPermission(Box::new(FurtherCall {
                         call,
                         is_agreed: false,
                     })));
@@ -254,7 +255,7 @@ impl CustomTool {
     }
 
     /// Returns the access request of a tool's question.
-    fn need(&self, params: &Value) -> Need {
+    fn need(&self, params: &Value) -> AccessRequest {
         let texts = |key: &str| -> Vec<String> {
             let list = params
                 .get(key)
@@ -275,11 +276,11 @@ impl CustomTool {
             .unwrap_or_default();
         // A permission of a built-in tool is never granted permanently to a foreign tool.
         let ours = PERMISSIONS.iter().any(|(key, _)| *key == permission);
-        Need {
+        AccessRequest {
             patterns: patterns.unwrap_or_else(|| vec!["*".into()]),
             always: if ours { Vec::new() } else { texts("always") },
             metadata,
-            ..Need::new(permission, "*")
+            ..AccessRequest::new(permission, "*")
         }
     }
 
@@ -290,13 +291,13 @@ impl CustomTool {
                 message,
                 arguments: true,
                 ..
-            } => Failure::Tell(format!(
+            } => Failure::ForModel(format!(
                 "The tool {name} was called with invalid arguments: {message}."
             )),
             HostError::Reported { message, .. } if !message.trim().is_empty() => {
-                Failure::Tell(message)
+                Failure::ForModel(message)
             }
-            e => Failure::Tell(format!(
+            e => Failure::ForModel(format!(
                 "The tool {name} failed: {e}. What it has done of the call is not known."
             )),
         })?;

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::id::CallId;
 use events::{
-    CallUpdate, FormPage, FormReply, FormRequest, Outlet, PermissionReply, PermissionRequest,
+    CallUpdate, EventSender, FormPage, FormReply, FormRequest, PermissionReply, PermissionRequest,
     Progress, Sample, SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
 use permission::wording::Wording;
@@ -16,7 +16,7 @@ use tools::ToolContext;
 #[derive(Clone)]
 pub(super) struct Asker {
     pub call: CallId,
-    pub outlet: Outlet,
+    pub outlet: EventSender,
     pub cancelled: CancellationToken,
     /// The requests to the session, which has a model.
     requests: SessionRequestSender,
@@ -34,7 +34,7 @@ impl Asker {
 
     /// Returns an asker without a session: the receiver of the outlet answers, and there is no
     /// model.
-    pub(super) fn alone(outlet: Outlet, cancelled: CancellationToken) -> Self {
+    pub(super) fn alone(outlet: EventSender, cancelled: CancellationToken) -> Self {
         let requests = tokio::sync::mpsc::channel(1).0;
         Self {
             call: CallId::new("call"),
@@ -125,7 +125,7 @@ impl Asker {
 
 /// Shows a form or a URL to the user. Dropping the future withdraws it.
 pub(super) async fn form(
-    outlet: &Outlet,
+    outlet: &EventSender,
     call: Option<CallId>,
     (who, message): (String, String),
     asks: FormPage,

@@ -251,7 +251,7 @@ impl CredentialStore for StoredLogin {
         let lock = |this: &Self| {
             let path = this.path.with_file_name("mcp-auth.lock");
             base::environment::private_dir(path.parent().unwrap_or(Path::new(".")))?;
-            base::environment::private_note(&path, b"")?;
+            base::environment::write_private_file(&path, b"")?;
             let file = std::fs::File::open(path)?;
             rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
             Ok(file)

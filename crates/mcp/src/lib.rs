@@ -12,6 +12,7 @@ mod content;
 mod conversation;
 pub mod credential_store;
 mod failure;
+pub mod inventory;
 mod lists;
 pub mod login;
 mod login_prompt;
@@ -29,7 +30,6 @@ mod sample;
 pub mod search;
 mod sse;
 mod supervisor;
-pub mod survey;
 mod tool;
 
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ use base::text;
 use base::variables::Variables;
 use config::Settings;
 use config::settings::{McpEntry, Transport};
-use events::{Event, Outlet};
+use events::{Event, EventSender};
 use permission::Rules;
 use providers::http::HttpClient;
 use sandbox::process::Program;
@@ -363,7 +363,7 @@ impl McpServers {
     pub async fn greet(
         &self,
         configured: &[McpEntry],
-        outlet: &Outlet,
+        outlet: &EventSender,
         cancelled: &CancellationToken,
     ) {
         self.reconcile(configured);
@@ -380,7 +380,7 @@ impl McpServers {
     }
 
     /// Offers the missing logins as links, if the client can show them.
-    fn invite(&self, outlet: &Outlet) {
+    fn invite(&self, outlet: &EventSender) {
         if !self.addresses {
             return;
         }
@@ -457,7 +457,7 @@ impl McpServers {
     /// Prepares a step: waits for changes that a call of this turn has caused, adds servers that
     /// have become ready or received a login since the turn began, and reports failures. Does
     /// nothing if nothing has happened.
-    pub async fn refresh(&self, outlet: &Outlet, cancelled: &CancellationToken) {
+    pub async fn refresh(&self, outlet: &EventSender, cancelled: &CancellationToken) {
         let mut logged_in = false;
         for server in self.list().iter_mut() {
             if let ServerState::Failed(breakdown) = server.link.state()

@@ -12,7 +12,7 @@ use super::credential_store::StoredLogin;
 use super::login;
 use base::text;
 use config::settings::OAuth;
-use events::{FormPage, FormReply, Outlet};
+use events::{EventSender, FormPage, FormReply};
 use providers::http::HttpClient;
 
 /// A server that needs a login.
@@ -29,7 +29,7 @@ pub(super) struct LoginPrompt {
 
 impl LoginPrompt {
     /// Offers the login at most once, and completes it if the user agrees.
-    pub(super) fn send(self, outlet: &Outlet) {
+    pub(super) fn send(self, outlet: &EventSender) {
         if !self.offered.swap(true, Ordering::Relaxed) {
             let outlet = outlet.clone();
             base::task::spawn(async move {
@@ -42,7 +42,7 @@ impl LoginPrompt {
         }
     }
 
-    async fn run(self, outlet: Outlet) {
+    async fn run(self, outlet: EventSender) {
         let Self {
             name,
             url,

@@ -222,7 +222,7 @@ async fn get(
                 ..ToolOutput::default()
             })
         }
-        _ => Err(Failure::Tell(format!(
+        _ => Err(Failure::ForModel(format!(
             "The MCP server {} answered with something that is not a prompt.",
             link.name
         ))),
@@ -249,7 +249,7 @@ async fn complete(
     }
     let usage = || {
         let word = command(&link.name, &prompt.name);
-        Failure::Tell(format!(
+        Failure::ForModel(format!(
             "it wants arguments: /{word} {}",
             hint(prompt).unwrap_or_default()
         ))
@@ -326,7 +326,7 @@ async fn complete(
             Ok(())
         }
         FormReply::Unshown => Err(usage()),
-        FormReply::Declined | FormReply::Cancelled => Err(Failure::Tell(
+        FormReply::Declined | FormReply::Cancelled => Err(Failure::ForModel(
             "the user did not say what it wants to know".into(),
         )),
     }

@@ -18,7 +18,7 @@ use super::failure::service_message;
 use super::rounds;
 use base::text;
 use events::CallUpdate;
-use tools::clock::CallClock;
+use tools::call_timeout::CallTimeout;
 use tools::{Failure, ToolContext};
 
 /// The minimum time between two progress updates.
@@ -77,7 +77,7 @@ pub(super) async fn request(
                 };
                 let server = &link.name;
                 filled.map_err(|e| {
-                    Failure::Tell(format!(
+                    Failure::ForModel(format!(
                         "The MCP server {server} cannot go on with the call: {}",
                         e.message
                     ))
@@ -86,7 +86,7 @@ pub(super) async fn request(
             answer => return Ok(answer),
         }
     }
-    Err(Failure::Tell(format!(
+    Err(Failure::ForModel(format!(
         "The MCP server {} keeps asking for more.",
         link.name
     )))
@@ -105,7 +105,9 @@ pub(super) async fn awaited(
         () = cancelled.cancelled() => return Err(Failure::Cancelled),
         ready = link.ready() => ready,
     };
-    ready.map_err(|why| Failure::Tell(format!("The MCP server {} does not work: {why}", link.name)))
+    ready.map_err(|why| {
+        Failure::ForModel(format!("The MCP server {} does not work: {why}", link.name))
+    })
 }
 
 async fn once(
@@ -129,7 +131,7 @@ async fn once(
     let mut progress = link.follow(&token);
     let mut asking = link.asking();
     let mut next = Instant::now();
-    let mut clock = CallClock::start(link.call_limit, Instant::now());
+    let mut clock = CallTimeout::start(link.call_limit, Instant::now());
     clock.asking(*asking.borrow_and_update() > 0, Instant::now());
     let answer = handle.await_response();
     tokio::pin!(answer);
@@ -168,7 +170,7 @@ async fn once(
         }
         Waited::Late(why) => {
             withdraw(link, peer, id, "it takes too long").await;
-            Err(Failure::Tell(format!(
+            Err(Failure::ForModel(format!(
                 "The MCP server {server} did not answer: {why}."
             )))
         }
@@ -185,7 +187,7 @@ async fn withdraw(link: &McpLink, peer: &Peer<RoleClient>, id: RequestId, why: &
 /// Returns the reason why there is no answer, for the model.
 async fn failed(link: &McpLink, e: ServiceError) -> Failure {
     let server = &link.name;
-    Failure::Tell(match e {
+    Failure::ForModel(match e {
         ServiceError::McpError(e) => {
             // An error answer shows that the server is alive.
             link.succeeded();

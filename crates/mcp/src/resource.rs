@@ -16,8 +16,10 @@ use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
 use base::text;
 use events::ToolKind;
-use permission::{Action, Need, Rules, evaluate};
-use tools::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
+use permission::{AccessRequest, Action, Rules, evaluate};
+use tools::{
+    AnyTool, Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput, erase,
+};
 
 /// The time limit for lists and changed resources before a step.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,8 +33,8 @@ fn pattern(server: &str, uri: &str) -> String {
     format!("mcp:{server}:{uri}")
 }
 
-fn need(server: &str, uri: &str) -> Need {
-    Need::new(READ, pattern(server, uri)).always(pattern(server, "*"))
+fn need(server: &str, uri: &str) -> AccessRequest {
+    AccessRequest::new(READ, pattern(server, uri)).always(pattern(server, "*"))
 }
 
 #[derive(Clone, Default)]
@@ -54,7 +56,7 @@ impl Servers {
             let all: Vec<&str> = self.0.iter().map(|link| link.name.as_str()).collect();
             let name = text::title(name);
             let all = all.join(", ");
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "No MCP server \"{name}\" has resources. There are: {all}."
             )));
         }
@@ -142,7 +144,7 @@ macro_rules! list_tool {
             const KIND: ToolKind = ToolKind::Read;
             const CONCURRENT: bool = true;
             const PERMISSION: &'static str = READ;
-            const OFFER: Offer = Offer::PerStep;
+            const OFFER: Availability = Availability::PerStep;
             type Input = ListInput;
             type Ready = Vec<Arc<McpLink>>;
 
@@ -161,7 +163,7 @@ macro_rules! list_tool {
                 &self,
                 input: ListInput,
                 _: &ToolContext,
-            ) -> Result<(Vec<Need>, Self::Ready), Failure> {
+            ) -> Result<(Vec<AccessRequest>, Self::Ready), Failure> {
                 let links = self.0.named(input.server.as_deref())?;
                 Ok((
                     links.iter().map(|link| need(&link.name, "*")).collect(),
@@ -219,7 +221,7 @@ impl Tool for ReadResource {
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = READ;
-    const OFFER: Offer = Offer::PerStep;
+    const OFFER: Availability = Availability::PerStep;
     type Input = ReadInput;
     type Ready = (Arc<McpLink>, String);
 
@@ -235,7 +237,7 @@ impl Tool for ReadResource {
         &self,
         input: ReadInput,
         _: &ToolContext,
-    ) -> Result<(Vec<Need>, Self::Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Self::Ready), Failure> {
         let uri = input.uri.trim().to_owned();
         if uri.is_empty() {
             return Err(Failure::tell("There is no address to read."));
@@ -280,7 +282,7 @@ async fn read(
             }
             Ok(content)
         }
-        _ => Err(Failure::Tell(format!(
+        _ => Err(Failure::ForModel(format!(
             "The MCP server {} answered with something that is not a resource.",
             link.name
         ))),

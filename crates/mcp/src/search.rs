@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 
 use base::text;
 use events::ToolKind;
-use permission::Need;
-use tools::accept::AcceptedArguments;
+use permission::AccessRequest;
+use tools::argument_repair::AcceptedArguments;
 use tools::{
-    AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, Tool, ToolContext,
+    AnyTool, Availability, BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext,
     ToolOutput, erase,
 };
 
@@ -125,7 +125,7 @@ impl Tool for SearchTool {
     const DESCRIPTION: &'static str = include_str!("search_mcp_tools.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::PerStep;
+    const OFFER: Availability = Availability::PerStep;
     type Input = SearchInput;
     type Ready = String;
 
@@ -158,7 +158,7 @@ impl Tool for SearchTool {
         &self,
         input: SearchInput,
         _: &ToolContext,
-    ) -> Result<(Vec<Need>, String), Failure> {
+    ) -> Result<(Vec<AccessRequest>, String), Failure> {
         // The result is information that the request would otherwise contain.
         Ok((Vec::new(), input.query))
     }
@@ -285,7 +285,7 @@ impl CallTool {
         let name = input["name"].as_str().unwrap_or_default();
         let Some(tool) = self.tools.iter().find(|tool| tool.name() == name) else {
             let name = text::title(name);
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "No MCP server has a tool \"{name}\". Search with {SEARCH}."
             )));
         };

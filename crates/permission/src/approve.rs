@@ -12,13 +12,13 @@
 //! repeated calls.
 
 use super::rule::BUILT_IN;
-use super::{Action, Need, Policy, RequestEffect, Rule, Rules, Verdict, evaluate};
+use super::{AccessRequest, Action, Policy, RequestEffect, Rule, Rules, Verdict, evaluate};
 use base::approvals::Approvals;
 
 impl Policy {
     /// Judges a need. If `doubt` is set, also asks about everything that [`Approvals::Ask`] asks
     /// about.
-    pub fn judge(&self, need: &Need) -> Verdict {
+    pub fn judge(&self, need: &AccessRequest) -> Verdict {
         self.judge_with(&self.grants, need)
     }
 
@@ -26,7 +26,7 @@ impl Policy {
     ///
     /// If not, "always" must not be offered: for example for a command that also changes a file
     /// which the user is asked about.
-    pub fn settles(&self, need: &Need) -> bool {
+    pub fn settles(&self, need: &AccessRequest) -> bool {
         let granted = |pattern: &String| Rule {
             permission: need.permission.clone(),
             pattern: pattern.clone(),
@@ -51,15 +51,15 @@ impl Policy {
 
     /// Returns the need as it is in the sandbox, if there is one.
     #[must_use]
-    pub fn in_sandbox(&self, need: Need) -> Need {
-        let need = Need {
+    pub fn in_sandbox(&self, need: AccessRequest) -> AccessRequest {
+        let need = AccessRequest {
             guarantee: self.guarantee,
             ..need
         };
         if self.sandboxed { isolated(need) } else { need }
     }
 
-    fn judge_with(&self, grants: &Rules, need: &Need) -> Verdict {
+    fn judge_with(&self, grants: &Rules, need: &AccessRequest) -> Verdict {
         let Some(doubt) = &self.doubt else {
             return self.judge_under(self.approvals, grants, need);
         };
@@ -81,9 +81,9 @@ impl Policy {
         verdict
     }
 
-    fn judge_under(&self, approvals: Approvals, grants: &Rules, need: &Need) -> Verdict {
+    fn judge_under(&self, approvals: Approvals, grants: &Rules, need: &AccessRequest) -> Verdict {
         let verdict = if need.isolated && approvals != Approvals::Sandboxed {
-            let need = Need {
+            let need = AccessRequest {
                 isolated: false,
                 ..need.clone()
             };
@@ -106,15 +106,15 @@ impl Policy {
 /// Returns the need as it is in a tested sandbox without network: a command, or a change of a file
 /// that commands could make as well.
 #[must_use]
-pub fn isolated(need: Need) -> Need {
-    Need {
+pub fn isolated(need: AccessRequest) -> AccessRequest {
+    AccessRequest {
         isolated: need.command.is_some() || need.effect == RequestEffect::ChangesProject,
         ..need
     }
 }
 
 /// Returns whether it changes something, or may do so.
-fn acts(need: &Need, verdict: &Verdict) -> bool {
+fn acts(need: &AccessRequest, verdict: &Verdict) -> bool {
     need.effect == RequestEffect::Unknown
         || need.permission == "edit"
         || need.command.is_some() && !verdict.proven_read_only
@@ -123,7 +123,7 @@ fn acts(need: &Need, verdict: &Verdict) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, bash_rules, plan_rules};
+    use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
     use super::super::command_need;
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn approvals_turn_command_verdicts() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let open = bash_rules(&lab.place, &[("*", Allow)]);
         let asks = bash_rules(&lab.place, &[("*", Ask), ("touch *", Ask)]);
         let denies = bash_rules(&lab.place, &[("*", Ask), ("rm*", Deny)]);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn approvals_turn_verdicts_on_files_pages_and_tools() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let rules = |edit| {
             bash_rules(&lab.place, &[]).then(&Rules::built_in(&[
                 ("edit", "*", edit),
@@ -262,9 +262,9 @@ mod tests {
             });
             assert_eq!(found.each_ref().map(String::as_str), wanted, "{question}");
         }
-        let tool = Need {
+        let tool = AccessRequest {
             effect: RequestEffect::Unknown,
-            ..Need::new("notes_find", "*").always("*")
+            ..AccessRequest::new("notes_find", "*").always("*")
         };
         let open = Rules::built_in(&[("*", "*", Allow)]);
         let asked = Rules::built_in(&[("*", "*", Ask)]);
@@ -276,9 +276,9 @@ mod tests {
         let sandboxed = judging(Approvals::Sandboxed, &asked);
         assert_eq!(sandboxed.judge(&isolated(tool.clone())).action, Ask);
         // No grant settles a question that is asked every time.
-        let edit = Need {
+        let edit = AccessRequest {
             effect: RequestEffect::ChangesProject,
-            ..Need::new("edit", "a.txt").always("a.txt")
+            ..AccessRequest::new("edit", "a.txt").always("a.txt")
         };
         assert!(judging(Approvals::Default, &asked).settles(&edit));
         assert!(!judging(Approvals::Ask, &asked).settles(&edit));

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use super::rule;
-use super::shell::{analyse, need_of};
-pub(super) use super::testing::{Lab, records};
+use super::shell::{analyze, need_of};
+pub(super) use super::testing::{PathFixture, records};
 use super::{Action, PermissionContext, Policy, Rules, Verdict, command_need, evaluate};
 
 fn base(place: &PermissionContext) -> Rules {
@@ -79,7 +79,7 @@ fn invariants_hold_for_corpus_and_tables() {
 /// A directory that is too broad is no project, wherever the home directory is.
 #[test]
 fn home_directory_is_no_project() {
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let home = lab.place.home.clone().unwrap();
     std::fs::write(home.join("f"), "").unwrap();
     let place = PermissionContext {
@@ -100,7 +100,7 @@ fn home_directory_is_no_project() {
 /// "Always" stores exactly the shown pattern, which has a wildcard only if that is safe.
 #[test]
 fn always_grants_shown_patterns_only() {
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let table: [(&str, &[&str]); 20] = [
         ("tail -3 a.txt", &["tail *"]),
         ("cargo-of-nowhere test", &["cargo-of-nowhere test"]),
@@ -171,13 +171,13 @@ fn always_grants_shown_patterns_only() {
 /// nothing wider.
 #[test]
 fn always_for_project_tools_names_their_action() {
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let config = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://x.test/r\n";
     std::fs::write(lab.place.root.join(".git/config"), config).unwrap();
     let place = &lab.place;
     // As if every program were installed.
     let need = |command: &str| {
-        let mut line = analyse(command, place);
+        let mut line = analyze(command, place);
         line.units
             .iter_mut()
             .filter(|unit| unit.runner.is_none())
@@ -434,7 +434,7 @@ fn always_for_project_tools_names_their_action() {
 /// Discarding all uncommitted changes is asked about in spite of grants.
 #[test]
 fn grant_does_not_cover_the_whole_project() {
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let ask = bash_rules(&lab.place, &[("*", Action::Ask)]);
     let grants: Rules = ["git checkout *", "git restore *", "git switch *"]
         .map(rule_for)
@@ -457,7 +457,7 @@ fn grant_does_not_cover_the_whole_project() {
 /// "Always" is not offered if the same question would come again.
 #[test]
 fn always_is_not_offered_for_a_recurring_question() {
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let edits = |action| {
         bash_rules(&lab.place, &[("*", Action::Ask)])
             .then(&Rules::built_in(&[("edit", "*", action)]))

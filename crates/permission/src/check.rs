@@ -4,10 +4,10 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::locate::{self, PathKind, PathRefusal};
 use super::path_gate::{PathVerdict, judge_path};
-use super::paths::{self, PathKind, PathRefusal};
 use super::url::judge::{UrlVerdict, judge_url};
-use super::{Access, Need, PermissionContext, Policy, Rule, command_need, explain};
+use super::{Access, AccessRequest, PermissionContext, Policy, Rule, command_need, explain};
 
 #[derive(Deserialize)]
 struct CheckRequest {
@@ -117,7 +117,7 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
         let reason = "there is nothing to judge: give \"bash\", or \"permission\" with \"path\", \"url\" or \"pattern\"";
         return answer(id, "refuse", None, &[], Some(reason.into()));
     }
-    let need = Need::new(permission, request.pattern.as_deref().unwrap_or("*"));
+    let need = AccessRequest::new(permission, request.pattern.as_deref().unwrap_or("*"));
     let verdict = policy.judge(&need);
     answer(
         id,
@@ -141,7 +141,7 @@ fn path_verdict(
     match super::rule::modern(permission).unwrap_or(permission) {
         "edit" => judge_path(policy, Access::Edit, path, vec![]),
         tool @ ("list" | "glob" | "grep") => {
-            let found = paths::locate(path, &policy.place);
+            let found = locate::locate(path, &policy.place);
             let is_directory = found
                 .as_ref()
                 .is_ok_and(|found| found.found == PathKind::Directory);
@@ -154,7 +154,7 @@ fn path_verdict(
                 return PathVerdict::Refused(PathRefusal::NotDirectory(path.into()));
             }
             let relative = found.map(|found| found.relative).unwrap_or_default();
-            let own = Need::new(
+            let own = AccessRequest::new(
                 tool,
                 if tool == "list" {
                     &relative
@@ -190,7 +190,7 @@ fn answer(
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, rules_that_ask, rules_that_deny_rm};
+    use super::super::case_tables::{PathFixture, rules_that_ask, rules_that_deny_rm};
     use super::*;
 
     fn check(policy: &Policy, line: &str) -> Value {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn request_lines_are_answered() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let policy = Policy {
             rules: rules_that_deny_rm(&lab.place),
             private: vec!["*.corp.internal".into()],

@@ -5,10 +5,10 @@ use super::decide::{ISOLATED, decide, is_in_force, judge, without_command};
 use super::posture::{posture_of, with_refusal};
 use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
-use super::shell::Unit;
+use super::shell::CommandUnit;
 use super::wildcard::UNKNOWN;
 use super::{
-    Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed,
+    AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed,
     wildcard, wording,
 };
 
@@ -52,7 +52,7 @@ impl<'r> CommandRules<'r> {
     pub(super) fn of(
         rules: &'r Rules,
         grants: &'r Rules,
-        need: &Need,
+        need: &AccessRequest,
         guarantee: SandboxGuarantee,
     ) -> Self {
         Self {
@@ -96,12 +96,12 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether the sandbox makes the unknowns about a unit harmless.
-    fn is_answered(&self, unit: &Unit, guarantee: SandboxGuarantee) -> bool {
+    fn is_answered(&self, unit: &CommandUnit, guarantee: SandboxGuarantee) -> bool {
         let may_be_ruled = self.may_be_ruled && !(unit.prefixed && unit.floor.is_none());
         guarantee.answers(unit) && !may_be_ruled
     }
 
-    pub(super) fn unit(&self, unit: &Unit, guarantee: SandboxGuarantee) -> UnitVerdict {
+    pub(super) fn unit(&self, unit: &CommandUnit, guarantee: SandboxGuarantee) -> UnitVerdict {
         let texts = [&unit.normal, &unit.text].into_iter().chain(&unit.names);
         let keys = UnitKeys::new(texts.map(String::as_str), &unit.tails);
         let (mut action, mut rule, mut reason) = self.verdict_of_rules(unit, &keys, guarantee);
@@ -179,7 +179,7 @@ impl<'r> CommandRules<'r> {
 
     /// Returns a rule that denies changing one of the paths that were not located, by its name in
     /// the line.
-    fn deny_of_unseen_path(&self, unit: &Unit) -> Option<&'r Rule> {
+    fn deny_of_unseen_path(&self, unit: &CommandUnit) -> Option<&'r Rule> {
         let names = unit.unseen.iter().map(|text| text.trim_start_matches("./"));
         let verdicts = names.map(|name| judge(self.rules, "edit", name));
         verdicts
@@ -188,7 +188,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a deny or an ask applies to a unit, under any of its spellings.
-    fn applies(rule: &Rule, unit: &Unit) -> bool {
+    fn applies(rule: &Rule, unit: &CommandUnit) -> bool {
         // A computed name has no fixed beginning to compare.
         let has_known_name = unit.program.is_some() || unit.opaque.is_none();
         (has_known_name && (Self::fits(rule, &unit.normal) || Self::fits(rule, &unit.text)))
@@ -196,7 +196,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a rule applies to a program that the unit may start at one of its words.
-    fn may_start_program_of(rule: &Rule, unit: &Unit) -> bool {
+    fn may_start_program_of(rule: &Rule, unit: &CommandUnit) -> bool {
         first_word::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
     }
 
@@ -208,7 +208,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a rule could apply once the unit's unknown words are known.
-    fn may_apply(rule: &Rule, unit: &Unit) -> bool {
+    fn may_apply(rule: &Rule, unit: &CommandUnit) -> bool {
         let may_match =
             |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
         rule.pattern != "*"
@@ -218,7 +218,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns the reason why an allow does not apply to this unit, or `None` if it applies.
-    fn reason_against(rule: &Rule, unit: &Unit) -> Option<String> {
+    fn reason_against(rule: &Rule, unit: &CommandUnit) -> Option<String> {
         if unit.opaque.is_some() {
             return unit.opaque.clone();
         }
@@ -249,7 +249,13 @@ impl<'r> CommandRules<'r> {
     ///
     /// For a read-only agent, only rules after the one that makes it read-only are its exceptions,
     /// so only their reasons are stored.
-    fn allows(&self, at: usize, rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
+    fn allows(
+        &self,
+        at: usize,
+        rule: &Rule,
+        unit: &CommandUnit,
+        refused: &mut Option<String>,
+    ) -> bool {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
             || (unit.catch_all_only.is_none()
                 && unit
@@ -266,7 +272,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns the rules that apply to a unit.
-    fn applying(&self, unit: &Unit, keys: &UnitKeys) -> ApplyingRules<'r> {
+    fn applying(&self, unit: &CommandUnit, keys: &UnitKeys) -> ApplyingRules<'r> {
         let mut found = ApplyingRules::default();
         for (at, rule) in self.about.may_apply(keys) {
             let applies = if rule.pattern == "*" {
@@ -301,7 +307,7 @@ impl<'r> CommandRules<'r> {
 
     fn verdict_of_rules(
         &self,
-        unit: &Unit,
+        unit: &CommandUnit,
         keys: &UnitKeys,
         guarantee: SandboxGuarantee,
     ) -> (Action, Option<Rule>, Option<String>) {
@@ -377,7 +383,7 @@ impl<'r> CommandRules<'r> {
     /// analysed.
     fn reason_to_doubt(
         &self,
-        unit: &Unit,
+        unit: &CommandUnit,
         keys: &UnitKeys,
         guarantee: SandboxGuarantee,
     ) -> Option<String> {
@@ -426,7 +432,7 @@ impl<'r> CommandRules<'r> {
     ///
     /// A grant is a specific allow. One without a wildcard also covers properties that only the
     /// user could judge, such as a program of the project.
-    pub(super) fn is_granted(&self, unit: &Unit) -> bool {
+    pub(super) fn is_granted(&self, unit: &CommandUnit) -> bool {
         if unit.opaque.is_some() || unit.catch_all_only.is_some() || unit.normal.contains(UNKNOWN) {
             return false;
         }
@@ -456,7 +462,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a grant names a program together with its runner: `uv run pytest *`.
-    fn is_run_as(rule: &Rule, unit: &Unit) -> bool {
+    fn is_run_as(rule: &Rule, unit: &CommandUnit) -> bool {
         let names_runner = |runner: &String| {
             rule.pattern.starts_with(&**runner)
                 && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))

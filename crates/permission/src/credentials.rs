@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::PermissionContext;
-use super::shell::{Effect, JudgedLine, Unit};
+use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use base::environment::Environment;
 
 /// Git commands that contact other machines.
@@ -133,7 +133,7 @@ impl CredentialRow {
 
     /// Returns whether a line consists of programs that need this row, and plain filters. `signs`
     /// returns whether git is configured to sign.
-    pub fn is_for(&self, line: &JudgedLine, signs: &dyn Fn() -> bool) -> bool {
+    pub fn is_for(&self, line: &CommandAnalysis, signs: &dyn Fn() -> bool) -> bool {
         if line.opaque.is_some() || !line.unread.is_empty() {
             return false;
         }
@@ -161,7 +161,7 @@ impl CredentialRow {
         needed
     }
 
-    fn is_for_unit(&self, unit: &Unit, signs: &dyn Fn() -> bool) -> bool {
+    fn is_for_unit(&self, unit: &CommandUnit, signs: &dyn Fn() -> bool) -> bool {
         if unit.foreign.is_some() {
             return false;
         }
@@ -231,7 +231,7 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
 }
 
 /// Returns whether a line names one of these places or its parent directory.
-pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContext) -> bool {
+pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], place: &PermissionContext) -> bool {
     let touched = line
         .units
         .iter()
@@ -405,7 +405,7 @@ fn named_by(variable: &str, environment: &Environment) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shell::analyse;
+    use super::super::shell::analyze;
     use super::*;
 
     fn row(name: &str) -> &'static CredentialRow {
@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn row_is_visible_to_its_own_programs_and_filters_only() {
-        let lab = super::super::case_tables::Lab::new();
+        let lab = super::super::case_tables::PathFixture::new();
         // The line, whether git is configured to sign, the visible rows.
         let table: [(&str, bool, &[&str]); 16] = [
             ("aws s3 ls | head -3", false, &["aws"]),
@@ -532,7 +532,7 @@ mod tests {
             ("make deploy", true, &[]),
         ];
         for (text, signs, wanted) in table {
-            let mut line = analyse(text, &lab.place);
+            let mut line = analyze(text, &lab.place);
             // Some of the programs may not be installed.
             for unit in &mut line.units {
                 unit.foreign.take_if(|why| why.contains("not found"));
@@ -548,7 +548,7 @@ mod tests {
 
     #[test]
     fn line_sees_credentials_that_it_names() {
-        let lab = super::super::case_tables::Lab::new();
+        let lab = super::super::case_tables::PathFixture::new();
         let home = lab.place.home.clone().unwrap();
         let places = [home.join(".aws"), home.join(".ssh/id_work")];
         for folder in [".aws", ".ssh"] {
@@ -564,7 +564,7 @@ mod tests {
             ("python3 -c 'open(\"~/.aws/config\")'", false),
         ] {
             assert_eq!(
-                are_named(&analyse(text, &lab.place), &places, &lab.place),
+                are_named(&analyze(text, &lab.place), &places, &lab.place),
                 named,
                 "{text}"
             );

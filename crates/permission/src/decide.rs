@@ -2,14 +2,14 @@
 
 use super::rule::BUILT_IN;
 use super::url::{self, Address};
-use super::{Action, Need, Rule, Rules, Verdict, wildcard};
+use super::{AccessRequest, Action, Rule, Rules, Verdict, wildcard};
 
 /// The reason why a question of a rule is not asked in a sandbox.
 pub(super) const ISOLATED: &str = "what the sandbox holds is not asked here";
 const TEMPORARY: &str = "it is a short-lived file, which commands may use in their sandbox";
 
 /// Judges a need that is about no command.
-pub(super) fn without_command(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
+pub(super) fn without_command(rules: &Rules, grants: &Rules, need: &AccessRequest) -> Verdict {
     let verdicts = need
         .patterns
         .iter()
@@ -23,7 +23,7 @@ pub(super) fn without_command(rules: &Rules, grants: &Rules, need: &Need) -> Ver
 pub(super) fn apply_sandbox_and_minimum(
     rules: &Rules,
     grants: &Rules,
-    need: &Need,
+    need: &AccessRequest,
     verdict: Verdict,
 ) -> Verdict {
     let verdict = if verdict.action == Action::Ask
@@ -70,7 +70,7 @@ pub(super) fn apply_sandbox_and_minimum(
 /// asks about.
 ///
 /// Only for reading: changing a control file is asked about every time.
-fn is_opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> bool {
+fn is_opened(rules: &Rules, grants: &Rules, need: &AccessRequest, verdict: &Verdict) -> bool {
     if need.permission != "read" {
         return false;
     }
@@ -84,7 +84,7 @@ fn is_opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> b
     need.patterns.iter().all(is_granted) && !is_denied(rules, need)
 }
 
-fn is_denied(rules: &Rules, need: &Need) -> bool {
+fn is_denied(rules: &Rules, need: &AccessRequest) -> bool {
     need.patterns
         .iter()
         .any(|pattern| judge(rules, &need.permission, pattern).0 == Action::Deny)

@@ -3,22 +3,23 @@
 //!
 //! The last matching rule decides, with two refinements (`decide.rs`). A later, broader rule does
 //! not lift a specific deny. And a rule that allows a command allows it only as written: see
-//! [`JudgedLine`] and the reasons against it in [`Unit`].
+//! [`CommandAnalysis`] and the reasons against it in [`CommandUnit`].
 
 use super::command_rules::CommandRules;
 use super::decide::{apply_sandbox_and_minimum, verdict, without_command};
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
-use super::shell::{Effect, JudgedLine, Unit};
+use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::{
-    Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unconfined, wildcard,
+    AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unconfined,
+    wildcard,
 };
 
 /// Judges a need by the strictest of its patterns, or of its command's parts.
 ///
 /// A grant turns an ask into an allow, but never a deny; the minimum verdict holds against every
 /// rule.
-pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
+pub fn evaluate(rules: &Rules, grants: &Rules, need: &AccessRequest) -> Verdict {
     match &need.command {
         Some(line) => {
             apply_sandbox_and_minimum(rules, grants, need, in_sandbox(rules, grants, need, line))
@@ -44,7 +45,12 @@ pub fn only_reads(rules: &Rules) -> bool {
 }
 
 /// Judges a command line without its sandbox, and if that asks, once more within the sandbox.
-fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> Verdict {
+fn in_sandbox(
+    rules: &Rules,
+    grants: &Rules,
+    need: &AccessRequest,
+    line: &CommandAnalysis,
+) -> Verdict {
     let bare = command(rules, grants, need, line, SandboxGuarantee::None);
     if need.guarantee == SandboxGuarantee::None || bare.action != Action::Ask {
         return bare;
@@ -63,8 +69,8 @@ fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> 
 fn command(
     rules: &Rules,
     grants: &Rules,
-    need: &Need,
-    line: &JudgedLine,
+    need: &AccessRequest,
+    line: &CommandAnalysis,
     guarantee: SandboxGuarantee,
 ) -> Verdict {
     let bash = CommandRules::of(rules, grants, need, guarantee);
@@ -169,7 +175,7 @@ fn command(
 ///
 /// A deny may name an operator that joins the parts of a line. If the line could not be parsed into
 /// parts, this is the only check.
-fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &JudgedLine) -> Option<&'r Rule> {
+fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &CommandAnalysis) -> Option<&'r Rule> {
     const OPERATORS: [char; 9] = [';', '&', '|', '<', '>', '$', '`', '(', '\n'];
     let text = line.text.trim_start();
     let denies_line = |(_, rule): &IndexedRule<'_>| {
@@ -185,14 +191,14 @@ fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &JudgedLine) -> Option<
         .map(|(_, deny)| deny)
 }
 
-impl JudgedLine {
+impl CommandAnalysis {
     /// Returns whether every part was analysed and is known to change nothing.
     pub fn is_read_only(&self) -> bool {
-        self.opaque.is_none() && self.units.iter().all(Unit::is_read_only)
+        self.opaque.is_none() && self.units.iter().all(CommandUnit::is_read_only)
     }
 }
 
-impl Unit {
+impl CommandUnit {
     /// Returns whether it was analysed and is known to change nothing.
     pub fn is_read_only(&self) -> bool {
         self.effect == Effect::Reads

@@ -6,12 +6,12 @@
 use std::fmt::Write;
 
 use super::rule::POSTURE;
-use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
+use super::{AccessRequest, Action, Rule, Rules, UnitVerdict, Verdict, wildcard};
 use base::text::spelled;
 
 /// Explains a verdict on a need under these rules, in several lines. Terminal control characters
 /// are escaped.
-pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
+pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
     let mut out = String::new();
     let decided = match (&verdict.rule, &verdict.reason) {
         (Some(rule), Some(reason)) => format!("{} ({reason})", shown(rule)),
@@ -122,13 +122,13 @@ fn line(out: &mut String, text: &str) {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, rules_that_deny_rm};
+    use super::super::case_tables::{PathFixture, rules_that_deny_rm};
     use super::super::{command_need, evaluate};
     use super::*;
 
     #[test]
     fn explanation_of_denied_command_names_rule_and_parts() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let rules = rules_that_deny_rm(&lab.place);
         let need = command_need("ls | xargs rm \x1b]0;x\x07", &lab.place);
         let text = explain(&evaluate(&rules, &Rules::default(), &need), &need, &rules);

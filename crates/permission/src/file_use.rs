@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::protected::{self, Protected};
 use super::{Access, PermissionContext};
-use base::text::is_odd;
+use base::text::is_deceptive;
 
 /// A working directory that is too broad to be a project, because all files of the user lie below
 /// it.
@@ -64,7 +64,7 @@ pub(super) fn why_special(
         _ if access != Access::Edit => None,
         Some(Protected::Control) => Some(protected::effect(path)),
         None if shared => Some("has a second name elsewhere (a hard link)"),
-        None if path.to_string_lossy().chars().any(is_odd) => {
+        None if path.to_string_lossy().chars().any(is_deceptive) => {
             Some("has invisible characters in its name")
         }
         None => None,

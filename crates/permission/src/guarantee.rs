@@ -2,12 +2,12 @@
 //!
 //! The README of this crate has the principle: a command is asked about because a rule requires it,
 //! because it has an effect that the sandbox does not prevent, or because there is no sandbox. The
-//! analysis records such effects of each command (`Unit::at_stake`). This module decides whether
+//! analysis records such effects of each command (`CommandUnit::at_stake`). This module decides whether
 //! the remaining unknowns about a command are a reason to ask.
 
 use super::rule::BUILT_IN;
-use super::shell::{JudgedLine, Unit};
-use super::{Need, PermissionContext, Rule, Rules, paths, unconfined};
+use super::shell::{CommandAnalysis, CommandUnit};
+use super::{AccessRequest, PermissionContext, Rule, Rules, locate, unconfined};
 use sandbox::{Level, ProvenSandbox};
 
 /// The restrictions of a command's sandbox that a trial run has confirmed.
@@ -69,7 +69,7 @@ impl SandboxGuarantee {
     pub fn in_place(self, place: &PermissionContext) -> Self {
         let mut roots = std::iter::once(&place.root).chain(&place.extra);
         match self {
-            Self::Workspace { .. } if roots.any(|root| paths::holds_everything(root, place)) => {
+            Self::Workspace { .. } if roots.any(|root| locate::holds_everything(root, place)) => {
                 Self::None
             }
             found => found,
@@ -92,7 +92,7 @@ impl SandboxGuarantee {
     }
 
     /// Returns whether unknowns about a part of a command line are no reason to ask.
-    pub(super) fn answers(self, unit: &Unit) -> bool {
+    pub(super) fn answers(self, unit: &CommandUnit) -> bool {
         const MODE_CHANGERS: [&str; 6] =
             ["chmod", "chown", "chgrp", "touch", "setfacl", "setfattr"];
         const SIGNALLERS: [&str; 5] = ["kill", "pkill", "killall", "skill", "fuser"];
@@ -118,12 +118,12 @@ impl SandboxGuarantee {
     }
 
     /// Returns whether the unit can change nothing, whatever it does.
-    pub(super) fn keeps_all(self, unit: &Unit) -> bool {
+    pub(super) fn keeps_all(self, unit: &CommandUnit) -> bool {
         matches!(self, Self::ReadOnly { .. }) && self.answers(unit)
     }
 
     /// Returns whether unknowns about a line as a whole are no reason to ask.
-    pub(super) fn answers_line(self, line: &JudgedLine) -> bool {
+    pub(super) fn answers_line(self, line: &CommandAnalysis) -> bool {
         self != Self::None && !line.unseen
     }
 
@@ -135,7 +135,7 @@ impl SandboxGuarantee {
 
     /// Returns whether a need is asked about only because it leaves the project, and does so for a
     /// temporary file, which commands may use anyway, or only perhaps.
-    pub(super) fn answers_need(self, need: &Need, rule: Option<&Rule>) -> bool {
+    pub(super) fn answers_need(self, need: &AccessRequest, rule: Option<&Rule>) -> bool {
         self != Self::None
             && need.permission == "external_directory"
             && (need.temporary || need.perhaps)
@@ -146,7 +146,7 @@ impl SandboxGuarantee {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, bash_rules, plan_rules};
+    use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
     use super::super::{command_need, evaluate};
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
@@ -214,7 +214,7 @@ mod tests {
     /// hides nothing.
     #[test]
     fn rules_about_hidden_effects_ask() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let user = |permission: &str, pattern: &str, action| {
             bash_rules(&lab.place, &[("*", Allow)])
                 .then(&Rules::written(permission, &[(pattern, action)]))
@@ -286,7 +286,7 @@ mod tests {
         ];
         for (rules, guarantee, line, wanted) in table {
             let bare = command_need(line, &lab.place);
-            let need = Need {
+            let need = AccessRequest {
                 guarantee,
                 ..bare.clone()
             };
@@ -300,7 +300,7 @@ mod tests {
     /// A sandbox that may write the home directory protects nothing that matters.
     #[test]
     fn workspace_around_home_gives_no_guarantee() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let home = lab.place.home.clone().unwrap();
         let place = PermissionContext {
             root: home.clone(),
@@ -332,7 +332,7 @@ mod tests {
     /// A line that a sandbox would allow is searched for names of effects that no sandbox prevents.
     #[test]
     fn text_that_names_unconfined_effects_asks() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let table = [
             (
                 plan_rules(&lab.place),
@@ -378,7 +378,7 @@ mod tests {
             ),
         ];
         for (rules, guarantee, line, wanted) in table {
-            let need = Need {
+            let need = AccessRequest {
                 guarantee,
                 ..command_need(line, &lab.place)
             };

@@ -221,15 +221,15 @@ mod tests {
     use std::fs::hard_link;
 
     use super::LinkedFiles;
-    use crate::case_tables::{Lab, bash_rules, judge};
-    use crate::paths::locate;
+    use crate::case_tables::{PathFixture, bash_rules, judge};
+    use crate::locate::locate;
     use crate::protected::Protected;
-    use crate::sight::Sight;
+    use crate::search_filter::SearchFilter;
     use crate::{Action, PermissionContext, Policy, Rules};
 
     #[test]
     fn hard_link_to_a_protected_file_is_protected() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let root = &lab.place.root;
         let home = lab.place.home.clone().unwrap();
         for dir in [
@@ -292,12 +292,12 @@ mod tests {
 
     #[test]
     fn search_leaves_out_a_hard_link_to_a_secret() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let root = &lab.place.root;
         std::fs::write(root.join("src/plain"), "x").unwrap();
         hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
         hard_link(root.join(".env"), root.join("src/notes.txt")).unwrap();
-        let sight = Sight::new(&Policy {
+        let sight = SearchFilter::new(&Policy {
             place: lab.place.clone(),
             ..Policy::default()
         });
@@ -324,7 +324,7 @@ mod tests {
     /// them.
     #[test]
     fn protected_files_are_searched_once_for_many_paths() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let root = &lab.place.root;
         let first = LinkedFiles::of(&lab.place);
         assert!(std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&lab.place)));

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use super::examples::{self, Pattern};
 use super::rule::{BUILT_IN, POSTURE};
-use super::shell::{Effect, JudgedLine, Unit};
+use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::url::PERMISSION as ADDRESS;
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, evaluate, wildcard};
+use super::{AccessRequest, Action, Rule, Rules, SandboxGuarantee, evaluate, wildcard};
 
 /// The number of addresses after which the comparison gives up.
 const MAX_ADDRESSES: usize = 20_000;
 
 /// A need that gets a more permissive verdict than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Laxer {
+pub struct MorePermissive {
     pub permission: String,
     /// The pattern of the need. `None` if there are too many patterns to compare, so that a more
     /// permissive verdict has to be assumed.
@@ -29,15 +29,20 @@ pub struct Laxer {
 /// verdict was at least `least`.
 ///
 /// If `without` is empty, everything was denied before.
-pub fn laxer(with: &Rules, without: &[&Rules], least: Action) -> Option<Laxer> {
+pub fn laxer(with: &Rules, without: &[&Rules], least: Action) -> Option<MorePermissive> {
     compared(with, without, least, true)
 }
 
 /// Does the same as [`laxer`]. With `pruned`, needs whose verdict cannot have changed are skipped.
-fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Option<Laxer> {
+fn compared(
+    with: &Rules,
+    without: &[&Rules],
+    least: Action,
+    pruned: bool,
+) -> Option<MorePermissive> {
     let sets: Vec<&Rules> = [with].into_iter().chain(without.iter().copied()).collect();
     let Some(keys) = keys(&sets) else {
-        return Some(Laxer {
+        return Some(MorePermissive {
             permission: "*".into(),
             pattern: None,
         });
@@ -62,7 +67,7 @@ fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Op
             None
         };
         let Some(needs) = needs(&key, &sets, changed.as_ref()) else {
-            return Some(Laxer {
+            return Some(MorePermissive {
                 permission: key,
                 pattern: None,
             });
@@ -91,14 +96,14 @@ fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Op
                 .unwrap_or(Action::Deny);
             before >= least && now < before
         })?;
-        Some(Laxer {
+        Some(MorePermissive {
             pattern: found.patterns.first().cloned(),
             permission: key,
         })
     })
 }
 
-fn action_of(rules: &Rules, need: &Need) -> Action {
+fn action_of(rules: &Rules, need: &AccessRequest) -> Action {
     evaluate(rules, &Rules::default(), need).action
 }
 
@@ -245,7 +250,7 @@ fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
 
 /// Returns example needs for everything that the rules about a permission distinguish. `None` if
 /// there are too many.
-fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Vec<Need>> {
+fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Vec<AccessRequest>> {
     let rules: Vec<&Rule> = sets.iter().flat_map(|rules| about(rules, key)).collect();
     let patterns = distinct(
         rules
@@ -256,12 +261,12 @@ fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Ve
         Some(changed) => examples::matching(&patterns, &|pattern| changed.contains(pattern))?,
         None => examples::of(&patterns)?,
     };
-    let plain = |text: &String| Need::new(key, text.as_str());
+    let plain = |text: &String| AccessRequest::new(key, text.as_str());
     Some(match key {
         "bash" => commands(texts, &rules, sets, changed)?,
         // A secret is asked about unless a rule names it.
         "read" => {
-            let secret = |need: Need| Need {
+            let secret = |need: AccessRequest| AccessRequest {
                 floor: Some((Action::Ask, String::new())),
                 ..need
             };
@@ -287,7 +292,7 @@ fn commands(
     rules: &[&Rule],
     sets: &[&Rules],
     changed: Option<&Changed<'_>>,
-) -> Option<Vec<Need>> {
+) -> Option<Vec<AccessRequest>> {
     texts.sort_unstable();
     texts.dedup();
     let edited = sets.iter().flat_map(|rules| about(rules, "edit"));
@@ -301,117 +306,117 @@ fn commands(
     let mut needs = Vec::new();
     for text in &texts {
         for unit in units(text) {
-            let line = need(JudgedLine {
+            let line = need(CommandAnalysis {
                 text: text.clone(),
                 units: vec![unit],
-                ..JudgedLine::default()
+                ..CommandAnalysis::default()
             });
             if posture {
-                needs.push(Need {
+                needs.push(AccessRequest {
                     guarantee: SandboxGuarantee::READ_ONLY,
                     ..line.clone()
                 });
             }
             needs.push(line);
         }
-        needs.push(need(JudgedLine {
+        needs.push(need(CommandAnalysis {
             text: text.clone(),
-            ..JudgedLine::default()
+            ..CommandAnalysis::default()
         }));
-        needs.push(need(JudgedLine {
+        needs.push(need(CommandAnalysis {
             text: text.clone(),
             opaque: Some(String::new()),
-            ..JudgedLine::default()
+            ..CommandAnalysis::default()
         }));
-        needs.push(need(JudgedLine {
+        needs.push(need(CommandAnalysis {
             text: text.clone(),
             unread: vec![text.clone()],
-            ..JudgedLine::default()
+            ..CommandAnalysis::default()
         }));
     }
     needs.extend(spelled::commands(rules, changed, posture));
     // Commands and changes that an option of another program carries.
     for path in &edited {
-        let touches = vec![Need::new("edit", path.as_str())];
-        let unit = Unit {
+        let touches = vec![AccessRequest::new("edit", path.as_str())];
+        let unit = CommandUnit {
             carried: true,
             effect: Effect::Writes,
             touches,
-            ..Unit::default()
+            ..CommandUnit::default()
         };
-        let line = JudgedLine {
+        let line = CommandAnalysis {
             units: vec![unit],
-            ..JudgedLine::default()
+            ..CommandAnalysis::default()
         };
         let command = Some(Arc::new(line));
-        needs.push(Need {
+        needs.push(AccessRequest {
             permission: "bash".into(),
             patterns: vec![path.clone()],
             command,
-            ..Need::default()
+            ..AccessRequest::default()
         });
     }
     Some(needs)
 }
 
-fn need(line: JudgedLine) -> Need {
+fn need(line: CommandAnalysis) -> AccessRequest {
     let text = line
         .units
         .first()
         .map_or(&line.text, |unit| &unit.text)
         .clone();
-    Need {
+    AccessRequest {
         permission: "bash".into(),
         patterns: vec![text],
         command: Some(Arc::new(line)),
-        ..Need::default()
+        ..AccessRequest::default()
     }
 }
 
 /// Returns a command with these words, once for every effect and every kind of doubt.
-fn units(text: &str) -> Vec<Unit> {
+fn units(text: &str) -> Vec<CommandUnit> {
     use Effect::{Reads, Unproven, Writes};
     let plain = |effect| spelled::written(text, effect);
     let reason = || Some(String::new());
-    let mut units: Vec<Unit> = [Reads, Unproven, Writes].map(plain).into();
-    units.extend([Reads, Unproven, Writes].map(|effect| Unit {
+    let mut units: Vec<CommandUnit> = [Reads, Unproven, Writes].map(plain).into();
+    units.extend([Reads, Unproven, Writes].map(|effect| CommandUnit {
         opaque: reason(),
         ..plain(effect)
     }));
-    units.extend([Reads, Unproven, Writes].map(|effect| Unit {
+    units.extend([Reads, Unproven, Writes].map(|effect| CommandUnit {
         catch_all_only: reason(),
         ..plain(effect)
     }));
-    units.push(Unit {
+    units.push(CommandUnit {
         carried: true,
         ..plain(Writes)
     });
-    units.push(Unit {
+    units.push(CommandUnit {
         plans_only: true,
         ..plain(Writes)
     });
-    units.push(Unit {
+    units.push(CommandUnit {
         foreign: reason(),
         ..plain(Unproven)
     });
-    units.push(Unit {
+    units.push(CommandUnit {
         may_be_denied: reason(),
         ..plain(Unproven)
     });
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-    units.push(Unit {
+    units.push(CommandUnit {
         words: words.clone(),
         ..plain(Unproven)
     });
-    units.extend(words.iter().skip(1).map(|word| Unit {
+    units.extend(words.iter().skip(1).map(|word| CommandUnit {
         dangers: vec![word.clone()],
         ..plain(Unproven)
     }));
-    units.push(Unit {
+    units.push(CommandUnit {
         dangers: vec!["\u{1}".into()],
         ..plain(Unproven)
     });
-    units.push(Unit {
+    units.push(CommandUnit {
         tails: words[1..].to_vec(),
         ..plain(Unproven)
     });

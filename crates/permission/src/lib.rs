@@ -1,11 +1,11 @@
 //! Permissions: ordered rules, and verdicts on the access requests of tool calls.
 //!
-//! Judging is pure; [`evaluate`](mod@evaluate) never asks the user. Only `turn/permit.rs` asks.
+//! Judging is pure; [`evaluate`](mod@evaluate) never asks the user. Only `turn/authorize.rs` asks.
 //!
-//! A tool states its [`Need`]s before it acts. A need is judged by the agent's rules, then by the
+//! A tool states its [`AccessRequest`]s before it acts. A need is judged by the agent's rules, then by the
 //! session's, then by the user's grants; a grant never overrides a deny.
 //!
-//! A command line is judged by the programs it runs: `shell` parses it into [`shell::Unit`]s, and
+//! A command line is judged by the programs it runs: `shell` parses it into [`shell::CommandUnit`]s, and
 //! each of them has to pass. Nothing in this crate starts a program or changes the disk; `shell`
 //! and `paths` only read the disk, to resolve paths and program names.
 
@@ -27,8 +27,8 @@ mod key_index;
 pub mod laws;
 pub mod laxer;
 pub mod lint;
+pub mod locate;
 pub mod path_gate;
-pub mod paths;
 pub mod pattern_index;
 mod places;
 pub mod plan;
@@ -38,8 +38,8 @@ pub mod rule;
 mod rule_entry;
 mod rule_index;
 mod rule_list;
+pub mod search_filter;
 pub mod shell;
-pub mod sight;
 mod unconfined;
 mod unparsed;
 pub mod url;
@@ -95,7 +95,7 @@ pub enum Access {
 
 /// An access request: one permission that a tool call needs.
 #[derive(Debug, Clone, Default)]
-pub struct Need {
+pub struct AccessRequest {
     /// The key of the permission: `edit`, `bash`, `external_directory`, the name of a tool …
     pub permission: String,
     /// The objects of the request, one entry per path, command or address; `*` if there is nothing
@@ -127,7 +127,7 @@ pub struct Need {
     pub changes: Vec<Arc<Change>>,
     /// The analysis of the command line, if the request is about one: its units are judged, and
     /// `patterns` is for display only.
-    pub command: Option<Arc<shell::JudgedLine>>,
+    pub command: Option<Arc<shell::CommandAnalysis>>,
     /// The verdict of the command's plan.
     pub planned: Option<Arc<plan::PlannedVerdict>>,
     /// A description of the restrictions that the operating system puts on the command.
@@ -170,7 +170,7 @@ impl FileUse {
     }
 }
 
-impl Need {
+impl AccessRequest {
     pub fn new(permission: impl Into<String>, pattern: impl Into<String>) -> Self {
         Self {
             permission: permission.into(),

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::rule_index::{rules_compared_by, without_index};
 use super::{
-    Action, Need, PermissionContext, Rule, Rules, SandboxGuarantee, command_need, evaluate,
+    AccessRequest, Action, PermissionContext, Rule, Rules, SandboxGuarantee, command_need, evaluate,
 };
 
 const PERMISSIONS: [&str; 9] = [
@@ -155,7 +155,7 @@ proptest! {
         guarantee in prop::sample::select(vec![SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE]),
         isolated in any::<bool>(),
     ) {
-        let need = Need { guarantee, isolated, ..command_need(line, &place()) };
+        let need = AccessRequest { guarantee, isolated, ..command_need(line, &place()) };
         let wanted = without_index(|| evaluate(&rules, &grants, &need));
         prop_assert_eq!(evaluate(&rules, &grants, &need), wanted, "{}", line);
     }
@@ -167,7 +167,7 @@ proptest! {
         permission in prop::sample::select(vec!["edit", "read", "bash", "posture", "ed/it", "other"]),
         text in prop_oneof![prop::sample::select(&PATTERNS[..]).prop_map(str::to_owned), "[a-z./ \\\\]{0,6}"],
     ) {
-        let need = Need::new(permission, text);
+        let need = AccessRequest::new(permission, text);
         let wanted = without_index(|| evaluate(&rules, &grants, &need));
         prop_assert_eq!(evaluate(&rules, &grants, &need), wanted);
         prop_assert_eq!(rules.hides(permission), hides_simply(&rules, permission));
@@ -206,7 +206,7 @@ fn compared_rules_do_not_grow_with_the_list() {
         "sh -c 'ls; tool9 x'",
     ];
     for line in lines {
-        let need = Need {
+        let need = AccessRequest {
             guarantee: SandboxGuarantee::WORKSPACE,
             ..command_need(line, &place())
         };

@@ -1,17 +1,17 @@
 //! The path gate: decides whether a path may be used.
 //!
 //! File tools, commands, `permissions check` and `permissions explain` all use it. Locating a path
-//! (`paths.rs`) needs no rules; only this module consults them, so that `paths` does not depend on
+//! (`locate.rs`) needs no rules; only this module consults them, so that `paths` does not depend on
 //! `evaluate`.
 
-use super::paths::{Located, PathRefusal, locate};
-use super::{Access, Action, Need, Policy, Verdict, evaluate};
+use super::locate::{Located, PathRefusal, locate};
+use super::{Access, AccessRequest, Action, Policy, Verdict, evaluate};
 
 /// A reason why a path may not be used, about which the user is not asked.
 #[derive(Debug, Clone)]
-pub enum Barred {
+pub enum PathDenied {
     /// A rule or a minimum verdict forbids it.
-    Denied(Box<(Need, Verdict)>),
+    Denied(Box<(AccessRequest, Verdict)>),
     Refused(PathRefusal),
 }
 
@@ -22,31 +22,31 @@ pub enum Barred {
 /// [`Located::needs`].
 ///
 /// # Errors
-/// [`Barred::Denied`] if a rule or a minimum verdict denies one of its needs, [`Barred::Refused`]
+/// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its needs, [`PathDenied::Refused`]
 /// if the path cannot be located or used.
-pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Barred> {
-    let denial = |need: Need| {
+pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located, PathDenied> {
+    let denial = |need: AccessRequest| {
         let verdict = evaluate(&policy.rules, &policy.grants, &need);
         let is_denied = verdict.action == Action::Deny;
-        is_denied.then(|| Barred::Denied(Box::new((need, verdict))))
+        is_denied.then(|| PathDenied::Denied(Box::new((need, verdict))))
     };
     let located = match locate(text, &policy.place) {
         Ok(located) => located,
         Err(refusal) => {
             // If all edits are denied, that is also the answer for a path that cannot be located.
             if access == Access::Edit
-                && let Some(barred) = denial(Need::new("edit", text))
+                && let Some(barred) = denial(AccessRequest::new("edit", text))
             {
                 return Err(barred);
             }
-            return Err(Barred::Refused(refusal));
+            return Err(PathDenied::Refused(refusal));
         }
     };
     if let Some(barred) = located.needs(access).into_iter().find_map(denial) {
         return Err(barred);
     }
     match located.refusal(access) {
-        Some(refusal) => Err(Barred::Refused(refusal)),
+        Some(refusal) => Err(PathDenied::Refused(refusal)),
         None => Ok(located),
     }
 }
@@ -59,11 +59,16 @@ pub enum PathVerdict {
 }
 
 /// Judges a use of a path together with the needs in `more`, and returns the strictest verdict.
-pub fn judge_path(policy: &Policy, access: Access, text: &str, more: Vec<Need>) -> PathVerdict {
-    let needs = match admit(policy, access, text) {
+pub fn judge_path(
+    policy: &Policy,
+    access: Access,
+    text: &str,
+    more: Vec<AccessRequest>,
+) -> PathVerdict {
+    let needs = match check_path(policy, access, text) {
         Ok(located) => located.needs(access),
-        Err(Barred::Denied(denied)) => return PathVerdict::Judged(denied.1),
-        Err(Barred::Refused(refusal)) => return PathVerdict::Refused(refusal),
+        Err(PathDenied::Denied(denied)) => return PathVerdict::Judged(denied.1),
+        Err(PathDenied::Refused(refusal)) => return PathVerdict::Refused(refusal),
     };
     let needs = needs
         .into_iter()

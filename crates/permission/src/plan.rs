@@ -8,14 +8,14 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use super::shell::{JudgedLine, analyse, need_of};
-use super::{Action, Need, PermissionContext, Policy, SandboxGuarantee, Verdict};
+use super::shell::{CommandAnalysis, analyze, need_of};
+use super::{AccessRequest, Action, PermissionContext, Policy, SandboxGuarantee, Verdict};
 use base::approvals::Approvals;
 
 /// A command line with its analysis.
 #[derive(Debug, Clone)]
 pub struct CommandLine {
-    pub analysis: Arc<JudgedLine>,
+    pub analysis: Arc<CommandAnalysis>,
     /// Whether processes may go on after its shell has ended.
     pub leaves_processes: bool,
 }
@@ -31,18 +31,18 @@ impl CommandLine {
 /// The analysis of a call's command line, shared by everything that needs it while the disk is as
 /// it was.
 #[derive(Debug, Clone, Default)]
-pub struct SharedAnalysis(Arc<OnceLock<(PathBuf, Arc<JudgedLine>)>>);
+pub struct SharedAnalysis(Arc<OnceLock<(PathBuf, Arc<CommandAnalysis>)>>);
 
 impl SharedAnalysis {
     /// Returns the analysis of a line that runs in a place. The first line and directory are
     /// remembered.
-    pub fn of(&self, command: &str, place: &PermissionContext) -> Arc<JudgedLine> {
-        let analyse = || (place.cwd.clone(), Arc::new(analyse(command, place)));
-        let (cwd, line) = self.0.get_or_init(analyse);
+    pub fn of(&self, command: &str, place: &PermissionContext) -> Arc<CommandAnalysis> {
+        let analyze = || (place.cwd.clone(), Arc::new(analyze(command, place)));
+        let (cwd, line) = self.0.get_or_init(analyze);
         if *cwd == place.cwd && line.text == command {
             return line.clone();
         }
-        analyse().1
+        analyze().1
     }
 }
 
@@ -64,7 +64,7 @@ pub struct CommandPlan {
     /// Whether the sandbox blocks the network, because the command then needs no question.
     pub is_isolated: bool,
     /// The request, with its verdict under the policy of the plan.
-    pub request: Need,
+    pub request: AccessRequest,
 }
 
 /// A verdict, and the policy that it was made under.
@@ -77,7 +77,7 @@ pub struct PlannedVerdict {
 impl PlannedVerdict {
     /// Returns the verdict if `policy` judges by the same rules, and nothing was demanded of the
     /// request since it was planned.
-    pub fn under(&self, policy: &Policy, need: &Need) -> Option<Verdict> {
+    pub fn under(&self, policy: &Policy, need: &AccessRequest) -> Option<Verdict> {
         let is_current = need.floor.is_none() && self.policy.judges_as(policy);
         is_current.then(|| self.verdict.clone())
     }
@@ -88,11 +88,11 @@ impl PlannedVerdict {
 /// A question is avoided by isolation if the user has chosen that and everything that would be
 /// asked about is confined by it.
 pub fn plan_command(
-    line: Arc<JudgedLine>,
+    line: Arc<CommandAnalysis>,
     policy: &Arc<Policy>,
     sandbox: SandboxCapabilities,
 ) -> CommandPlan {
-    let request = Need {
+    let request = AccessRequest {
         guarantee: sandbox.guarantee.in_place(&policy.place),
         unproven: sandbox.unproven,
         ..need_of(line)
@@ -102,7 +102,7 @@ pub fn plan_command(
         && sandbox.can_isolate
         && policy.approvals == Approvals::Sandboxed
     {
-        let isolated = Need {
+        let isolated = AccessRequest {
             isolated: true,
             ..request.clone()
         };
@@ -114,11 +114,11 @@ pub fn plan_command(
     plan(request, verdict, policy)
 }
 
-fn plan(request: Need, verdict: Verdict, policy: &Arc<Policy>) -> CommandPlan {
+fn plan(request: AccessRequest, verdict: Verdict, policy: &Arc<Policy>) -> CommandPlan {
     let policy = policy.clone();
     CommandPlan {
         is_isolated: request.isolated,
-        request: Need {
+        request: AccessRequest {
             planned: Some(Arc::new(PlannedVerdict { policy, verdict })),
             ..request
         },
@@ -128,12 +128,12 @@ fn plan(request: Need, verdict: Verdict, policy: &Arc<Policy>) -> CommandPlan {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, bash_rules};
+    use super::super::case_tables::{PathFixture, bash_rules};
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
     use crate::Rules;
 
-    fn policy(lab: &Lab, approvals: Approvals, rules: &Rules) -> Arc<Policy> {
+    fn policy(lab: &PathFixture, approvals: Approvals, rules: &Rules) -> Arc<Policy> {
         Arc::new(Policy {
             approvals,
             rules: rules.clone(),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn command_is_isolated_only_if_that_saves_a_question() {
         use Approvals::{Default, Sandboxed};
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let open = bash_rules(&lab.place, &[("*", Allow)]);
         let asks = bash_rules(&lab.place, &[("*", Ask)]);
         let denies = bash_rules(&lab.place, &[("*", Ask), ("rm*", Deny)]);
@@ -165,7 +165,7 @@ mod tests {
                 can_isolate,
                 ..SandboxCapabilities::default()
             };
-            let line = Arc::new(analyse(command, &lab.place));
+            let line = Arc::new(analyze(command, &lab.place));
             let CommandPlan {
                 is_isolated,
                 request,
@@ -183,13 +183,13 @@ mod tests {
 
     #[test]
     fn planned_verdict_holds_under_the_same_rules_only() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let asks = bash_rules(&lab.place, &[("*", Ask)]);
         let asked = policy(&lab, Approvals::Default, &asks);
-        let line = Arc::new(analyse("touch x", &lab.place));
+        let line = Arc::new(analyze("touch x", &lab.place));
         let plan = plan_command(line, &asked, SandboxCapabilities::default());
         let planned = plan.request.planned.clone().unwrap();
-        let under = |policy: &Policy, need: &Need| planned.under(policy, need).is_some();
+        let under = |policy: &Policy, need: &AccessRequest| planned.under(policy, need).is_some();
         assert!(under(&asked, &plan.request));
         assert!(under(
             &policy(&lab, Approvals::Default, &asks),
@@ -207,7 +207,7 @@ mod tests {
             under(&policy, &plan.request)
         });
         assert_eq!(changed, [false, false, true, false]);
-        let demanded = Need {
+        let demanded = AccessRequest {
             floor: Some((Ask, "a hook asks".into())),
             ..plan.request.clone()
         };
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn analysis_is_shared_for_the_same_line_in_the_same_directory() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let shared = SharedAnalysis::default();
         let first = shared.of("ls", &lab.place);
         assert!(Arc::ptr_eq(&first, &shared.of("ls", &lab.place)));

@@ -2,7 +2,7 @@
 //! own applies.
 
 use super::Action;
-use super::shell::{Effect, Unit};
+use super::shell::{CommandUnit, Effect};
 
 /// Adds to the reason of a question why a rule of the agent did not allow the command.
 pub(super) fn with_refusal(why: String, action: Action, refused: Option<&str>) -> String {
@@ -13,7 +13,7 @@ pub(super) fn with_refusal(why: String, action: Action, refused: Option<&str>) -
 }
 
 /// Judges a unit for a read-only agent.
-pub(super) fn posture_of(unit: &Unit) -> (Action, Option<String>) {
+pub(super) fn posture_of(unit: &CommandUnit) -> (Action, Option<String>) {
     if let Some(reason) = &unit.opaque
         && (unit.effect != Effect::Writes || unit.plans_only)
     {

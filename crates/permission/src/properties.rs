@@ -3,7 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::case_tables::{Lab, bash_rules, judge, plan_rules, rules_that_ask, rules_that_deny_rm};
+use super::case_tables::{
+    PathFixture, bash_rules, judge, plan_rules, rules_that_ask, rules_that_deny_rm,
+};
 use super::{Action, PermissionContext, Rules, command_need, evaluate};
 
 /// Returns a place that does not exist, so that all cases can share it.
@@ -584,7 +586,7 @@ fn many_paths_do_not_lift_a_deny() {
 /// here.
 #[test]
 fn long_lines_terminate() {
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let rules = rules_that_deny_rm(&lab.place);
     let lines = [
         "true;",

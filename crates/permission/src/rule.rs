@@ -77,12 +77,17 @@ pub fn derive(child: &Rules, parent_agent: &Rules, parent_session: &Rules) -> Ru
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Need, evaluate};
+    use super::super::{AccessRequest, evaluate};
     use super::*;
     use Action::{Allow, Ask, Deny};
 
     fn judge(rules: &Rules, permission: &str, pattern: &str) -> Action {
-        evaluate(rules, &Rules::default(), &Need::new(permission, pattern)).action
+        evaluate(
+            rules,
+            &Rules::default(),
+            &AccessRequest::new(permission, pattern),
+        )
+        .action
     }
 
     #[test]
@@ -194,9 +199,9 @@ mod tests {
     #[test]
     fn reading_secrets_asks_unless_a_rule_names_them() {
         let base = base(Path::new("/data"), Path::new("/tmp/s"), &["/skills"]);
-        let need = Need {
+        let need = AccessRequest {
             floor: Some((Ask, "secret".into())),
-            ..Need::new("read", ".env")
+            ..AccessRequest::new("read", ".env")
         };
         let with = |pattern: &str| {
             evaluate(

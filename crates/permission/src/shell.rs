@@ -2,7 +2,7 @@
 //!
 //! `parse` reads a line by our own grammar, `expand` expands its words, `programs` maps each
 //! program and its arguments to effects, and `disk` locates the paths in them. `analyze` applies
-//! all of this in the order in which the line would run. The result is a list of [`Unit`]s: every
+//! all of this in the order in which the line would run. The result is a list of [`CommandUnit`]s: every
 //! program, under all its wrappers, every redirection and every change of directory. Anything that
 //! cannot be analysed is reported as such, and asked about.
 //!
@@ -24,9 +24,9 @@ use std::sync::Arc;
 pub use expand::variable_danger;
 pub use named::{Name, commands};
 pub(crate) use programs::protected_in;
-pub use unit::{Effect, JudgedLine, Unit};
+pub use unit::{CommandAnalysis, CommandUnit, Effect};
 
-use super::{Action, Need, PermissionContext, arity};
+use super::{AccessRequest, Action, PermissionContext, arity};
 
 /// Returns whether a word is a subcommand of adjutant, for a test of its command line.
 #[cfg(any(test, feature = "testing"))]
@@ -38,12 +38,12 @@ pub fn is_subcommand(word: &str) -> bool {
 pub const LONGEST: usize = 128 * 1024;
 
 /// Returns the need of a command line, with all its effects.
-pub fn command_need(command: &str, place: &PermissionContext) -> Need {
-    need_of(analyse(command, place).into())
+pub fn command_need(command: &str, place: &PermissionContext) -> AccessRequest {
+    need_of(analyze(command, place).into())
 }
 
 /// Returns the need of a command line that has been analysed.
-pub(crate) fn need_of(line: Arc<JudgedLine>) -> Need {
+pub(crate) fn need_of(line: Arc<CommandAnalysis>) -> AccessRequest {
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),
         Err(reason) => (vec![], Some(reason)),
@@ -53,22 +53,22 @@ pub(crate) fn need_of(line: Arc<JudgedLine>) -> Need {
     if patterns.is_empty() {
         patterns.push(line.text.clone());
     }
-    Need {
+    AccessRequest {
         permission: "bash".into(),
         patterns,
         always,
         once,
         command: Some(line),
-        ..Need::default()
+        ..AccessRequest::default()
     }
 }
 
-pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
-    let refuse = |reason: &str| JudgedLine {
+pub fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
+    let refuse = |reason: &str| CommandAnalysis {
         text: command.into(),
         opaque: Some(reason.into()),
         unseen: true,
-        ..JudgedLine::default()
+        ..CommandAnalysis::default()
     };
     if command.contains('\0') {
         return refuse("the command holds a NUL byte, which no shell takes");
@@ -76,7 +76,7 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
     if command.len() > LONGEST {
         let unread = vec![command.to_owned()];
         let line = refuse("the command is longer than 128 KiB");
-        return JudgedLine {
+        return CommandAnalysis {
             units: catastrophes(&unread, place),
             unread,
             ..line
@@ -85,7 +85,7 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
     let mut line = analyze::analyze(command, place);
     let lost = catastrophes(&line.unread, place);
     line.units.extend(lost);
-    let is_invisible = |c: char| base::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
+    let is_invisible = |c: char| base::text::is_deceptive(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(is_invisible) {
         line.opaque
             .get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
@@ -95,7 +95,7 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
 
 /// Returns commands in unparsed texts that every rule set denies. Only short commands are analysed
 /// that name one of the dangerous programs, and only a limited number of them.
-fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<Unit> {
+fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<CommandUnit> {
     const MAX_ANALYSED: usize = 32;
     const MAX_LENGTH: usize = 4 << 10;
     const NAMES: [&str; 12] = [
@@ -134,7 +134,7 @@ fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<Unit> {
 ///
 /// # Errors
 /// The reason why "always" is not offered.
-fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
+fn always(line: &CommandAnalysis) -> Result<Vec<String>, String> {
     /// The number of patterns that a user can take in at a glance.
     const MAX_PATTERNS: usize = 4;
     if let Some(reason) = &line.opaque {
@@ -165,7 +165,7 @@ fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// The reason why "always" is not offered.
-fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
+fn pattern(unit: &CommandUnit, next: Option<&CommandUnit>) -> Result<String, String> {
     can_be_granted(unit)?;
     let words: Vec<&str> = unit.normal.split(' ').collect();
     let name = unit
@@ -195,7 +195,7 @@ fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
 ///
 /// # Errors
 /// The reason why the question would come again.
-fn can_be_granted(unit: &Unit) -> Result<(), String> {
+fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
     let unknown = unit
         .opaque
         .as_ref()
@@ -205,7 +205,7 @@ fn can_be_granted(unit: &Unit) -> Result<(), String> {
         return Err(reason.clone());
     }
     let is_asked_about =
-        |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
+        |need: &&AccessRequest| need.floor.is_some() || need.permission == "external_directory";
     match unit.touches.iter().find(is_asked_about) {
         Some(need) => Err(format!(
             "{} is asked about by itself",
@@ -217,7 +217,7 @@ fn can_be_granted(unit: &Unit) -> Result<(), String> {
 
 /// Returns the words that name the action of a command, or its script, if they determine its
 /// effect.
-fn prefix(unit: &Unit, name: &str, words: &[&str]) -> Option<String> {
+fn prefix(unit: &CommandUnit, name: &str, words: &[&str]) -> Option<String> {
     let is_plain = arity::is_granted_by_beginning(words, unit.network);
     if unit.layer > 0 && unit.runner.is_none() || unit.destroys || !is_plain {
         return None;
@@ -246,7 +246,7 @@ fn prefix(unit: &Unit, name: &str, words: &[&str]) -> Option<String> {
 
 /// Returns the prefix of a runner together with that of the program it runs: `npx tsc`, `uv run
 /// pytest`.
-fn runner_prefix(unit: &Unit, next: Option<&Unit>) -> Option<String> {
+fn runner_prefix(unit: &CommandUnit, next: Option<&CommandUnit>) -> Option<String> {
     let inner = next?;
     let runner = inner.runner.as_ref()?;
     if unit.foreign.is_some() || unit.normal.strip_prefix(&**runner)? != inner.normal {

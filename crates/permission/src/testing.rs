@@ -8,19 +8,19 @@ use std::path::PathBuf;
 use super::PermissionContext;
 
 /// A workspace as the tables expect it, next to a directory `out` that does not belong to it.
-pub struct Lab {
+pub struct PathFixture {
     _dir: tempfile::TempDir,
     pub place: PermissionContext,
     pub out: PathBuf,
 }
 
-impl Default for Lab {
+impl Default for PathFixture {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Lab {
+impl PathFixture {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().canonicalize().unwrap();
@@ -124,8 +124,8 @@ pub fn records(text: &str) -> Vec<Vec<String>> {
 
 /// Creates the workspace for a row of the table of paths, with the spellings if the row covers
 /// several names. `tool/gate.rs` runs the rows.
-pub fn path_lab(id: &str) -> (Lab, Vec<String>) {
-    let mut lab = Lab::new();
+pub fn path_fixture(id: &str) -> (PathFixture, Vec<String>) {
+    let mut lab = PathFixture::new();
     let root = lab.place.root.clone();
     let inputs: Vec<String> = match id {
         "P12" => {

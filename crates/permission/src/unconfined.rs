@@ -6,7 +6,7 @@
 
 use super::SandboxGuarantee;
 use super::protected::Protected;
-use super::shell::{self, JudgedLine, Unit};
+use super::shell::{self, CommandAnalysis, CommandUnit};
 
 /// Programs that have a service or another machine do their work, outside the sandbox.
 const DELEGATES: &[&str] = &[
@@ -75,7 +75,7 @@ pub(super) fn is_delegate(program: &str) -> bool {
 /// Returns the reason to ask about a line although its unknowns are confined: the text names
 /// something that the sandbox does not prevent.
 pub(super) fn unconfined_effect_in(
-    line: &JudgedLine,
+    line: &CommandAnalysis,
     guarantee: SandboxGuarantee,
 ) -> Option<String> {
     let words = line
@@ -137,7 +137,7 @@ pub(super) fn unconfined_effect_in(
     ))
 }
 
-fn is_fetcher(unit: &Unit) -> bool {
+fn is_fetcher(unit: &CommandUnit) -> bool {
     unit.network
         || unit
             .program
@@ -145,12 +145,12 @@ fn is_fetcher(unit: &Unit) -> bool {
             .is_some_and(|program| FETCHERS.contains(&base(program)))
 }
 
-fn is_unanalysed(unit: &Unit) -> bool {
+fn is_unanalysed(unit: &CommandUnit) -> bool {
     unit.opaque.is_some() && !unit.prefixed
 }
 
 /// Returns whether a line may run commands other than those that were found.
-fn has_hidden_commands(line: &JudgedLine) -> bool {
+fn has_hidden_commands(line: &CommandAnalysis) -> bool {
     line.opaque.is_some() || line.units.iter().any(is_unanalysed)
 }
 

@@ -8,7 +8,7 @@ mod secret_in_host;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Action, Need, Rule, wildcard};
+use super::{AccessRequest, Action, Rule, wildcard};
 use secret_in_host::{decoded, holds, looks_secret, names_secret, spells};
 
 /// The key of the permission for addresses.
@@ -28,7 +28,7 @@ impl Address {
     /// The reason why it is not valid, for the user.
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if text.chars().any(base::text::is_odd) {
+        if text.chars().any(base::text::is_deceptive) {
             return Err("it holds characters that cannot be seen".into());
         }
         if text.contains('\\') {
@@ -72,9 +72,10 @@ impl Address {
     /// `secrets` are values that must not be sent; those shorter than 8 bytes are ignored.
     /// `private` are the hosts of this machine and network that may be fetched from nevertheless:
     /// `host` or `host:port`. No name is resolved.
-    pub fn need(&self, secrets: &[String], private: &[String]) -> Need {
+    pub fn need(&self, secrets: &[String], private: &[String]) -> AccessRequest {
         let origin = self.url.origin().ascii_serialization();
-        let mut need = Need::new(PERMISSION, self.url.as_str()).always(format!("{origin}/*"));
+        let mut need =
+            AccessRequest::new(PERMISSION, self.url.as_str()).always(format!("{origin}/*"));
         need.floor = self.minimum(secrets, private);
         need
     }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::explain::shown;
 use super::rule::BUILT_IN;
-use super::shell::JudgedLine;
-use super::{Action, Need, Rule, UnitVerdict, Verdict};
+use super::shell::CommandAnalysis;
+use super::{AccessRequest, Action, Rule, UnitVerdict, Verdict};
 use base::text;
 
 /// A question in parts: "The agent wants to VERB `OBJECT`, which WHICH. You are asked because
@@ -44,7 +44,7 @@ impl Wording {
     /// uses of one file.
     ///
     /// `reason` is the reason to ask if the needs do not have it.
-    pub fn new(asked: &[(&Need, &Verdict)], reason: Option<&str>) -> Self {
+    pub fn new(asked: &[(&AccessRequest, &Verdict)], reason: Option<&str>) -> Self {
         let Some((need, verdict)) = asked.last() else {
             return Self::default();
         };
@@ -133,7 +133,7 @@ pub(super) fn used(permission: &str, path: &str) -> String {
 }
 
 /// Returns a need as a verb with its object.
-fn action_and_object(need: &Need) -> (String, Option<String>) {
+fn action_and_object(need: &AccessRequest) -> (String, Option<String>) {
     if let Some(file) = &need.file {
         return (file.verb.to_owned(), Some(file.name.clone()));
     }
@@ -219,7 +219,7 @@ fn without_period(reason: &str) -> String {
 }
 
 /// Returns the rules that made these a question, as they are written.
-fn rules(asked: &[(&Need, &Verdict)]) -> Vec<String> {
+fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (need, verdict) in asked {
         let units = verdict
@@ -248,7 +248,7 @@ fn rules(asked: &[(&Need, &Verdict)]) -> Vec<String> {
 }
 
 /// Words the grant that "always" would store: "commands that begin with git log".
-pub fn granting(need: &Need) -> String {
+pub fn granting(need: &AccessRequest) -> String {
     let mut prefixes: Vec<&str> = Vec::new();
     let mut others: Vec<String> = Vec::new();
     for pattern in &need.always {
@@ -266,7 +266,7 @@ pub fn granting(need: &Need) -> String {
     others.join(", ")
 }
 
-fn granted(need: &Need, pattern: &str) -> String {
+fn granted(need: &AccessRequest, pattern: &str) -> String {
     let below = pattern.strip_suffix("/*");
     match (need.permission.as_str(), below) {
         ("bash", _) => granted_command(need, pattern),
@@ -290,8 +290,8 @@ fn granted(need: &Need, pattern: &str) -> String {
     }
 }
 
-fn granted_command(need: &Need, pattern: &str) -> String {
-    let reaches = |line: &JudgedLine| {
+fn granted_command(need: &AccessRequest, pattern: &str) -> String {
+    let reaches = |line: &CommandAnalysis| {
         line.units
             .iter()
             .any(|unit| unit.only_destination() == Some(pattern))
@@ -306,7 +306,10 @@ fn granted_command(need: &Need, pattern: &str) -> String {
 
 /// Returns the value of the setting `permission` that would have allowed the needs, or `None` if no
 /// rule can.
-pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Option<Value> {
+pub fn allowing(
+    asked: &[&AccessRequest],
+    allows: impl Fn(&AccessRequest, &[Rule]) -> bool,
+) -> Option<Value> {
     let mut permission = Map::new();
     for need in asked {
         let patterns = if need.always.is_empty() {
@@ -337,7 +340,7 @@ pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::Unit;
+    use crate::shell::CommandUnit;
 
     #[test]
     fn grants_are_worded_by_permission() {
@@ -362,28 +365,28 @@ mod tests {
         for (permission, always, words) in table {
             let always = always.iter().map(|pattern| (*pattern).to_owned()).collect();
             assert_eq!(
-                granting(&Need {
+                granting(&AccessRequest {
                     permission: permission.into(),
                     always,
-                    ..Need::default()
+                    ..AccessRequest::default()
                 }),
                 words
             );
         }
         let destination = Some("curl https://x.test".to_owned());
-        let line = JudgedLine {
-            units: vec![Unit {
+        let line = CommandAnalysis {
+            units: vec![CommandUnit {
                 destination,
-                ..Unit::default()
+                ..CommandUnit::default()
             }],
-            ..JudgedLine::default()
+            ..CommandAnalysis::default()
         };
         let always = vec!["curl https://x.test".to_owned()];
-        let curl = Need {
+        let curl = AccessRequest {
             permission: "bash".into(),
             always,
             command: Some(line.into()),
-            ..Need::default()
+            ..AccessRequest::default()
         };
         assert_eq!(granting(&curl), "curl to https://x.test");
     }

@@ -17,7 +17,7 @@ use config::node::{ConfigOrigin, Layer, SourceLocation};
 use config::settings::{InstructionEntry, Settings};
 use config::{ConfigFingerprint, Problem, ProblemCode, ProblemSeverity};
 use permission::Action;
-use permission::sight::Sight;
+use permission::search_filter::SearchFilter;
 
 /// The file names, in order of precedence: only the first name that exists in any directory is
 /// used.
@@ -67,7 +67,7 @@ pub fn load(
     environment: &Environment,
     worktree: &Worktree,
     cwd: &Path,
-    search_filter: &Sight,
+    search_filter: &SearchFilter,
 ) -> Instructions {
     let mut reader = InstructionReader {
         environment,
@@ -154,7 +154,7 @@ pub fn instructions_in(
     cwd: &Path,
     environment: &Environment,
     worktree: &Worktree,
-    search_filter: &Sight,
+    search_filter: &SearchFilter,
     known: &dyn Fn(&Path) -> bool,
 ) -> Instructions {
     let mut reader = InstructionReader {
@@ -200,7 +200,7 @@ pub fn reread(
     path: &Path,
     environment: &Environment,
     worktree: &Worktree,
-    search_filter: &Sight,
+    search_filter: &SearchFilter,
 ) -> Option<InstructionText> {
     let mut reader = InstructionReader {
         environment,
@@ -258,7 +258,7 @@ enum FileOwner {
 struct InstructionReader<'a> {
     environment: &'a Environment,
     worktree: &'a Worktree,
-    search_filter: &'a Sight,
+    search_filter: &'a SearchFilter,
     found: Instructions,
     /// The paths of the entries.
     read: HashSet<PathBuf>,
@@ -272,7 +272,7 @@ impl InstructionReader<'_> {
             Ok(Some(meta)) => meta,
             Ok(None) => return false,
             Err(e) => {
-                let text = format!("not read: {}", config::disk::plain(&e));
+                let text = format!("not read: {}", config::reader::plain(&e));
                 self.problem(ProblemCode::Unreadable, path, text);
                 return false;
             }
@@ -309,7 +309,7 @@ impl InstructionReader<'_> {
                 true
             }
             Err(e) => {
-                let text = format!("not read: {}", config::disk::plain(&e));
+                let text = format!("not read: {}", config::reader::plain(&e));
                 self.problem(ProblemCode::Unreadable, path, text);
                 false
             }
@@ -319,7 +319,7 @@ impl InstructionReader<'_> {
     /// Reports a problem of an instruction file as a whole.
     fn problem(&mut self, code: ProblemCode, path: &Path, text: String) {
         let name = if path.is_absolute() {
-            config::disk::shown(path, self.worktree, self.environment)
+            config::reader::shown(path, self.worktree, self.environment)
         } else {
             path.display().to_string()
         };
@@ -639,7 +639,7 @@ mod tests {
         }
 
         /// Returns a filter that shows everything except `secret/*`.
-        fn search_filter(&self, environment: &Environment, worktree: &Worktree) -> Sight {
+        fn search_filter(&self, environment: &Environment, worktree: &Worktree) -> SearchFilter {
             let rule = |pattern: &str, action| Rule {
                 permission: "read".to_owned(),
                 pattern: pattern.to_owned(),
@@ -652,7 +652,7 @@ mod tests {
             ]);
             let place =
                 permission::PermissionContext::new(environment, worktree, &self.path("repo"));
-            Sight::new(&Policy {
+            SearchFilter::new(&Policy {
                 rules,
                 place,
                 ..Policy::default()

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use base::environment::Environment;
 use base::text;
 use base::worktree::{Worktree, normal};
-use config::disk::{ConfigReader, plain};
 use config::layers::down_to;
 use config::node::{ConfigOrigin, Layer, Node, SourceLocation};
+use config::reader::{ConfigReader, plain};
 use config::settings::Settings;
 use config::{ConfigFingerprint, Problem, ProblemCode, markdown};
-use permission::{Action, Need, Rules, evaluate, wildcard};
+use permission::{AccessRequest, Action, Rules, evaluate, wildcard};
 
 /// The file that makes a directory a skill.
 const FILE: &str = "SKILL.md";
@@ -399,7 +399,7 @@ impl Skills {
         let skill_rules: Rules = skill_rules.cloned().collect();
         let is_hidden = rules.hides("skill");
         let is_allowed = move |skill: &&Skill| {
-            let need = Need::new("skill", skill.name.as_str());
+            let need = AccessRequest::new("skill", skill.name.as_str());
             !is_hidden && evaluate(&skill_rules, &Rules::default(), &need).action != Action::Deny
         };
         self.0.iter().filter(is_allowed)

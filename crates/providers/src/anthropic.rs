@@ -9,8 +9,8 @@ mod encode;
 
 use serde_json::{Map, Value, json};
 
-use super::target::{Knobs, Target};
-use super::wire::{Decoder, HttpCall, Wire, entry};
+use super::request_target::{RequestOptions, RequestTarget};
+use super::wire::{Decoder, HttpCall, WireFormat, entry};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,16 +35,21 @@ pub(super) fn searches(id: &str) -> bool {
     claude(id).is_some_and(|generation| generation >= (3, 5))
 }
 
-impl Wire for Messages {
+impl WireFormat for Messages {
     fn name(&self) -> &'static str {
         "messages"
     }
 
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    fn encode(
+        &self,
+        request: &Request,
+        target: &RequestTarget,
+        knobs: &RequestOptions,
+    ) -> Result<HttpCall, Error> {
         encode::call(request, target, knobs)
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+    fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
         Box::new(decode::Blocks::new(&target.name))
     }
 
@@ -58,7 +63,7 @@ impl Wire for Messages {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn effort(&self, model: &Model, _target: &Target, effort: &str) -> Map<String, Value> {
+    fn effort(&self, model: &Model, _target: &RequestTarget, effort: &str) -> Map<String, Value> {
         let output = model.output.unwrap_or(Model::OUTPUT_LIMIT);
         let budget = match effort {
             "none" => return entry("thinking", json!({"type": "disabled"})),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::entry::{Login, Secret};
-use base::environment::{Environment, private_dir, private_note};
+use base::environment::{Environment, private_dir, write_private_file};
 
 /// The stored credential of a provider.
 #[derive(Debug, Clone, PartialEq)]
@@ -268,7 +268,7 @@ impl Auth {
         let dir = path.parent().unwrap_or(Path::new("."));
         private_dir(dir)?;
         let lock = dir.join("auth.lock");
-        private_note(&lock, b"")?;
+        write_private_file(&lock, b"")?;
         let lock = std::fs::File::open(lock)?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
         let mut map: Map<String, Value> = match base::file::read_regular_text(path) {

@@ -8,16 +8,16 @@ use super::anthropic::Messages;
 use super::chat::Chat;
 use super::delta::lines;
 use super::gemini::Gemini;
+use super::request_target::RequestTarget;
 use super::responses::Responses;
 use super::sse::{Flow, SseParser};
-use super::target::Target;
-use super::wire::Wire;
+use super::wire::WireFormat;
 use super::{Delta, Error};
 
 /// The parts of an answer in one wire format, as server-sent events.
 struct AnswerFormat {
     name: &'static str,
-    wire: &'static dyn Wire,
+    wire: &'static dyn WireFormat,
     /// Encodes text in block 0.
     text: fn(&str) -> Vec<Value>,
     /// Encodes a call from block, id, tool and arguments (as text).
@@ -131,9 +131,9 @@ impl AnswerFormat {
 
     /// Decodes bytes that arrive in packets of `size`.
     fn read(&self, bytes: &[u8], size: usize) -> Result<(Vec<Delta>, bool), Error> {
-        let mut decoder = self.wire.decoder(&Target {
+        let mut decoder = self.wire.decoder(&RequestTarget {
             name: "Acme".into(),
-            ..Target::default()
+            ..RequestTarget::default()
         });
         let mut parser = SseParser::default();
         let mut out = Vec::new();
@@ -275,7 +275,7 @@ fn answer_without_end_is_an_error() {
         }
         let error = format.read(&cut, 1000).expect_err(format.name);
         assert!(
-            matches!(error, Error::Garbled(_)),
+            matches!(error, Error::InvalidResult(_)),
             "{}: {error}",
             format.name
         );
@@ -365,7 +365,7 @@ fn event_of_another_format_is_an_error() {
             let bytes = format!("data: {odd}\n\n");
             let error = format.read(bytes.as_bytes(), 1000).expect_err(format.name);
             assert!(
-                matches!(&error, Error::Garbled(text) if text.contains("Acme")),
+                matches!(&error, Error::InvalidResult(text) if text.contains("Acme")),
                 "{} {odd}: {error}",
                 format.name
             );

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::request::ModelMessage;
 use super::request::cache::{CachedBody, ElementEnd};
-use super::target::Target;
+use super::request_target::RequestTarget;
 use super::wire::merge;
 use super::{Error, Request, optional};
 
@@ -85,7 +85,7 @@ impl RequestBody {
         name: &str,
         elements: &[Element<T>],
         request: &Request,
-        target: &Target,
+        target: &RequestTarget,
     ) -> Result<Bytes, Error> {
         self.name(name)?;
         self.bytes.push(b'[');
@@ -198,7 +198,7 @@ mod tests {
                 "messages",
                 &elements(&["x"], 0),
                 &request,
-                &Target::default(),
+                &RequestTarget::default(),
             )
             .unwrap()
         };
@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn unchanged_elements_are_not_encoded_again() {
-        let target = || Target {
+        let target = || RequestTarget {
             base_url: "http://h".into(),
-            ..Target::default()
+            ..RequestTarget::default()
         };
-        type Change = fn(&mut Request, &mut Target, &mut Map<String, Value>);
+        type Change = fn(&mut Request, &mut RequestTarget, &mut Map<String, Value>);
         let nothing: Change = |_, _, _| {};
         /// Messages before and after, the number of unsettled ones, another change; elements
         /// encoded.
@@ -299,23 +299,25 @@ mod tests {
         ];
         for (n, (before, after, unsettled, change, written)) in table.iter().enumerate() {
             let count = Cell::new(0);
-            let write =
-                |texts: &[&str], request: &Request, target: &Target, head: &Map<String, Value>| {
-                    count.set(0);
-                    let counted = |e: Element<_>| Element {
-                        upto: e.upto,
-                        settled: e.settled,
-                        value: Counted(e.value, &count),
-                    };
-                    let elements: Vec<_> = elements(texts, *unsettled)
-                        .into_iter()
-                        .map(counted)
-                        .collect();
-                    RequestBody::new(head.clone(), &Map::new(), &[], request)
-                        .unwrap()
-                        .finish("m", &elements, request, target)
-                        .unwrap()
+            let write = |texts: &[&str],
+                         request: &Request,
+                         target: &RequestTarget,
+                         head: &Map<String, Value>| {
+                count.set(0);
+                let counted = |e: Element<_>| Element {
+                    upto: e.upto,
+                    settled: e.settled,
+                    value: Counted(e.value, &count),
                 };
+                let elements: Vec<_> = elements(texts, *unsettled)
+                    .into_iter()
+                    .map(counted)
+                    .collect();
+                RequestBody::new(head.clone(), &Map::new(), &[], request)
+                    .unwrap()
+                    .finish("m", &elements, request, target)
+                    .unwrap()
+            };
             let first = request(before);
             drop(write(before, &first, &target(), &Map::new()));
             let mut next = Request {
@@ -344,7 +346,7 @@ mod tests {
         let first = request(&["a"]);
         let write = |texts: &[&str], request: &Request| {
             let body = RequestBody::new(Map::new(), &Map::new(), &[], request).unwrap();
-            body.finish("m", &elements(texts, 0), request, &Target::default())
+            body.finish("m", &elements(texts, 0), request, &RequestTarget::default())
                 .unwrap()
         };
         let sent = write(&["a"], &first);

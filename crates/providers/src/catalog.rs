@@ -219,7 +219,7 @@ pub fn is_due(environment: &Environment) -> bool {
 /// [`Catalog::load`].
 ///
 /// # Errors
-/// [`Error::Network`] and others if it cannot be fetched, [`Error::Garbled`] if it is no catalogue
+/// [`Error::Network`] and others if it cannot be fetched, [`Error::InvalidResult`] if it is no catalogue
 /// or cannot be stored.
 pub async fn refresh(
     client: &HttpClient,
@@ -254,7 +254,7 @@ pub async fn refresh(
     stored
         .map_err(io::Error::other)
         .and_then(|stored| stored)
-        .map_err(|e| Error::Garbled(format!("The model catalogue could not be kept: {e}.")))
+        .map_err(|e| Error::InvalidResult(format!("The model catalogue could not be kept: {e}.")))
 }
 
 fn store(

@@ -10,23 +10,28 @@ mod think;
 
 use serde_json::{Map, Value, json};
 
-use super::target::{Knobs, Target};
-use super::wire::{Decoder, HttpCall, Wire, entry};
+use super::request_target::{RequestOptions, RequestTarget};
+use super::wire::{Decoder, HttpCall, WireFormat, entry};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chat;
 
-impl Wire for Chat {
+impl WireFormat for Chat {
     fn name(&self) -> &'static str {
         "chat"
     }
 
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    fn encode(
+        &self,
+        request: &Request,
+        target: &RequestTarget,
+        knobs: &RequestOptions,
+    ) -> Result<HttpCall, Error> {
         encode::call(request, target, knobs)
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+    fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
         Box::new(decode::Chunks::new(&target.name))
     }
 
@@ -49,7 +54,7 @@ impl Wire for Chat {
         ["low", "medium", "high"].map(str::to_owned).to_vec()
     }
 
-    fn effort(&self, _model: &Model, target: &Target, effort: &str) -> Map<String, Value> {
+    fn effort(&self, _model: &Model, target: &RequestTarget, effort: &str) -> Map<String, Value> {
         if target.provider == "openrouter" || target.base_url.contains("openrouter.ai") {
             return entry("reasoning", json!({"effort": effort}));
         }

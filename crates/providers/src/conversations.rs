@@ -12,13 +12,13 @@ use super::gemini::Gemini;
 use super::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
+use super::request_target::{RequestOptions, RequestTarget};
 use super::responses::Responses;
-use super::target::{Knobs, Target};
-use super::wire::Wire;
+use super::wire::WireFormat;
 use super::{Delta, Model, Request};
 use transcript::ModelRef;
 
-const WIRES: &[(&str, &dyn Wire)] = &[
+const WIRES: &[(&str, &dyn WireFormat)] = &[
     ("chat", &Chat),
     ("messages", &Messages),
     ("responses", &Responses),
@@ -268,15 +268,18 @@ fn collect<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
 
 #[test]
 fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
-    let target = Target {
+    let target = RequestTarget {
         base_url: "http://h".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     for (name, wire) in WIRES {
         for (case, messages) in conversations() {
             for tools in [true, false] {
                 let asked = request(messages.clone(), tools);
-                let encode = || wire.encode(&asked, &target, &Knobs::default()).unwrap();
+                let encode = || {
+                    wire.encode(&asked, &target, &RequestOptions::default())
+                        .unwrap()
+                };
                 let body = encode().body;
                 assert_eq!(body, encode().body, "{name}: {case}");
                 let sent: Value =
@@ -349,9 +352,9 @@ fn cached_body_changes_no_byte() {
         .collect();
     for (name, wire) in WIRES {
         for model in ["m", "claude-sonnet-4-5", "gemini-3-pro", "mistral-large"] {
-            let target = Target {
+            let target = RequestTarget {
                 base_url: "http://h".into(),
-                ..Target::default()
+                ..RequestTarget::default()
             };
             let mut messages = Vec::new();
             let mut before: Option<Request> = None;
@@ -376,8 +379,11 @@ fn cached_body_changes_no_byte() {
                     model: Arc::new(Model::unknown(id)),
                     ..request(messages.clone(), random.u8(..9) > 0)
                 };
-                let encode =
-                    |asked: &Request| wire.encode(asked, &target, &Knobs::default()).unwrap().body;
+                let encode = |asked: &Request| {
+                    wire.encode(asked, &target, &RequestOptions::default())
+                        .unwrap()
+                        .body
+                };
                 let alone = encode(&asked);
                 asked.body_cache = before.take().map(BodyCache::after).unwrap_or_default();
                 assert_eq!(encode(&asked), alone, "{name}, {model}, step {step}");
@@ -462,7 +468,7 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
 }
 
 /// Returns answers, and for each the text that the next request must contain, byte for byte.
-fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
+fn answers() -> Vec<(&'static dyn WireFormat, Vec<Value>, Vec<&'static str>)> {
     let start = |i: u32, block: Value| json!({"type": "content_block_start", "index": i, "content_block": block});
     let more =
         |i: u32, delta: Value| json!({"type": "content_block_delta", "index": i, "delta": delta});
@@ -566,10 +572,10 @@ fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
 
 #[test]
 fn provider_data_is_sent_back_in_order_and_unchanged() {
-    let target = Target {
+    let target = RequestTarget {
         base_url: "http://h".into(),
         cache_key: Some(false),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     for (wire, events, expected) in answers() {
         let mut decoder = wire.decoder(&target);
@@ -584,7 +590,11 @@ fn provider_data_is_sent_back_in_order_and_unchanged() {
             user("go on"),
         ];
         let body = wire
-            .encode(&request(messages, true), &target, &Knobs::default())
+            .encode(
+                &request(messages, true),
+                &target,
+                &RequestOptions::default(),
+            )
             .unwrap()
             .body;
         let body = std::str::from_utf8(&body).unwrap();
@@ -612,7 +622,7 @@ fn decoders_survive_malformed_events() {
     for (_, events, _) in answers() {
         for (_, wire) in WIRES {
             for _ in 0..300 {
-                let mut decoder = wire.decoder(&Target::default());
+                let mut decoder = wire.decoder(&RequestTarget::default());
                 let mut out = Vec::new();
                 for _ in 0..6 {
                     let mut event = events[random.usize(..events.len())].clone();

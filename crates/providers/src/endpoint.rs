@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use super::http::{HttpClient, RequestTimeouts};
 use super::oauth::TokenRefresher;
+use super::request_target::{RequestOptions, RequestTarget};
 use super::responses::Responses;
-use super::target::{Knobs, Target};
-use super::wire::{Wire, merge};
+use super::wire::{WireFormat, merge};
 use super::{AnswerStream, Error, Model, Provider, Request, family, local, platform};
 use crate::entry::Secret;
 
@@ -20,8 +20,8 @@ const FIXED_BY_THINKING: [&str; 4] = ["temperature", "top_p", "top_k", "max_toke
 
 pub struct Endpoint {
     pub client: Arc<HttpClient>,
-    pub wire: &'static dyn Wire,
-    pub target: Target,
+    pub wire: &'static dyn WireFormat,
+    pub target: RequestTarget,
     /// The key, wherever the target contains it; it is redacted from recordings and errors.
     pub secret: Option<Secret>,
     /// The login that provides the token, if there is no key.
@@ -42,7 +42,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Resolves the options of a request. In ascending precedence: the recommendations for the
     /// family of models, the settings, the agent, the chosen effort.
-    pub fn knobs(&self, request: &Request) -> Knobs {
+    pub fn knobs(&self, request: &Request) -> RequestOptions {
         let model = &request.model;
         let params = &request.params;
         let recommended = family::sampling(&model.api_id);
@@ -85,7 +85,7 @@ impl Endpoint {
         } else {
             None
         };
-        Knobs {
+        RequestOptions {
             temperature,
             top_p: params.top_p.or(recommended.top_p),
             top_k: recommended.top_k,
@@ -118,7 +118,7 @@ impl Endpoint {
     }
 
     /// Returns the wire format in which this provider searches the web for a model, if it does.
-    fn search_wire(&self, model: &Model) -> Option<&'static dyn Wire> {
+    fn search_wire(&self, model: &Model) -> Option<&'static dyn WireFormat> {
         let id = model.api_id.as_str();
         match (self.target.provider.as_str(), self.wire.name()) {
             ("anthropic", "messages") => super::anthropic::searches(id).then_some(self.wire),
@@ -132,7 +132,12 @@ impl Endpoint {
         }
     }
 
-    fn ask_at(&self, target: &Target, request: &Request, secret: Option<Secret>) -> AnswerStream {
+    fn ask_at(
+        &self,
+        target: &RequestTarget,
+        request: &Request,
+        secret: Option<Secret>,
+    ) -> AnswerStream {
         let search_wire = if request.params.search {
             self.search_wire(&request.model)
         } else {
@@ -213,7 +218,7 @@ impl Provider for Arc<Endpoint> {
             match token {
                 Err(e) => refuse(e),
                 Ok(token) => {
-                    let target = Target {
+                    let target = RequestTarget {
                         key: Some(token.clone()),
                         ..endpoint.target.clone()
                     };
@@ -281,8 +286,8 @@ impl RequestOrigin {
             Error::BadRequest(text) if is_wrong_path(&text) => {
                 Error::BadRequest(format!("{text} {}", self.path_hint()))
             }
-            Error::Garbled(text) if text.contains("is not a model's answer") => {
-                Error::Garbled(format!("{text} {}", self.path_hint()))
+            Error::InvalidResult(text) if text.contains("is not a model's answer") => {
+                Error::InvalidResult(format!("{text} {}", self.path_hint()))
             }
             other => other,
         }
@@ -388,12 +393,12 @@ mod tests {
     use base::environment::Environment;
     use transcript::ModelRef;
 
-    fn endpoint(wire: &'static dyn Wire, options: Value) -> Endpoint {
+    fn endpoint(wire: &'static dyn WireFormat, options: Value) -> Endpoint {
         let environment = Environment::from_vars(Default::default());
         Endpoint {
             client: Arc::new(HttpClient::new(&environment)),
             wire,
-            target: Target::default(),
+            target: RequestTarget::default(),
             secret: None,
             login: None,
             limits: RequestTimeouts::default(),
@@ -405,7 +410,7 @@ mod tests {
         }
     }
 
-    fn request(wire: &dyn Wire, name: &str, effort: Option<&str>) -> Request {
+    fn request(wire: &dyn WireFormat, name: &str, effort: Option<&str>) -> Request {
         let id = ModelRef {
             provider: "p".into(),
             model: name.into(),
@@ -437,7 +442,7 @@ mod tests {
         let low = json!({"output_config": {"effort": "low"}});
         let none = json!({});
         // Wire format, model, settings; options for the default effort and for the least.
-        let table: [(&'static dyn Wire, &str, Value, Value, Value); 12] = [
+        let table: [(&'static dyn WireFormat, &str, Value, Value, Value); 12] = [
             (
                 &Messages,
                 "claude-opus-4-6",
@@ -526,7 +531,7 @@ mod tests {
             assert_eq!(found(&asked), least, "{name} {options}");
         }
         // A search has no effort, unless it is that of not thinking.
-        let searches: [(&'static dyn Wire, &str, Value); 3] = [
+        let searches: [(&'static dyn WireFormat, &str, Value); 3] = [
             (&Responses, "gpt-5", none.clone()),
             (&Chat, "grok-4", none),
             (&Messages, "claude-opus-4-6", low),

@@ -58,7 +58,7 @@ pub enum Error {
     Stalled(Duration),
     /// The answer could not be parsed, or its end was missing.
     #[error("{0}")]
-    Garbled(String),
+    InvalidResult(String),
     /// The answer exceeded the size limits, and was not read to its end.
     #[error("{0}")]
     TooMuch(String),
@@ -74,7 +74,7 @@ impl Error {
                 | Self::Refused(_)
                 | Self::Network(_)
                 | Self::Stalled(_)
-                | Self::Garbled(_)
+                | Self::InvalidResult(_)
         )
     }
 
@@ -101,7 +101,7 @@ impl Error {
             Self::Refused(m) => Self::Refused(word(m)),
             Self::Network(m) => Self::Network(word(m)),
             Self::Stalled(limit) => Self::Stalled(limit),
-            Self::Garbled(m) => Self::Garbled(word(m)),
+            Self::InvalidResult(m) => Self::InvalidResult(word(m)),
             Self::TooMuch(m) => Self::TooMuch(word(m)),
         }
     }
@@ -162,7 +162,7 @@ impl Error {
                 FaultKind::Provider,
                 "Check the connection, the provider's address and the proxy settings (HTTPS_PROXY, NO_PROXY).",
             ),
-            Self::Garbled(_) => (
+            Self::InvalidResult(_) => (
                 FaultKind::Provider,
                 "Check that the provider's address is a model API, then send the prompt again.",
             ),
@@ -208,7 +208,7 @@ mod tests {
             ),
             (Error::Network(text()), true),
             (Error::Stalled(Duration::from_secs(90)), true),
-            (Error::Garbled(text()), true),
+            (Error::InvalidResult(text()), true),
             (Error::ContextOverflow(text()), false),
             (Error::Picture(text()), false),
             (Error::Auth(text()), false),

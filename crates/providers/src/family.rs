@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Model;
-use super::target::Target;
+use super::request_target::RequestTarget;
 use super::wire::entry;
 
 /// Sampling parameters recommended by the maker of a model family; `None` leaves one to the server.
@@ -55,7 +55,7 @@ pub fn sampling(api_id: &str) -> Sampling {
 }
 
 /// Returns the options that enable the full abilities of a model at this provider.
-pub fn options(model: &Model, target: &Target) -> Map<String, Value> {
+pub fn options(model: &Model, target: &RequestTarget) -> Map<String, Value> {
     let id = model.api_id.to_lowercase();
     match target.provider.as_str() {
         "zai" | "zai-coding-plan" | "zhipuai" | "zhipuai-coding-plan" if model.reasoning => entry(

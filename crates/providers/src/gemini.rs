@@ -9,23 +9,28 @@ mod schema;
 
 use serde_json::{Map, Value, json};
 
-use super::target::{Knobs, Target};
-use super::wire::{Decoder, HttpCall, Wire, entry};
+use super::request_target::{RequestOptions, RequestTarget};
+use super::wire::{Decoder, HttpCall, WireFormat, entry};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Gemini;
 
-impl Wire for Gemini {
+impl WireFormat for Gemini {
     fn name(&self) -> &'static str {
         "gemini"
     }
 
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    fn encode(
+        &self,
+        request: &Request,
+        target: &RequestTarget,
+        knobs: &RequestOptions,
+    ) -> Result<HttpCall, Error> {
         encode::call(request, target, knobs)
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+    fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
         Box::new(decode::Parts::new(&target.name))
     }
 
@@ -38,7 +43,7 @@ impl Wire for Gemini {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn effort(&self, model: &Model, _target: &Target, effort: &str) -> Map<String, Value> {
+    fn effort(&self, model: &Model, _target: &RequestTarget, effort: &str) -> Map<String, Value> {
         let config = if generation(&model.api_id) >= Some(3) {
             json!({"includeThoughts": true, "thinkingLevel": effort})
         } else {

@@ -19,9 +19,9 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout};
 
 use self::stream::ResponseStream;
-use super::tape::Tape;
+use super::recording::Recording;
 use super::wire::{Decoder, HttpCall};
-use super::{AnswerStream, Error, Model, classify, is_loopback};
+use super::{AnswerStream, Error, Model, error_classification, is_loopback};
 pub use crate::entry::RequestTimeouts;
 use crate::entry::Secret;
 use base::environment::Environment;
@@ -52,7 +52,7 @@ impl HttpClient {
         call: HttpCall,
         decoder: Box<dyn Decoder>,
         limits: RequestTimeouts,
-        tape: Option<Arc<Tape>>,
+        tape: Option<Arc<Recording>>,
     ) -> AnswerStream {
         let client = Arc::clone(self);
         let begin = async move {
@@ -81,8 +81,8 @@ impl HttpClient {
         model: &Model,
         call: &HttpCall,
         key: Option<&Secret>,
-    ) -> Option<Arc<Tape>> {
-        Tape::begin(&self.environment, wire, who, model, call, key)
+    ) -> Option<Arc<Recording>> {
+        Recording::begin(&self.environment, wire, who, model, call, key)
     }
 
     /// Fetches a small JSON document, truncated to `limit` bytes.
@@ -128,7 +128,7 @@ impl HttpClient {
             return Ok((Some(body), etag));
         }
         let text = String::from_utf8_lossy(&body);
-        Err(classify::reply(
+        Err(error_classification::reply(
             who,
             status.as_u16(),
             &reply_headers,
@@ -185,7 +185,7 @@ impl HttpClient {
         who: &str,
         call: HttpCall,
         first: Option<Duration>,
-        tape: Option<&Tape>,
+        tape: Option<&Recording>,
     ) -> Result<reqwest::Response, Error> {
         let mut headers = header_map(&call.headers)?;
         headers.insert("content-type", HeaderValue::from_static("application/json"));
@@ -222,7 +222,7 @@ impl HttpClient {
             tape.ended();
         }
         let body = String::from_utf8_lossy(&body);
-        Err(classify::reply(
+        Err(error_classification::reply(
             who,
             status.as_u16(),
             &headers,
@@ -451,7 +451,7 @@ pub fn read(
 }
 
 /// Passes bytes on and records them.
-fn recorded(bytes: BytesStream, tape: Arc<Tape>) -> BytesStream {
+fn recorded(bytes: BytesStream, tape: Arc<Recording>) -> BytesStream {
     let ended = Arc::clone(&tape);
     let pieces = bytes.inspect(move |item| match item {
         Ok(bytes) => tape.piece(bytes),

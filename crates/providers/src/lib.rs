@@ -9,11 +9,11 @@ pub mod auth;
 pub mod body;
 pub mod catalog;
 pub mod chat;
-pub mod classify;
 pub mod delta;
 pub mod endpoint;
 pub mod entry;
 pub mod error;
+pub mod error_classification;
 pub mod family;
 pub mod gemini;
 pub mod http;
@@ -22,15 +22,15 @@ pub mod oauth;
 pub mod offline;
 pub mod optional;
 pub mod platform;
+pub mod recording;
 pub mod registry;
 pub mod replay;
 pub mod request;
+pub mod request_target;
 pub mod responses;
 #[cfg(any(test, feature = "testing"))]
 pub mod scripted;
 pub mod sse;
-pub mod tape;
-pub mod target;
 pub mod wire;
 
 #[cfg(test)]

@@ -274,13 +274,13 @@ where
             ))
         }
         RequestTokenError::Parse(_, body) => {
-            let excerpt = super::classify::excerpt(&body);
-            Error::Garbled(format!(
+            let excerpt = super::error_classification::excerpt(&body);
+            Error::InvalidResult(format!(
                 "{provider} answered the login with something else: {excerpt}."
             ))
         }
         RequestTokenError::Other(why) => {
-            Error::Garbled(format!("{provider} could not log us in: {why}."))
+            Error::InvalidResult(format!("{provider} could not log us in: {why}."))
         }
     }
 }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
+use super::request_target::RequestTarget;
 use super::responses::Responses;
-use super::target::Target;
-use super::wire::Wire;
+use super::wire::WireFormat;
 use super::{Error, Model, is_loopback};
 use crate::entry::LOCATION_OPTIONS;
 use crate::entry::ProviderEntry;
@@ -20,21 +20,21 @@ use base::environment::Environment;
 use transcript::ModelRef;
 
 /// The wire format of unknown providers.
-pub const CHAT: &dyn Wire = &Chat;
+pub const CHAT: &dyn WireFormat = &Chat;
 
-pub fn wire(name: &str) -> Option<&'static dyn Wire> {
-    let all: [&'static dyn Wire; 4] = [&Messages, &Responses, CHAT, &Gemini];
+pub fn wire(name: &str) -> Option<&'static dyn WireFormat> {
+    let all: [&'static dyn WireFormat; 4] = [&Messages, &Responses, CHAT, &Gemini];
     all.into_iter().find(|wire| wire.name() == name)
 }
 
 /// A wire format and the address of its API.
 pub struct WireAddress {
-    pub wire: &'static dyn Wire,
+    pub wire: &'static dyn WireFormat,
     pub base_url: String,
 }
 
 /// SDK packages with their wire format, their usual address, and the variable that replaces it.
-static PACKAGES: &[(&str, &dyn Wire, &str, &str)] = &[
+static PACKAGES: &[(&str, &dyn WireFormat, &str, &str)] = &[
     (
         "@ai-sdk/anthropic",
         &Messages,
@@ -157,7 +157,7 @@ pub fn address(
         )));
     }
     let known = PACKAGES.iter().find(|(name, ..)| npm == Some(*name));
-    let (wire, base): (&'static dyn Wire, Option<String>) = match (npm, known) {
+    let (wire, base): (&'static dyn WireFormat, Option<String>) = match (npm, known) {
         (Some("@ai-sdk/google-vertex"), _) => (
             &Gemini,
             Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)),
@@ -524,7 +524,7 @@ pub fn sign(
     npm: Option<&str>,
     settings: &ProviderEntry,
     environment: &Environment,
-    target: &mut Target,
+    target: &mut RequestTarget,
 ) {
     let token = vertex_project(settings, environment).is_some();
     let Some((header, before)) = key_header(npm, token) else {
@@ -777,9 +777,9 @@ mod tests {
     #[test]
     fn key_is_sent_in_the_expected_header() {
         let signed = |npm: &str, vars: &[(&str, &str)]| {
-            let mut target = Target {
+            let mut target = RequestTarget {
                 key: Some(Secret::new("k")),
-                ..Target::default()
+                ..RequestTarget::default()
             };
             sign(
                 Some(npm),

@@ -14,8 +14,8 @@ use super::endpoint::Endpoint;
 use super::http::HttpClient;
 use super::oauth::TokenRefresher;
 use super::replay::ReplayProvider;
-use super::target::Target;
-use super::wire::Wire;
+use super::request_target::RequestTarget;
+use super::wire::WireFormat;
 use super::{Error, ImageSupport, Model, Provider, platform};
 use crate::entry::{ModelEntry, ProviderEntry, Secret};
 use base::environment::Environment;
@@ -603,7 +603,7 @@ impl EntryFactory {
         };
         let unusable = unusable.or(missing);
         let is_usable = unusable.is_none();
-        let mut target = Target {
+        let mut target = RequestTarget {
             provider: settings.id.clone(),
             name,
             base_url,
@@ -681,7 +681,7 @@ impl EntryFactory {
 
 /// Returns the efforts of a model that can be chosen: the usual ones without those that the
 /// settings remove, then the settings' own.
-fn efforts(facts: &Model, model: &ModelEntry, wire: &dyn Wire) -> Vec<String> {
+fn efforts(facts: &Model, model: &ModelEntry, wire: &dyn WireFormat) -> Vec<String> {
     let mut all = Vec::new();
     if facts.reasoning {
         all = model.efforts.clone().unwrap_or_else(|| wire.efforts(facts));

@@ -14,9 +14,9 @@ use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::http::{self, RequestTimeouts};
-use super::tape::{RecordLine, RecordedRequest};
-use super::target::{Knobs, Target};
-use super::{AnswerStream, Error, Model, Provider, Request, classify, platform};
+use super::recording::{RecordLine, RecordedRequest};
+use super::request_target::{RequestOptions, RequestTarget};
+use super::{AnswerStream, Error, Model, Provider, Request, error_classification, platform};
 use base::environment::Timestamp;
 use base::lock::locked;
 use transcript::ModelRef;
@@ -75,7 +75,11 @@ impl ReplayProvider {
                     ..request.clone()
                 };
                 let call = wire
-                    .encode(&request, &Target::default(), &Knobs::default())
+                    .encode(
+                        &request,
+                        &RequestTarget::default(),
+                        &RequestOptions::default(),
+                    )
                     .ok()?;
                 (conversation(&call.body)? == conversation(exchange.asked.body.get().as_bytes())?)
                     .then_some(())
@@ -167,12 +171,11 @@ impl Exchange {
                     headers = named.collect();
                 }
                 RecordLine::Text(text) => pieces.push(Ok(text.into())),
-                RecordLine::Bytes(text) => pieces.push(
-                    STANDARD
-                        .decode(text)
-                        .map(Bytes::from)
-                        .map_err(|e| Error::Garbled(format!("The recording is damaged: {e}."))),
-                ),
+                RecordLine::Bytes(text) => {
+                    pieces.push(STANDARD.decode(text).map(Bytes::from).map_err(|e| {
+                        Error::InvalidResult(format!("The recording is damaged: {e}."))
+                    }))
+                }
                 RecordLine::Broken(why) => pieces.push(Err(Error::Network(why))),
             }
         }
@@ -182,9 +185,9 @@ impl Exchange {
                 _ => Error::Network(format!("{name} was not reached when this was recorded.")),
             }),
             Some(200..=299) => {
-                let target = Target {
+                let target = RequestTarget {
                     name: name.clone(),
-                    ..Target::default()
+                    ..RequestTarget::default()
                 };
                 let bytes = futures_util::stream::iter(pieces).boxed();
                 http::read(
@@ -196,7 +199,7 @@ impl Exchange {
             }
             Some(code) => {
                 let body: Vec<u8> = pieces.into_iter().flatten().flatten().collect();
-                fail(classify::reply(
+                fail(error_classification::reply(
                     &name,
                     code,
                     &headers,

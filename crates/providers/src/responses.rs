@@ -8,23 +8,28 @@ mod encode;
 
 use serde_json::{Map, Value, json};
 
-use super::target::{Knobs, Target};
-use super::wire::{Decoder, HttpCall, Wire};
+use super::request_target::{RequestOptions, RequestTarget};
+use super::wire::{Decoder, HttpCall, WireFormat};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Responses;
 
-impl Wire for Responses {
+impl WireFormat for Responses {
     fn name(&self) -> &'static str {
         "responses"
     }
 
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    fn encode(
+        &self,
+        request: &Request,
+        target: &RequestTarget,
+        knobs: &RequestOptions,
+    ) -> Result<HttpCall, Error> {
         encode::call(request, target, knobs)
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+    fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
         Box::new(decode::Items::new(&target.name))
     }
 
@@ -47,7 +52,7 @@ impl Wire for Responses {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn effort(&self, _model: &Model, _target: &Target, effort: &str) -> Map<String, Value> {
+    fn effort(&self, _model: &Model, _target: &RequestTarget, effort: &str) -> Map<String, Value> {
         let options = json!({"reasoning": {"effort": effort, "summary": "auto"}});
         match options {
             Value::Object(map) => map,

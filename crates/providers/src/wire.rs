@@ -9,13 +9,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::request::{Attachment, ModelMessage, ModelOutput};
+use super::request_target::{RequestOptions, RequestTarget};
 use super::sse::Flow;
-use super::target::{Knobs, Target};
 use super::{Delta, Error, Model, Request};
 use transcript::Finish;
 
 /// Encodes requests and decodes answers of one API.
-pub trait Wire: Send + Sync {
+pub trait WireFormat: Send + Sync {
     /// Returns the name of the format in recordings.
     fn name(&self) -> &'static str;
 
@@ -24,15 +24,20 @@ pub trait Wire: Send + Sync {
     /// # Errors
     /// [`Error::BadRequest`] if the format cannot express the request, [`Error::Keyless`] if a
     /// required key is missing.
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error>;
+    fn encode(
+        &self,
+        request: &Request,
+        target: &RequestTarget,
+        knobs: &RequestOptions,
+    ) -> Result<HttpCall, Error>;
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder>;
+    fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder>;
 
     /// Returns the efforts assumed for a reasoning model if they are unknown, weakest first.
     fn efforts(&self, model: &Model) -> Vec<String>;
 
     /// Returns the options that request an effort.
-    fn effort(&self, model: &Model, target: &Target, effort: &str) -> Map<String, Value>;
+    fn effort(&self, model: &Model, target: &RequestTarget, effort: &str) -> Map<String, Value>;
 
     /// Returns the options of a request for which no effort is chosen.
     fn default_effort(&self, _model: &Model) -> Map<String, Value> {
@@ -51,13 +56,13 @@ pub trait Decoder: Send {
     /// Decodes one event.
     ///
     /// # Errors
-    /// The error that the event reports, or [`Error::Garbled`].
+    /// The error that the event reports, or [`Error::InvalidResult`].
     fn decode(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error>;
 
     /// Handles the end of the connection, regular or not.
     ///
     /// # Errors
-    /// [`Error::Garbled`] if the answer is not complete.
+    /// [`Error::InvalidResult`] if the answer is not complete.
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error>;
 }
 
@@ -202,7 +207,7 @@ pub fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Err
 /// Returns the finish reason on the first call after the end of an answer, then `None`.
 ///
 /// # Errors
-/// [`Error::Garbled`] if there is no finish reason.
+/// [`Error::InvalidResult`] if there is no finish reason.
 pub fn finished(
     over: &mut bool,
     finish: Option<Finish>,
@@ -211,7 +216,8 @@ pub fn finished(
     if *over {
         return Ok(None);
     }
-    let cut_off = || Error::Garbled(format!("The answer of {who} was cut off before its end."));
+    let cut_off =
+        || Error::InvalidResult(format!("The answer of {who} was cut off before its end."));
     let finish = finish.ok_or_else(cut_off)?;
     *over = true;
     Ok(Some(finish))

@@ -23,9 +23,9 @@ use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 
 use super::failover::CarriedConversation;
 use super::mailbox::Shape;
+use super::resend_buffer::MessageTally;
 use super::resume::RECEIVED;
 use super::streams::CONNECTION_ID;
-use super::tally::MessageTally;
 use super::waiting_lines::WaitingLines;
 use super::websocket::{self, Halves, PING};
 

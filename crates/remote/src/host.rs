@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use protocol::lines::{Line, Outbox, Outgoing};
+use protocol::lines::{Line, Outbox, OutboxReader};
 use protocol::negotiate::Versions;
 use protocol::rpc::Peer;
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ use super::budget::MessageBudget;
 use super::places::{Counted, SocketPlace};
 use super::watch::Watch;
 use super::{InFlightEnd, serve_until};
-use acp_server::hosted::{Hosted, Liveness, UserLimits};
+use acp_server::detached::{Hosted, Liveness, UserLimits};
 use acp_server::meters::Meters;
 use acp_server::server::{RemoteClient, Server};
 use acp_server::{v1, v2};
@@ -71,7 +71,7 @@ pub struct Connection {
     /// The messages of the client. Dropping the sender ends the connection.
     pub lines: mpsc::Sender<Line>,
     /// The messages for the client.
-    pub outgoing: Outgoing,
+    pub outgoing: OutboxReader,
     pub liveness: Arc<Liveness>,
     /// The budget for incomplete messages.
     pub budget: MessageBudget,

@@ -17,11 +17,11 @@ pub mod observe;
 pub mod places;
 mod repeated;
 pub mod reply;
+pub mod resend_buffer;
 pub mod resume;
 mod rewrite;
 pub mod route;
 pub mod streams;
-pub mod tally;
 pub mod tokens;
 mod waiting_lines;
 pub mod watch;
@@ -33,7 +33,7 @@ use std::time::Duration;
 use protocol::acp;
 use protocol::lines::{BadLine, Line, Outbox};
 use protocol::rpc::{self, Error, Id, Peer, RpcMessage};
-use protocol::table::{BoxFuture, Cx, Dispatch, Routes};
+use protocol::table::{BoxFuture, Dispatch, RequestContext, Router};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -58,7 +58,7 @@ pub enum InFlightEnd<'a> {
 /// Serves one connection until its input ends, its output breaks, or `ended` is cancelled. Then
 /// cancels `ended`, gives requests in flight a grace period, and writes the remaining output.
 pub async fn serve(
-    table: &impl Routes,
+    table: &impl Router,
     lines: mpsc::Receiver<Line>,
     peer: &Peer,
     ended: &CancellationToken,
@@ -68,7 +68,7 @@ pub async fn serve(
 
 /// Serves a connection like [`serve`], with a choice for the requests in flight at the end.
 pub async fn serve_until(
-    table: &impl Routes,
+    table: &impl Router,
     mut lines: mpsc::Receiver<Line>,
     peer: &Peer,
     ended: &CancellationToken,
@@ -124,7 +124,7 @@ async fn close(outbox: &Outbox) {
     }
 }
 
-fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
+fn one(table: &impl Router, peer: &Peer, flight: &mut InFlight, line: &Line) {
     let outbox = peer.outbox();
     let read = match line {
         Line::Text(bytes) => match std::str::from_utf8(bytes) {
@@ -152,7 +152,7 @@ fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
                 ));
                 return outbox.push(&rpc::failure(&id, &error));
             }
-            let cx = Cx::default();
+            let cx = RequestContext::default();
             let reply = table.dispatch(&id, &method, params, &cx);
             flight.start(id, reply, cx, outbox);
         }
@@ -169,7 +169,7 @@ struct InFlight {
 }
 
 impl InFlight {
-    fn start(&mut self, id: Id, reply: Dispatch, cx: Cx, outbox: &Outbox) {
+    fn start(&mut self, id: Id, reply: Dispatch, cx: RequestContext, outbox: &Outbox) {
         let work = match reply {
             Dispatch::Done(line) => {
                 outbox.push(&line);

@@ -44,12 +44,12 @@ pub fn sockets(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// A socket of this process. Its file is removed when this is dropped.
-struct Offer {
+struct Availability {
     listener: UnixListener,
     path: PathBuf,
 }
 
-impl Drop for Offer {
+impl Drop for Availability {
     fn drop(&mut self) {
         // A file that remains is removed by the next reader.
         std::fs::remove_file(&self.path).ok();
@@ -92,7 +92,7 @@ pub async fn offer(bus: EventBus, environment: Environment, ended: CancellationT
     }
 }
 
-fn bind(environment: &Environment) -> io::Result<Offer> {
+fn bind(environment: &Environment) -> io::Result<Availability> {
     let dir = directory(environment);
     private_dir(&dir)?;
     let path = dir.join(environment.fresh("events"));
@@ -102,7 +102,7 @@ fn bind(environment: &Environment) -> io::Result<Offer> {
     // Readers find it when it accepts connections, and so never take it for one that was left.
     let offered = path.with_extension(EXTENSION);
     std::fs::rename(&path, &offered)?;
-    Ok(Offer {
+    Ok(Availability {
         listener,
         path: offered,
     })

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::admission::Identity;
 use super::places::SocketPlace;
-use super::tally::ResumableConnection;
+use super::resend_buffer::ResumableConnection;
 use super::websocket::{Ending, carry};
 use base::lock::locked;
 

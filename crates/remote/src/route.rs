@@ -10,9 +10,9 @@ use hyper_util::rt::TokioIo;
 use super::admission::{Caller, Denied, Identity};
 use super::host::Host;
 use super::reply::{ResponseBody, plain};
+use super::resend_buffer::{MessageTally, ResumableConnection};
 use super::resume::{RECEIVED, Resumables};
 use super::streams::{CONNECTION_ID, Profiles};
-use super::tally::{MessageTally, ResumableConnection};
 use super::{watch, websocket};
 
 /// The state shared by all requests to a serving process.

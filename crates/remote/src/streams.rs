@@ -12,7 +12,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, SET_COOKIE};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
-use protocol::lines::{Line, Outgoing};
+use protocol::lines::{Line, OutboxReader};
 use protocol::rpc::{self, Id};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use super::budget::UnfinishedMessage;
 use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
 use super::reply::{ResponseBody, plain};
-use acp_server::hosted::Liveness;
+use acp_server::detached::Liveness;
 use base::lock::locked;
 
 /// The header with the connection of a request.
@@ -317,7 +317,7 @@ impl Profiles {
 impl Profile {
     /// Queues the agent's output on the streams, until the connection ends or has had no reader for
     /// too long.
-    async fn route(&self, mut outgoing: Outgoing, first: Vec<u8>) {
+    async fn route(&self, mut outgoing: OutboxReader, first: Vec<u8>) {
         let mut lines = Some(first);
         while let Some(taken) = lines.take() {
             let taken = Bytes::from(taken);
@@ -349,7 +349,7 @@ impl Profile {
         }
     }
 
-    async fn more(&self, outgoing: &mut Outgoing) -> Option<Vec<u8>> {
+    async fn more(&self, outgoing: &mut OutboxReader) -> Option<Vec<u8>> {
         self.until(Mailboxes::can_queue_more).await;
         outgoing.next().await
     }

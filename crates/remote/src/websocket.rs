@@ -15,7 +15,7 @@ use hyper::StatusCode;
 use hyper::header::{
     CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE,
 };
-use protocol::lines::{Line, Outgoing};
+use protocol::lines::{Line, OutboxReader};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{Notify, mpsc};
@@ -28,8 +28,8 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use super::budget::{MeteredIo, UnfinishedMessage};
 use super::host::Connection;
-use super::tally::{MessageTally, ResumableConnection};
-use acp_server::hosted::Liveness;
+use super::resend_buffer::{MessageTally, ResumableConnection};
+use acp_server::detached::Liveness;
 use base::lock::locked;
 
 /// The interval of pings.
@@ -259,7 +259,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
 
 async fn tell<S: Sink<Message, Error = Error> + Unpin>(
     sink: &mut S,
-    (again, outgoing): (Vec<Bytes>, &mut Outgoing),
+    (again, outgoing): (Vec<Bytes>, &mut OutboxReader),
     counts: &SocketCounts<'_>,
     liveness: &Liveness,
 ) -> End {

@@ -42,7 +42,7 @@ pub use inside::confined;
 pub use writes::{PendingWrite, WriteObserver};
 
 /// The variable that names disabled mechanisms, separated by commas.
-pub const DISABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
+pub const DISABLED_MECHANISMS_VARIABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
 
 /// The files that a sandboxed command may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Returns the name in [`DISABLE`].
+    /// Returns the name in [`DISABLED_MECHANISMS_VARIABLE`].
     pub fn key(self) -> &'static str {
         match self {
             Self::Bubblewrap => "bwrap",
@@ -281,7 +281,10 @@ impl Sandbox {
     }
 
     fn is_disabled(&self, mechanism: Mechanism) -> bool {
-        let disabled = self.environment.var(DISABLE).unwrap_or_default();
+        let disabled = self
+            .environment
+            .var(DISABLED_MECHANISMS_VARIABLE)
+            .unwrap_or_default();
         disabled
             .split([',', ' '])
             .any(|word| word.eq_ignore_ascii_case(mechanism.key()))
@@ -463,7 +466,7 @@ fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
 
 /// Keeps other processes of the same user from reading the variables, memory and open files of this
 /// process, on Linux. Disables core dumps. Child processes are not concealed.
-pub fn conceal() {
+pub fn protect_process_memory() {
     #[cfg(target_os = "linux")]
     if let Err(e) =
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
@@ -511,7 +514,7 @@ pub fn temporary(environment: &Environment) -> Vec<PathBuf> {
 
 /// Returns the directories outside the project that building it needs: those for short-lived files,
 /// and the caches of common tools, except for adjutant's own cache.
-pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
+pub fn build_directories(environment: &Environment) -> Vec<PathBuf> {
     let mut paths = temporary(environment);
     let Some(home) = &environment.home else {
         return paths;
@@ -629,7 +632,7 @@ mod tests {
         }
         let home = std::fs::canonicalize(home.path()).unwrap();
         let vars = [("HOME".to_owned(), home.display().to_string())].into();
-        let found = existing(outskirts(&Environment::from_vars(vars)));
+        let found = existing(build_directories(&Environment::from_vars(vars)));
         assert!(
             found.contains(&home.join(".npm")) && found.contains(&home.join(".cache/pip")),
             "{found:?}"

@@ -35,7 +35,10 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
     let inner = landlock.as_ref().is_some_and(Result::is_ok);
     for mechanism in sandbox.mechanisms() {
         if sandbox.is_disabled(mechanism) {
-            failed.push((mechanism, format!("left out by {}", super::DISABLE)));
+            failed.push((
+                mechanism,
+                format!("left out by {}", super::DISABLED_MECHANISMS_VARIABLE),
+            ));
             continue;
         }
         let earlier = if mechanism == Mechanism::Landlock {
@@ -223,7 +226,7 @@ async fn attempt(
     let observer = reports
         .clone()
         .map(|reports| reports as Arc<dyn WriteObserver>);
-    let env = base::variables::Variables::default().tame(&sandbox.environment);
+    let env = base::variables::Variables::default().for_model_program(&sandbox.environment);
     let program = match mechanism {
         // One process restricts itself and runs the trial.
         Mechanism::Landlock | Mechanism::Bubblewrap => sandbox.wrapped(

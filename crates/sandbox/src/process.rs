@@ -28,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::process_tree::{MARK, be_known, is_ours};
+pub use self::process_tree::{MARK, is_ours, set_process_name};
 use self::process_tree::{ProcessStat, family, processes};
 use base::environment::Environment;
 use base::lock::locked;
@@ -248,7 +248,7 @@ impl Program {
     ///
     /// # Errors
     /// Errors of the system.
-    pub fn start_apart(&self) -> io::Result<()> {
+    pub fn start_detached(&self) -> io::Result<()> {
         let command = CommandWrap::with_new(&self.path, |command| {
             command
                 .args(&self.args)
@@ -329,7 +329,7 @@ impl Program {
     ) -> io::Result<ProgramOutput> {
         let mut child = self.start(StdioMode::Separate, "hook")?;
         let answered = tokio::time::timeout(limit, talk(&mut child, input, most)).await;
-        if !matches!(answered, Ok(Ok(_))) || child.left_something() {
+        if !matches!(answered, Ok(Ok(_))) || child.has_running_descendants() {
             child.kill(Duration::ZERO).await;
         }
         answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -509,7 +509,7 @@ impl Child {
 
     /// Returns whether a process that it started is still running. Zombies do not count, if the
     /// system shows them as such.
-    pub fn left_something(&self) -> bool {
+    pub fn has_running_descendants(&self) -> bool {
         if self.guarded && self.ended.is_some() {
             return false;
         }
@@ -654,7 +654,7 @@ mod tests {
     #[tokio::test]
     async fn answer_collects_output_for_input() {
         let (environment, _home) = environment();
-        let env = Variables::default().tame(&environment);
+        let env = Variables::default().for_model_program(&environment);
         let run_script = async |script: &str, input: &[u8], limit: u64| {
             let program = Program::new("sh", "/", env.clone()).args(["-c", script]);
             program
@@ -700,8 +700,12 @@ mod tests {
     async fn kill_ends_all_descendants() {
         let script = "trap '' TERM; sleep 61 & setsid sleep 62 & (setsid sleep 63 &) ; env -i setsid sleep 64 & echo ready; wait";
         let (environment, _home) = environment();
-        let program =
-            Program::new("bash", "/", Variables::default().tame(&environment)).args(["-c", script]);
+        let program = Program::new(
+            "bash",
+            "/",
+            Variables::default().for_model_program(&environment),
+        )
+        .args(["-c", script]);
         let mut child = program.start(StdioMode::Merged, "family").unwrap();
         let mut output = child.output.take().unwrap();
         let mut text = [0; 6];
@@ -715,7 +719,7 @@ mod tests {
             "{:?}",
             began.elapsed()
         );
-        assert!(!child.left_something());
+        assert!(!child.has_running_descendants());
         // Zombies may be waiting for init; their environment is empty then.
         assert_eq!(family(group, |value| value == mark.as_bytes()), []);
     }
@@ -723,8 +727,12 @@ mod tests {
     #[tokio::test]
     async fn dropped_child_is_killed() {
         let (environment, _home) = environment();
-        let program = Program::new("sh", "/", Variables::default().tame(&environment))
-            .args(["-c", "sleep 65 & wait"]);
+        let program = Program::new(
+            "sh",
+            "/",
+            Variables::default().for_model_program(&environment),
+        )
+        .args(["-c", "sleep 65 & wait"]);
         let mut child = program.start(StdioMode::Merged, "dropped").unwrap();
         let mut output = child.output.take().unwrap();
         drop(child);

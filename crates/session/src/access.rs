@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::beginning::BeginningSender;
-use super::handle::Handle;
+use super::handle::SessionHandle;
 use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
 use base::id::SessionId;
@@ -113,7 +113,7 @@ impl Sessions {
         id: &SessionId,
         place: OpenOptions,
         live: Option<PathBuf>,
-        dismiss: impl FnOnce() -> Option<Handle>,
+        dismiss: impl FnOnce() -> Option<SessionHandle>,
         way: &'static str,
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
@@ -155,7 +155,7 @@ impl Sessions {
     pub async fn put_aside(
         &self,
         id: &SessionId,
-        live: Option<Handle>,
+        live: Option<SessionHandle>,
     ) -> Result<(), store::Error> {
         if let Some(live) = &live {
             live.close_to_reopen().await;
@@ -177,8 +177,8 @@ impl Sessions {
     pub async fn delete(
         &self,
         id: &SessionId,
-        live: Option<Handle>,
-        dismiss: impl Fn(&SessionId) -> Option<Handle> + Send + Sync,
+        live: Option<SessionHandle>,
+        dismiss: impl Fn(&SessionId) -> Option<SessionHandle> + Send + Sync,
     ) -> Result<(), OpenError> {
         if let Some(live) = live {
             live.close().await;
@@ -192,7 +192,7 @@ impl Sessions {
             family.extend(self.store.children(member).await?);
             at += 1;
         }
-        let children: Vec<Handle> = family.iter().skip(1).filter_map(dismiss).collect();
+        let children: Vec<SessionHandle> = family.iter().skip(1).filter_map(dismiss).collect();
         for live in children {
             live.close().await;
         }

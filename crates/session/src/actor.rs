@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::choices::{Choices, SentChange};
-use super::handle::{CancelScope, MailboxMessage, Prompt, PromptInput, TurnEnd};
+use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnReport};
 use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
 use super::project::ConfigWatcher;
@@ -18,10 +18,10 @@ use super::published::SessionEvents;
 use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
-use crate::turn::{History, Outcome, TurnContext, evict, hooks, jobs, late_changes, next};
+use crate::turn::{History, TurnContext, TurnOutcome, evict, hooks, jobs, late_changes, next};
 use base::task::JoinHandle;
-use events::{Event, Outlet, Severity};
-use extensions::tally;
+use events::{Event, EventSender, Severity};
+use extensions::usage_stats;
 use store::{Record, RecordChange, TitleSource, visible};
 use tools::scratch;
 use transcript::{FileChange, Message};
@@ -54,15 +54,15 @@ pub(super) struct SessionState {
     pub(super) choices: Choices,
     pub(super) titling: Titling,
     /// The sender of events that belong to no turn: titles, notices.
-    pub(super) asides: broadcast::Sender<Event>,
+    pub(super) out_of_turn_events: broadcast::Sender<Event>,
     /// Cancelled when another process has asked for the session.
     pub(super) taken: CancellationToken,
-    pub(super) running: Option<RunningTurn>,
+    pub(super) running: Option<ActiveTurn>,
     pub(super) closing: Option<Closing>,
 }
 
 /// The running turn: its prompt's number, and the token that cancels it.
-pub(super) struct RunningTurn {
+pub(super) struct ActiveTurn {
     number: u64,
     cancelled: CancellationToken,
 }
@@ -130,7 +130,7 @@ impl Actor {
                 jobs::settle(&mut self.history, &self.scope).await;
                 for notice in jobs::notices(&self.scope) {
                                         // If there is no receiver, the next turn shows it.
-                    self.session.asides.send(notice).ok();
+                    self.session.out_of_turn_events.send(notice).ok();
                 }
             }
             () = ended.cancelled() => self.session.close(None, false),
@@ -149,13 +149,13 @@ impl Actor {
 
     /// Runs one turn, or a built-in command in its place. Returns whether it ended in favour of
     /// the next prompt.
-    async fn turn(&mut self, prompt: Prompt, steered: bool) -> bool {
+    async fn turn(&mut self, prompt: QueuedPrompt, steered: bool) -> bool {
         if let Some(local) = self.local.take()
             && let Err(e) = local.await
         {
             tracing::warn!("looking for local servers failed: {e}");
         }
-        let Prompt {
+        let QueuedPrompt {
             number,
             work,
             outlet,
@@ -176,7 +176,7 @@ impl Actor {
             record: self.session.record.clone(),
             steered: is_message && steered,
         };
-        self.session.running = Some(RunningTurn { number, cancelled });
+        self.session.running = Some(ActiveTurn { number, cancelled });
         self.session
             .inbox
             .update_spoken(self.session.choices.steers());
@@ -197,7 +197,7 @@ impl Actor {
         } = result;
         self.history = history;
         self.store_turn(record, is_message, outlet).await;
-        let steers = outcome == Outcome::Steered;
+        let steers = outcome == TurnOutcome::Steered;
         self.answer(outcome, is_message, reply).await;
         // Waiting prompts are served first; their turns update the number.
         if self.session.inbox.is_empty() {
@@ -207,7 +207,7 @@ impl Actor {
     }
 
     /// Stores the changes of a turn, before the answer to the prompt reports them.
-    async fn store_turn(&mut self, mut record: Record, is_message: bool, outlet: Outlet) {
+    async fn store_turn(&mut self, mut record: Record, is_message: bool, outlet: EventSender) {
         jobs::settle(&mut self.history, &self.scope).await;
         self.watcher.apply_to(&mut self.scope);
         carry_choices(&self.session.record, &mut record);
@@ -258,8 +258,13 @@ impl Actor {
     }
 
     /// Answers a prompt, and waits until the answer has been sent to the client.
-    async fn answer(&self, outcome: Outcome, is_message: bool, reply: oneshot::Sender<TurnEnd>) {
-        let (mut end, sent) = TurnEnd::new(outcome);
+    async fn answer(
+        &self,
+        outcome: TurnOutcome,
+        is_message: bool,
+        reply: oneshot::Sender<TurnReport>,
+    ) {
+        let (mut end, sent) = TurnReport::new(outcome);
         if is_message {
             end.structured = self.history.messages.last().and_then(structured);
         }
@@ -273,7 +278,7 @@ impl Actor {
     }
 
     /// Stores the record after a turn of the model, and requests a title after the first one.
-    async fn close_turn(&mut self, outlet: &Outlet) {
+    async fn close_turn(&mut self, outlet: &EventSender) {
         let session = &mut self.session;
         session.choices.remember().await;
         session.choices.record_change().apply(&mut session.record);
@@ -362,7 +367,7 @@ impl Actor {
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only a statistic for the user, so a failure is ignored.
-            base::task::spawn_blocking(move || tally::add(&environment, &root, done))
+            base::task::spawn_blocking(move || usage_stats::add(&environment, &root, done))
                 .await
                 .ok();
         }
@@ -503,7 +508,9 @@ impl SessionState {
         let title = self.record.title.clone();
         let updated = self.record.updated;
         // There may be no receiver.
-        self.asides.send(Event::Info { title, updated }).ok();
+        self.out_of_turn_events
+            .send(Event::Info { title, updated })
+            .ok();
     }
 }
 

@@ -8,7 +8,9 @@ use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff};
 use base::task::spawn_blocking;
 
-use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, late_changes, run, size};
+use crate::turn::{
+    History, TurnContext, TurnOutcome, compact, jobs, late_changes, run, size, step_context,
+};
 use base::id::PartId;
 use events::{Event, Status};
 use store::{Record, visible};
@@ -84,10 +86,10 @@ pub(super) struct BuiltinContext<'a> {
     pub(super) scope: &'a TurnContext,
 }
 
-pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> Outcome {
+pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> TurnOutcome {
     let scope = cx.scope;
     if scope.cancelled.is_cancelled() {
-        return Outcome::Cancelled;
+        return TurnOutcome::Cancelled;
     }
     scope.outlet.event(Event::Status(Status::Busy)).await;
     late_changes::collect(cx.history, scope).await;
@@ -96,32 +98,32 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
         BuiltinName::Undo => {
             let text = undo(&mut cx, &command.rest).await;
             say(scope, text).await;
-            Outcome::Ended
+            TurnOutcome::Ended
         }
         BuiltinName::Redo => {
             let text = redo(&mut cx).await;
             say(scope, text).await;
-            Outcome::Ended
+            TurnOutcome::Ended
         }
         BuiltinName::Jobs => {
             let text = background(scope, &command.rest).await;
             say(scope, text).await;
-            Outcome::Ended
+            TurnOutcome::Ended
         }
         BuiltinName::Diff => {
             say(scope, differences(&cx).await).await;
-            Outcome::Ended
+            TurnOutcome::Ended
         }
     };
     scope.outlet.event(Event::Status(Status::Idle)).await;
     if scope.cancelled.is_cancelled() {
-        Outcome::Cancelled
+        TurnOutcome::Cancelled
     } else {
         outcome
     }
 }
 
-async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> Outcome {
+async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {
     let scope = cx.scope;
     // As with a prompt, undone turns are deleted.
     revert::settle(cx.history, cx.record, &scope.record).await;
@@ -139,7 +141,7 @@ async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> Outcome {
         "There is nothing new since the conversation was summarised."
     };
     say(scope, text.into()).await;
-    Outcome::Ended
+    TurnOutcome::Ended
 }
 
 async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
@@ -274,9 +276,13 @@ async fn plan(cx: &BuiltinContext<'_>) {
 /// Shows the present size of the context. Hidden messages count for the cost, but not for the size.
 async fn usage(cx: &mut BuiltinContext<'_>) {
     let scope = cx.scope;
-    let model = frame::agent(scope)
-        .ok()
-        .and_then(|agent| scope.project.models.find(&frame::model(scope, &agent)).ok());
+    let model = step_context::agent(scope).ok().and_then(|agent| {
+        scope
+            .project
+            .models
+            .find(&step_context::model(scope, &agent))
+            .ok()
+    });
     let Some((model, _)) = model else { return };
     let history = &mut *cx.history;
     let cost = history.cost();
@@ -300,7 +306,7 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
 }
 
 fn restore_context(scope: &TurnContext) -> Option<RestoreContext> {
-    let agent = frame::agent(scope).ok()?;
+    let agent = step_context::agent(scope).ok()?;
     let editor = crate::turn::tool_context::context(scope, &agent, &scope.call_id());
     Some(RestoreContext {
         tracker: scope.resources.snapshots.clone()?,

@@ -22,14 +22,16 @@ use super::live::HistoryGuard;
 use super::sessions::Sessions;
 use super::{interrupted, revert, sample};
 use crate::turn::record::Recorder;
-use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
+use crate::turn::{
+    History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
+};
 use crate::turn::{budget, recover, run};
-use crate::turn::{frame, jobs, late_changes, next};
+use crate::turn::{jobs, late_changes, next, step_context};
 use base::id::{CallId, SessionId};
 use base::text;
 use events::{
-    CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd,
-    SubagentInfo, SubagentReport, SwitchAgent, ToolKind,
+    CallUpdate, Event, EventSender, LiveFacts, Progress, SessionRequest, SpawnSubagent,
+    SubagentEnd, SubagentInfo, SubagentReport, SwitchAgent, ToolKind,
 };
 use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
@@ -43,11 +45,11 @@ use transcript::{
 /// The capacity of the queue of a turn's session requests.
 const MAX_QUEUED_REQUESTS: usize = 16;
 
-pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
+pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, TurnOutcome)> + Send + 'a>>;
 
 /// The senders of a turn's choice: the session's, and the turn's own if a command names its agent
 /// or model.
-type ChoiceSenders<'a> = [Option<&'a watch::Sender<Choice>>; 2];
+type ChoiceSenders<'a> = [Option<&'a watch::Sender<SessionChoices>>; 2];
 
 /// Runs a turn and serves its session requests. `choices` are the senders of the user's choice;
 /// `None` for a child, whose agent cannot change.
@@ -82,7 +84,7 @@ pub(super) fn turn<'a>(
         // After a cancel a child may still be cleaning up.
         while children.next().await.is_some() {}
         // The limit of a subagent is reported to its parent instead.
-        if done.1 == Outcome::StepLimit && choices[0].is_some() {
+        if done.1 == TurnOutcome::StepLimit && choices[0].is_some() {
             parent.outlet.event(run::limit(&done.0, &parent)).await;
         }
         done
@@ -148,7 +150,7 @@ async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
             .get(&agent)
             .ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| {
-            frame::agent_model(&agent, &model, &parent.project.models).unwrap_or(model)
+            step_context::agent_model(&agent, &model, &parent.project.models).unwrap_or(model)
         });
         let call = call.clone();
         let task = ChildTask {
@@ -240,8 +242,9 @@ impl ChildTask<'_> {
         self.announce(&id, &model).await;
         let cancelled = self.parent.cancelled.child_token();
         let _working = self.shared.live.works(&id, &cancelled);
-        let (outlet, events) = Outlet::new();
-        let (_choice, choice) = watch::channel(Choice::of(&self.agent.name, Some(model.clone())));
+        let (outlet, events) = EventSender::new();
+        let (_choice, choice) =
+            watch::channel(SessionChoices::of(&self.agent.name, Some(model.clone())));
         let scope = self.scope(&record, &history, choice, (cancelled, outlet));
         let todos = scope.resources.todos.clone();
         let context = scope.clone();
@@ -288,7 +291,9 @@ impl ChildTask<'_> {
             self.parent.spent.add(cost - before);
         }
         let end = match budget {
-            Some(most) if outcome == Outcome::StepLimit && self.parent.budget.is_empty(budget) => {
+            Some(most)
+                if outcome == TurnOutcome::StepLimit && self.parent.budget.is_empty(budget) =>
+            {
                 SubagentEnd::Failed(budget::spent(most))
             }
             _ => end(&history, outcome),
@@ -378,8 +383,8 @@ impl ChildTask<'_> {
         &self,
         record: &Record,
         history: &History,
-        choice: watch::Receiver<Choice>,
-        (cancelled, outlet): (CancellationToken, Outlet),
+        choice: watch::Receiver<SessionChoices>,
+        (cancelled, outlet): (CancellationToken, EventSender),
     ) -> TurnContext {
         TurnContext {
             session: record.id.clone(),
@@ -388,7 +393,7 @@ impl ChildTask<'_> {
             resources: SessionResources {
                 seen: std::sync::Arc::default(),
                 todos: std::sync::Arc::new(tools::todos::Todos::new(record.todos.clone())),
-                jobs: std::sync::Arc::new(tools::jobs::Jobs::after(jobs::last(history))),
+                jobs: std::sync::Arc::new(tools::background_jobs::Jobs::after(jobs::last(history))),
                 late_changes: std::sync::Arc::default(),
                 ..self.parent.resources.clone()
             },
@@ -606,9 +611,12 @@ fn last_text(history: &History) -> String {
         .unwrap_or_default()
 }
 
-fn end(history: &History, outcome: Outcome) -> SubagentEnd {
+fn end(history: &History, outcome: TurnOutcome) -> SubagentEnd {
     match outcome {
-        Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
+        TurnOutcome::Ended
+        | TurnOutcome::NotDone
+        | TurnOutcome::Rejected
+        | TurnOutcome::Steered => {
             let calls = history.messages.last().into_iter().flat_map(Message::calls);
             let mut rejected = calls.filter(|call| match &call.state {
                 CallState::Failed { cause, .. } => *cause == FailureCause::Rejected,
@@ -618,13 +626,13 @@ fn end(history: &History, outcome: Outcome) -> SubagentEnd {
                 SubagentEnd::Rejected(text::title(&call.title))
             })
         }
-        Outcome::Cancelled => SubagentEnd::Cancelled,
-        Outcome::Refused => SubagentEnd::Failed("the model refused.".into()),
-        Outcome::MaxTokens => {
+        TurnOutcome::Cancelled => SubagentEnd::Cancelled,
+        TurnOutcome::Refused => SubagentEnd::Failed("the model refused.".into()),
+        TurnOutcome::MaxTokens => {
             SubagentEnd::Failed("its answer hit the limit of output tokens.".into())
         }
-        Outcome::StepLimit => SubagentEnd::Failed("it reached its limit of steps.".into()),
-        Outcome::Failed(fault) => {
+        TurnOutcome::StepLimit => SubagentEnd::Failed("it reached its limit of steps.".into()),
+        TurnOutcome::Failed(fault) => {
             let advice = fault
                 .advice
                 .map(|advice| format!(" {advice}"))

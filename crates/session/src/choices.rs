@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::recent::RecentModels;
-use crate::turn::Choice;
+use crate::turn::SessionChoices;
 use base::approvals::Approvals;
 use base::lock::locked;
 use store::RecordChange;
@@ -24,7 +24,7 @@ pub(super) enum ChoiceChange {
 }
 
 impl ChoiceChange {
-    fn apply(self, choice: &mut Choice) {
+    fn apply(self, choice: &mut SessionChoices) {
         match self {
             Self::Agent(agent) => choice.agent = agent,
             Self::Model(model) => choice.model = Some(model),
@@ -70,7 +70,7 @@ impl PendingChoices {
     }
 
     /// Returns the choice after all pending changes.
-    pub(super) fn after(&self, current: &watch::Receiver<Choice>) -> Choice {
+    pub(super) fn after(&self, current: &watch::Receiver<SessionChoices>) -> SessionChoices {
         // Read under the lock, so that a change is in exactly one of the two.
         let changes = locked(&self.changes);
         let mut choice = current.borrow().clone();
@@ -82,7 +82,7 @@ impl PendingChoices {
 }
 
 pub(super) struct Choices {
-    pub(super) current: watch::Sender<Choice>,
+    pub(super) current: watch::Sender<SessionChoices>,
     /// The models chosen in this project.
     recent: RecentModels,
     /// The last model of this session that was added to them.
@@ -90,7 +90,7 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    pub(super) fn new(current: watch::Sender<Choice>, recent: RecentModels) -> Self {
+    pub(super) fn new(current: watch::Sender<SessionChoices>, recent: RecentModels) -> Self {
         let remembered = current.borrow().model.clone();
         Self {
             current,

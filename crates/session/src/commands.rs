@@ -7,12 +7,12 @@ use tokio::sync::watch;
 
 use super::builtin::{BuiltinCommand, BuiltinName};
 use super::mention;
-use crate::turn::frame::resolve_model;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
-use crate::turn::{Choice, TurnContext, hooks};
+use crate::turn::step_context::resolve_model;
+use crate::turn::{SessionChoices, TurnContext, hooks};
 use base::text;
-use config::roster::reach;
+use config::agent_rules::reach;
 use config::settings::{self, Settings};
 use mcp::McpServers;
 use permission::rule::derive;
@@ -30,7 +30,7 @@ const MAX_FILES: usize = 20;
 pub(super) struct TypedPrompt {
     pub content: Vec<Content>,
     /// Switches the agent from the next step on, if the command names an agent or a model.
-    pub once: Option<watch::Sender<Choice>>,
+    pub once: Option<watch::Sender<SessionChoices>>,
     /// The user's part of the command's text, which may name subagents, as a prompt may.
     pub words: Option<String>,
 }
@@ -357,8 +357,8 @@ fn chosen_by(
     command: &settings::CommandEntry,
     agents: &Agents,
     models: &Models,
-    chosen: &Choice,
-) -> Option<Choice> {
+    chosen: &SessionChoices,
+) -> Option<SessionChoices> {
     let agent = command.agent.as_ref().and_then(|name| agents.get(name));
     let agent = agent.filter(|agent| agent.mode != Mode::Subagent);
     let near = chosen
@@ -372,7 +372,7 @@ fn chosen_by(
     let choice = match (agent, own) {
         (None, None) if command.variant.is_none() => return None,
         (None, None) => chosen.clone(),
-        (None, own) => Choice {
+        (None, own) => SessionChoices {
             model: own,
             ..chosen.clone()
         },
@@ -384,7 +384,7 @@ fn chosen_by(
                     chosen.model.clone()
                 }
             };
-            Choice {
+            SessionChoices {
                 agent: agent.name.clone(),
                 model: own.or_else(theirs),
                 ..chosen.clone()
@@ -407,11 +407,11 @@ fn own_model(
 /// Applies the effort of a command without a model of its own, if the model that runs the command
 /// supports it.
 fn with_effort(
-    choice: Choice,
+    choice: SessionChoices,
     command: &settings::CommandEntry,
     agents: &Agents,
     models: &Models,
-) -> Choice {
+) -> SessionChoices {
     let (None, Some(effort)) = (&command.model, &command.variant) else {
         return choice;
     };
@@ -423,7 +423,7 @@ fn with_effort(
     if !has {
         return choice;
     }
-    Choice {
+    SessionChoices {
         model: Some(ModelRef {
             effort: Some(effort.clone()),
             ..model

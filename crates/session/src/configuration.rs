@@ -8,9 +8,9 @@ use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
-use config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
+use config::{self, LoadedSettings, Problem, ProblemCode, ProblemSeverity, Settings};
 use events::{Event, Severity};
-use permission::sight::Sight;
+use permission::search_filter::SearchFilter;
 use permission::{PermissionContext, Policy};
 use project::agent::registry::Agents;
 use project::instruction::{self, Instructions};
@@ -23,9 +23,9 @@ use transcript::ModelRef;
 const MAX_SHOWN_PROBLEMS: usize = 5;
 
 /// Settings, agents, skills and instructions of a directory.
-pub struct Configuration {
+pub struct ProjectDefinition {
     /// The settings. Their problems are among all the others.
-    pub loaded: Loaded,
+    pub loaded: LoadedSettings,
     pub agents: Agents,
     pub skills: Skills,
     /// Addresses of skills that were never fetched.
@@ -36,7 +36,7 @@ pub struct Configuration {
     pub problems: Vec<Problem>,
 }
 
-impl Configuration {
+impl ProjectDefinition {
     /// Reads all files. Blocks.
     pub fn read(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
         Self::of(
@@ -49,7 +49,7 @@ impl Configuration {
 
     /// Reads the files that belong to these settings. Blocks.
     pub fn of(
-        mut loaded: Loaded,
+        mut loaded: LoadedSettings,
         environment: &Environment,
         worktree: &Worktree,
         cwd: &Path,
@@ -90,7 +90,7 @@ pub struct NamedModels(Vec<(ModelRef, SourceLocation, String)>);
 impl NamedModels {
     /// Returns the named models, except for those whose provider needs the project's trust:
     /// that is a problem of its own.
-    pub fn of(loaded: &Loaded) -> Self {
+    pub fn of(loaded: &LoadedSettings) -> Self {
         let review = &loaded.trust;
         let waits = |provider: &str| {
             let own = |key: &str| {
@@ -172,9 +172,9 @@ pub(super) fn sight(
     environment: &Environment,
     worktree: &Worktree,
     cwd: &Path,
-) -> Sight {
+) -> SearchFilter {
     let rules = agents.default().rules.clone();
-    Sight::new(&Policy {
+    SearchFilter::new(&Policy {
         rules,
         place: PermissionContext::new(environment, worktree, cwd),
         ..Policy::default()

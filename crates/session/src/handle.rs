@@ -12,21 +12,21 @@ use tokio_util::sync::CancellationToken;
 use super::builtin::BuiltinCommand;
 use super::choices::{ChoiceChange, PendingChoices, SentChange};
 use super::project::ProjectConfig;
-use crate::turn::{Choice, Outcome};
+use crate::turn::{SessionChoices, TurnOutcome};
 use base::approvals::Approvals;
 use base::channel::Receiver;
 use base::id::SessionId;
-use events::{CommandInfo, Event, Outlet, TurnMessage};
+use events::{CommandInfo, Event, EventSender, TurnMessage};
 use mcp::McpServers;
 use sandbox::Level;
-use tools::confinement::Confinement;
+use tools::sandboxing::SandboxChoice;
 use transcript::{Content, ModelRef};
 
 /// The capacity of the mailbox.
 pub(super) const WAITING: usize = 64;
 
 #[derive(Clone)]
-pub struct Handle {
+pub struct SessionHandle {
     pub id: SessionId,
     pub cwd: PathBuf,
     pub(super) project: watch::Receiver<Arc<ProjectConfig>>,
@@ -40,20 +40,20 @@ pub struct Handle {
     /// Separate from the mailbox, so that a full mailbox does not delay a cancel.
     pub(super) cancels: mpsc::UnboundedSender<CancelScope>,
     pub(super) mailbox: mpsc::Sender<MailboxMessage>,
-    pub(super) choice: watch::Receiver<Choice>,
+    pub(super) choice: watch::Receiver<SessionChoices>,
     /// The sandbox of commands.
-    pub(super) confinement: Confinement,
+    pub(super) confinement: SandboxChoice,
     /// Choices that were sent but not yet applied.
     pub(super) pending: Arc<PendingChoices>,
     /// The sender of events that belong to no turn.
-    pub(super) asides: broadcast::Sender<Event>,
+    pub(super) out_of_turn_events: broadcast::Sender<Event>,
     /// Cancelled when another process has asked for the session.
     pub(super) taken: CancellationToken,
 }
 
 /// A request to a session.
 pub enum MailboxMessage {
-    Prompt(Prompt),
+    Prompt(QueuedPrompt),
     /// Continue with another agent, model or steering. Answered when the change is in the
     /// store's queue.
     Choose(SentChange, oneshot::Sender<()>),
@@ -116,17 +116,17 @@ pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
     })
 }
 
-pub struct Prompt {
+pub struct QueuedPrompt {
     /// Its number among the session's prompts.
     pub number: u64,
     pub work: PromptInput,
-    pub outlet: Outlet,
-    pub outcome: oneshot::Sender<TurnEnd>,
+    pub outlet: EventSender,
+    pub outcome: oneshot::Sender<TurnReport>,
 }
 
 #[derive(Debug)]
-pub struct TurnEnd {
-    pub outcome: Outcome,
+pub struct TurnReport {
+    pub outcome: TurnOutcome,
     /// The structured result, if one was requested.
     pub structured: Option<Value>,
     /// Dropped by the receiver when the client has been notified: the next turn begins after
@@ -134,10 +134,10 @@ pub struct TurnEnd {
     pub told: oneshot::Sender<()>,
 }
 
-impl TurnEnd {
+impl TurnReport {
     /// Returns the end of a turn, and a receiver that completes when the client has been
     /// notified.
-    pub(super) fn new(outcome: Outcome) -> (Self, oneshot::Receiver<()>) {
+    pub(super) fn new(outcome: TurnOutcome) -> (Self, oneshot::Receiver<()>) {
         let (told, heard) = oneshot::channel();
         (
             Self {
@@ -151,12 +151,12 @@ impl TurnEnd {
 }
 
 /// A turn that was requested.
-pub struct PendingTurn {
+pub struct TurnHandle {
     /// The number of its prompt among the session's prompts.
     pub number: u64,
     pub events: Receiver<TurnMessage>,
     /// The outcome. A session that ends first drops the sender: the turn is then cancelled.
-    pub outcome: oneshot::Receiver<TurnEnd>,
+    pub outcome: oneshot::Receiver<TurnReport>,
 }
 
 /// The reason why the mailbox takes no more messages: the session is closed, or too many are
@@ -174,7 +174,7 @@ pub enum MailboxError {
     Full,
 }
 
-impl Handle {
+impl SessionHandle {
     /// Starts the MCP servers, so that they are ready at the first prompt. Called after the
     /// client has been answered, because ten servers take as long to start as everything else
     /// that opens a session. A turn starts those that are missing.
@@ -186,17 +186,17 @@ impl Handle {
     ///
     /// # Errors
     /// [`MailboxError`].
-    pub fn prompt(&self, work: PromptInput) -> Result<PendingTurn, MailboxError> {
-        let (outlet, events) = Outlet::new();
+    pub fn prompt(&self, work: PromptInput) -> Result<TurnHandle, MailboxError> {
+        let (outlet, events) = EventSender::new();
         let (outcome, ended) = oneshot::channel();
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        self.send(MailboxMessage::Prompt(Prompt {
+        self.send(MailboxMessage::Prompt(QueuedPrompt {
             number,
             work,
             outlet,
             outcome,
         }))?;
-        Ok(PendingTurn {
+        Ok(TurnHandle {
             number,
             events,
             outcome: ended,
@@ -252,8 +252,8 @@ impl Handle {
     }
 
     /// Returns the events between turns from now on: titles, notices.
-    pub fn asides(&self) -> broadcast::Receiver<Event> {
-        self.asides.subscribe()
+    pub fn out_of_turn_events(&self) -> broadcast::Receiver<Event> {
+        self.out_of_turn_events.subscribe()
     }
 
     /// Waits until the session has ended.
@@ -305,7 +305,7 @@ impl Handle {
         self.confined().is_known_to_hold()
     }
 
-    fn confined(&self) -> Confinement {
+    fn confined(&self) -> SandboxChoice {
         self.confinement
             .at(Level::WorkspaceWrite, &self.project.borrow().settings)
     }
@@ -363,7 +363,7 @@ impl Handle {
     }
 
     /// Returns the choice, including changes that were sent but not yet applied.
-    pub fn choice(&self) -> Choice {
+    pub fn choice(&self) -> SessionChoices {
         self.pending.after(&self.choice)
     }
 

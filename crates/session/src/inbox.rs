@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use tokio::sync::{mpsc, watch};
 
-use super::handle::{CancelScope, MailboxMessage, Prompt, PromptInput, TurnEnd};
-use crate::turn::Outcome;
+use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnReport};
+use crate::turn::TurnOutcome;
 
 pub(super) struct Inbox {
     pub(super) mailbox: mpsc::Receiver<MailboxMessage>,
     pub(super) cancels: mpsc::UnboundedReceiver<CancelScope>,
     /// Prompts that were taken out of the mailbox while a turn was running.
-    waiting: VecDeque<Prompt>,
+    waiting: VecDeque<QueuedPrompt>,
     /// Cancels that may apply to prompts still in the mailbox: they overtake it.
     cancelled: Vec<CancelScope>,
     /// The idempotency key of the last prompt that was taken.
@@ -36,11 +36,11 @@ impl Inbox {
         }
     }
 
-    pub(super) fn push(&mut self, prompt: Prompt) {
+    pub(super) fn push(&mut self, prompt: QueuedPrompt) {
         self.waiting.push_back(prompt);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Prompt> {
+    pub(super) fn pop(&mut self) -> Option<QueuedPrompt> {
         let prompt = self.waiting.pop_front()?;
         self.key = prompt.work.idempotency_key().map(str::to_owned);
         Some(prompt)
@@ -83,10 +83,11 @@ impl Inbox {
     /// commands and the messages after them wait until the turn has ended, and so does the
     /// running prompt if it is sent again.
     pub(super) fn update_spoken(&self, steers: bool) {
-        let is_same = |next: &Prompt| {
+        let is_same = |next: &QueuedPrompt| {
             self.key.is_some() && next.work.idempotency_key() == self.key.as_deref()
         };
-        let is_new = |next: &Prompt| matches!(next.work, PromptInput::Message(_)) && !is_same(next);
+        let is_new =
+            |next: &QueuedPrompt| matches!(next.work, PromptInput::Message(_)) && !is_same(next);
         let has_message = self.waiting.front().is_some_and(is_new);
         self.spoken.send_replace(has_message && steers);
     }
@@ -108,7 +109,10 @@ impl Inbox {
 }
 
 /// Answers a prompt as cancelled.
-pub(super) fn forget(prompt: Prompt) {
+pub(super) fn forget(prompt: QueuedPrompt) {
     // The receiver is dropped if the client has disconnected.
-    prompt.outcome.send(TurnEnd::new(Outcome::Cancelled).0).ok();
+    prompt
+        .outcome
+        .send(TurnReport::new(TurnOutcome::Cancelled).0)
+        .ok();
 }

@@ -1,5 +1,5 @@
 //! Sessions. A session is an actor: a task that owns the history, the choice of agent and model,
-//! and the running turn; other tasks send it messages through a [`handle::Handle`].
+//! and the running turn; other tasks send it messages through a [`handle::SessionHandle`].
 
 pub mod access;
 pub mod actor;
@@ -11,7 +11,6 @@ mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod diff;
-pub mod elsewhere;
 mod fallback_title;
 pub mod fetch;
 pub mod grants;
@@ -28,6 +27,7 @@ mod prompt;
 pub mod prune;
 pub mod published;
 pub mod recent;
+pub mod relocate;
 pub mod replay;
 mod reported;
 pub mod revert;
@@ -41,5 +41,5 @@ pub mod turn;
 pub mod user_store;
 mod workspace;
 
-pub use handle::Handle;
+pub use handle::SessionHandle;
 pub use sessions::{ServedPlaces, Sessions};

@@ -10,7 +10,7 @@ use reqwest::Url;
 use serde_json::json;
 
 use crate::turn::insert::{self, PromptDraft};
-use crate::turn::{TurnContext, frame, tool_context};
+use crate::turn::{TurnContext, step_context, tool_context};
 use base::text::mark::tagged;
 use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
 use base::worktree::normal;
@@ -177,8 +177,8 @@ async fn warn(title: String, scope: &TurnContext) {
 
 /// Returns the model that answers the prompt, if there is one.
 fn model(scope: &TurnContext) -> Option<Arc<Model>> {
-    let agent = frame::agent(scope).ok()?;
-    let model = frame::model(scope, &agent);
+    let agent = step_context::agent(scope).ok()?;
+    let model = step_context::model(scope, &agent);
     Some(scope.project.models.find(&model).ok()?.0)
 }
 
@@ -187,7 +187,7 @@ async fn pdf_text(file: &File, scope: &TurnContext) -> Option<String> {
     if model(scope)?.pdf {
         return None;
     }
-    let agent = frame::agent(scope).ok()?;
+    let agent = step_context::agent(scope).ok()?;
     pdf::words(
         file,
         &tool_context::context(scope, &agent, &scope.call_id()),

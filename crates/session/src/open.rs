@@ -10,13 +10,13 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use super::actor::{Actor, SessionState};
 use super::beginning::BeginningSender;
 use super::choices::Choices;
-use super::elsewhere::{self, share_trust};
-use super::handle::{self, CancelScope, Handle};
+use super::handle::{self, CancelScope, SessionHandle};
 use super::inbox::Inbox;
 use super::live::HistoryGuard;
 use super::project::{ConfigSnapshot, ConfigWatcher, ProjectConfig, ProjectPaths};
 use super::published::SessionEvents;
 use super::recent::RecentModels;
+use super::relocate::{self, share_trust};
 use super::replay::Replay;
 use super::revert::{RevertError, RevertPoint};
 use super::session_control::PluginSessionControl;
@@ -25,7 +25,9 @@ use super::title::Titling;
 use super::{beginning, child, interrupted, revert};
 use crate::grants::Grants;
 use crate::turn::record::Recorder;
-use crate::turn::{self, Choice, History, Permissions, SessionResources, TurnContext, Workspace};
+use crate::turn::{
+    self, History, Permissions, SessionChoices, SessionResources, TurnContext, Workspace,
+};
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::id::SessionId;
@@ -33,7 +35,7 @@ use base::lock::locked;
 use base::task::JoinHandle;
 use config::Settings;
 use config::settings::McpEntry;
-use events::{Event, Outlet, Severity};
+use events::{Event, EventSender, Severity};
 use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::{ForSession, McpServers};
@@ -123,7 +125,7 @@ pub struct OpenOptions {
 }
 
 pub struct OpenedSession {
-    pub handle: Handle,
+    pub handle: SessionHandle,
     /// The history as events; empty for a new session. The session waits until this is dropped.
     pub replay: Replay,
 }
@@ -284,14 +286,14 @@ impl Sessions {
         let is_elsewhere = !same_directory(&stored.record.cwd, &place.cwd);
         if is_elsewhere && (made || called.is_some() && called == stored.record.place) {
             let from = &stored.record.cwd;
-            let carried = elsewhere::carry_contents(&self.environment, from, &place.cwd).await;
+            let carried = relocate::carry_contents(&self.environment, from, &place.cwd).await;
             if let Err(e) = carried {
                 tracing::warn!(
                     "the stored contents of {} are not all copied: {e}",
                     from.display()
                 );
             }
-            elsewhere::relocate(&self.store, &self.environment, &mut stored, &place.cwd).await;
+            relocate::relocate(&self.store, &self.environment, &mut stored, &place.cwd).await;
         } else if is_elsewhere {
             self.store.close(id).await;
             return Err(OpenError::elsewhere(id, stored.record.cwd, place.cwd));
@@ -447,12 +449,12 @@ impl Sessions {
             .model
             .clone()
             .filter(|model| models.find(model).is_ok());
-        let choice = Choice {
+        let choice = SessionChoices {
             steer: record.steer,
             steers: read.settings.steer,
             approvals: record.approvals,
             approves: read.settings.approvals,
-            ..Choice::of(&agent, model)
+            ..SessionChoices::of(&agent, model)
         };
         let (choice, chosen) = watch::channel(choice);
         let mut notices = options.notices.clone();
@@ -495,7 +497,9 @@ impl Sessions {
             self.store.part(&record.id, &message, &part).await;
         }
         let (spoken, heard) = watch::channel(false);
-        let jobs = Arc::new(tools::jobs::Jobs::after(turn::jobs::last(&history)));
+        let jobs = Arc::new(tools::background_jobs::Jobs::after(turn::jobs::last(
+            &history,
+        )));
         let events = SessionEvents::new(
             self.events.clone(),
             &self.environment,
@@ -523,7 +527,7 @@ impl Sessions {
             leaving: self.leaving.clone(),
             spoken: heard,
             // Replaced for each turn.
-            outlet: Outlet::new().0,
+            outlet: EventSender::new().0,
             session_requests: mpsc::channel(1).0,
             depth: record.depth,
             spent: Arc::default(),
@@ -563,7 +567,7 @@ impl Sessions {
         let taken = self
             .live
             .offer(&record.id, &self.store, &self.tasks, &self.ended);
-        let asides = broadcast::channel(handle::WAITING).0;
+        let out_of_turn_events = broadcast::channel(handle::WAITING).0;
         let stop = cancels.clone();
         let prompts = Arc::<AtomicU64>::default();
         let sent = prompts.clone();
@@ -573,8 +577,8 @@ impl Sessions {
             stop.send(CancelScope::UpTo(sent.load(Ordering::Relaxed)))
                 .ok();
         });
-        let handle = Handle {
-            asides: asides.clone(),
+        let handle = SessionHandle {
+            out_of_turn_events: out_of_turn_events.clone(),
             taken: taken.clone(),
             id: record.id.clone(),
             cwd: scope.project.cwd.clone(),
@@ -606,7 +610,7 @@ impl Sessions {
             inbox: Inbox::new(mail, cancel, spoken),
             choices,
             titling: Titling::default(),
-            asides,
+            out_of_turn_events,
             taken,
             running: None,
             closing: None,
@@ -664,8 +668,8 @@ impl Sessions {
         if approvals != Approvals::Sandboxed {
             return None;
         }
-        let confinement =
-            tools::confinement::Confinement::new(&self.sandbox).at(Level::WorkspaceWrite, settings);
+        let confinement = tools::sandboxing::SandboxChoice::new(&self.sandbox)
+            .at(Level::WorkspaceWrite, settings);
         let title = "Approvals are \"sandboxed\", but no sandbox is available here: the rules decide what is asked.";
         let details = Some("`adjutant doctor` shows the sandboxes that were tried.".to_owned());
         let notice = Event::Notice {
@@ -699,13 +703,13 @@ impl Sessions {
         &self,
         project: &str,
         record: &Record,
-        chosen: watch::Receiver<Choice>,
+        chosen: watch::Receiver<SessionChoices>,
         attended: bool,
     ) -> Permissions {
         Permissions {
             grants: self.grants(project).await,
             inherited: child::rules(&record.denied),
-            confinement: tools::confinement::Confinement::new(&self.sandbox),
+            confinement: tools::sandboxing::SandboxChoice::new(&self.sandbox),
             attended,
             account: self.account(),
             chosen,
@@ -717,7 +721,7 @@ impl Sessions {
         options: &OpenOptions,
         project: &ProjectConfig,
         record: &Record,
-        jobs: Arc<tools::jobs::Jobs>,
+        jobs: Arc<tools::background_jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
         // The login at an address is stored for the account.

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::commands::Commands;
-use super::configuration::{self, Configuration, NamedModels, sight};
+use super::configuration::{self, NamedModels, ProjectDefinition, sight};
 use super::maintenance::Maintenance;
 use super::models::{ModelSources, RegistrySender};
 use super::reported;
 use super::trust::{self, TrustOutcome};
-use crate::turn::later::{self, SettingsRead};
+use crate::turn::live_denies::{self, DenyWatcher};
 use crate::turn::models::Models;
-use crate::turn::{Background, Choice, TurnContext};
+use crate::turn::{Background, SessionChoices, TurnContext};
 use base::environment::Environment;
 use base::task::JoinHandle;
 use base::worktree::Worktree;
@@ -37,7 +37,7 @@ pub struct ProjectConfig {
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
     /// The files that the settings were read from.
-    pub read: Arc<SettingsRead>,
+    pub read: Arc<DenyWatcher>,
     pub models: Models,
     /// The available commands.
     pub commands: Arc<Commands>,
@@ -122,16 +122,16 @@ impl ConfigSnapshot {
         Self::of(paths, paths.load())
     }
 
-    fn of(paths: &ProjectPaths, loaded: config::Loaded) -> Self {
+    fn of(paths: &ProjectPaths, loaded: config::LoadedSettings) -> Self {
         let models = NamedModels::of(&loaded);
-        let Configuration {
+        let ProjectDefinition {
             loaded,
             agents,
             skills,
             missing_skills,
             instructions,
             problems,
-        } = Configuration::of(loaded, &paths.environment, &paths.worktree, &paths.cwd);
+        } = ProjectDefinition::of(loaded, &paths.environment, &paths.worktree, &paths.cwd);
         let skills = Arc::new(skills);
         Self {
             commands: Arc::new(Commands::new(
@@ -184,7 +184,7 @@ impl ConfigSnapshot {
             .clone();
         let partial =
             Arc::new(Agents::build(&loaded.settings, &paths.environment, &paths.worktree).0);
-        later::forbid(&mut forbidding, partial);
+        live_denies::forbid(&mut forbidding, partial);
         // Searches show the contents of files without a call for each.
         let stricter =
             |agents: Agents, other: &Arc<Agents>| agents.denying_as(other, Rule::is_about_reading);
@@ -237,7 +237,7 @@ impl ConfigSnapshot {
         ProjectConfig {
             settings: self.settings.clone(),
             agents: self.agents.clone(),
-            read: Arc::new(SettingsRead::new(
+            read: Arc::new(DenyWatcher::new(
                 self.fingerprint.clone(),
                 self.problems.clone(),
                 self.broken
@@ -440,7 +440,7 @@ impl ConfigWatcher {
     pub(super) async fn refresh(
         &mut self,
         scope: &mut TurnContext,
-        choice: &watch::Sender<Choice>,
+        choice: &watch::Sender<SessionChoices>,
     ) {
         self.remember_greeting().await;
         self.reload(scope, choice).await;
@@ -485,7 +485,7 @@ impl ConfigWatcher {
         &mut self,
         added: Vec<Contribution>,
         scope: &mut TurnContext,
-        choice: &watch::Sender<Choice>,
+        choice: &watch::Sender<SessionChoices>,
     ) {
         if *added != *self.paths.added {
             self.paths.added = added.into();
@@ -550,7 +550,7 @@ impl ConfigWatcher {
     }
 
     /// Reads the files again if one has changed.
-    async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
+    async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<SessionChoices>) {
         let read = self.read.clone();
         let paths = self.paths.clone();
         let forbidding = self.current.borrow().read.forbidding();
@@ -570,7 +570,7 @@ impl ConfigWatcher {
         &mut self,
         read: ConfigSnapshot,
         scope: &TurnContext,
-        choice: &watch::Sender<Choice>,
+        choice: &watch::Sender<SessionChoices>,
     ) {
         let old = self.current.borrow().clone();
         let models = self.models(&old, &read.settings).await;
@@ -677,7 +677,7 @@ fn providers(settings: &Settings) -> impl PartialEq {
 }
 
 impl ProjectPaths {
-    fn load(&self) -> config::Loaded {
+    fn load(&self) -> config::LoadedSettings {
         config::load_with(&self.environment, &self.worktree, &self.cwd, &self.added)
     }
 

@@ -12,7 +12,9 @@ use super::project::ConfigWatcher;
 use super::sessions::Sessions;
 use super::{child, mention, revert, title};
 use crate::turn::insert::PromptDraft;
-use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
+use crate::turn::{
+    History, SessionChoices, TurnContext, TurnOutcome, hooks, next, remind, step_context,
+};
 use events::Event;
 use project::command;
 use store::{Record, visible};
@@ -20,7 +22,7 @@ use transcript::{Content, Message, Role, User};
 
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
-    pub(super) choice: watch::Sender<Choice>,
+    pub(super) choice: watch::Sender<SessionChoices>,
     /// The context; its token and outlet belong to this prompt only.
     pub(super) scope: TurnContext,
     pub(super) history: History,
@@ -33,7 +35,7 @@ pub(super) struct PromptRun {
 pub(super) struct PromptResult {
     pub(super) history: History,
     pub(super) record: Record,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: TurnOutcome,
 }
 
 impl PromptRun {
@@ -53,7 +55,7 @@ impl PromptRun {
                         PromptResult {
                             history: self.history,
                             record: self.record,
-                            outcome: Outcome::Ended,
+                            outcome: TurnOutcome::Ended,
                         }
                     }
                 }
@@ -148,7 +150,7 @@ impl PromptRun {
             return PromptResult {
                 history,
                 record,
-                outcome: Outcome::Ended,
+                outcome: TurnOutcome::Ended,
             };
         };
         // The next prompt deletes undone turns.
@@ -230,7 +232,7 @@ fn command_of(message: &Message) -> Option<(&str, &str)> {
 async fn refresh_project(
     watcher: &mut ConfigWatcher,
     scope: &mut TurnContext,
-    choice: &watch::Sender<Choice>,
+    choice: &watch::Sender<SessionChoices>,
 ) {
     watcher.refresh(scope, choice).await;
     let added = hooks::contributions(scope).await;
@@ -243,7 +245,10 @@ async fn refresh_project(
 
 /// Restores the agent that a command has chosen for its turn, if it differs from the session's
 /// choice.
-fn answers_once(history: &History, scope: &mut TurnContext) -> Option<watch::Sender<Choice>> {
+fn answers_once(
+    history: &History,
+    scope: &mut TurnContext,
+) -> Option<watch::Sender<SessionChoices>> {
     let prompt = next::turn(history).first()?;
     let user = prompt.user()?;
     let named = command::typed(prompt.visible_text().trim()).is_some();
@@ -252,7 +257,7 @@ fn answers_once(history: &History, scope: &mut TurnContext) -> Option<watch::Sen
     if !named || !known || chosen.agent == user.agent {
         return None;
     }
-    let (once, choice) = watch::channel(Choice {
+    let (once, choice) = watch::channel(SessionChoices {
         agent: user.agent.clone(),
         model: Some(user.model.clone()),
         ..chosen
@@ -297,7 +302,7 @@ fn sent_before(history: &History, record: &Record, content: &[Content]) -> Optio
 fn head(scope: &TurnContext) -> Message {
     let chosen = scope.choice.borrow().agent.clone();
     let model = match scope.project.agents.get(&chosen) {
-        Some(agent) => frame::model(scope, &agent),
+        Some(agent) => step_context::model(scope, &agent),
         None => scope.project.models.default_model(),
     };
     Message {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base::environment::{Environment, Timestamp, private_dir, private_note};
+use base::environment::{Environment, Timestamp, private_dir, write_private_file};
 
 /// The time after which a notice is shown again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -67,7 +67,7 @@ pub(super) fn shown_before(
         all.pop_first();
     }
     let written = private_dir(&environment.dirs.state)
-        .and_then(|()| private_note(&path, &serde_json::to_vec(&all).unwrap_or_default()));
+        .and_then(|()| write_private_file(&path, &serde_json::to_vec(&all).unwrap_or_default()));
     if let Err(e) = written {
         tracing::info!("notices that were shown are not remembered: {e}");
     }

@@ -38,7 +38,7 @@ use base::worktree::Worktree;
 use events::NotWritten;
 use snapshot::{FileAccess, Tracker};
 use store::{Record, UndoEntry, visible};
-use tools::seen::TextFingerprint;
+use tools::read_tracker::TextFingerprint;
 use tools::todowrite::TodowriteTool;
 use tools::{self, Tool as _, disk};
 use transcript::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};

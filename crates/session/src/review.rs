@@ -1,6 +1,6 @@
 //! The history of an open session, for a client that connects later.
 
-use super::handle::Handle;
+use super::handle::SessionHandle;
 use super::replay::Replay;
 use super::sessions::Sessions;
 use crate::turn::History;
@@ -15,7 +15,7 @@ impl Sessions {
     /// The store's.
     pub async fn review(
         &self,
-        session: &Handle,
+        session: &SessionHandle,
         until: Option<&MessageId>,
         exposed: bool,
     ) -> Result<Replay, store::Error> {

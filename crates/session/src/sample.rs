@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use crate::turn::{TurnContext, budget, frame, step};
+use crate::turn::{TurnContext, budget, step, step_context};
 use events::{Sample, SampleRequest};
 use providers::request::{BodyCache, ModelParams};
 use providers::{Delta, Request, optional};
@@ -66,8 +66,8 @@ impl SamplingRequest {
         {
             return Err(budget::spent(max));
         }
-        let agent = frame::agent(scope).map_err(|fault| fault.message)?;
-        let mut wanted = frame::model(scope, &agent);
+        let agent = step_context::agent(scope).map_err(|fault| fault.message)?;
+        let mut wanted = step_context::model(scope, &agent);
         // A search needs no reasoning effort.
         if self.search {
             wanted.effort = None;

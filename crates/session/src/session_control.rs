@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::handle::{CancelScope, Handle, MailboxMessage};
+use super::handle::{CancelScope, MailboxMessage, SessionHandle};
 use super::live::LiveSessions;
 use base::id::SessionId;
 use extensions::subagents::SessionControl;
@@ -20,7 +20,7 @@ pub(super) struct PluginSessionControl {
 
 impl PluginSessionControl {
     /// Returns the control of a session, with weak references to the handle's channels.
-    pub(super) fn new(handle: &Handle, live: Arc<LiveSessions>) -> Self {
+    pub(super) fn new(handle: &SessionHandle, live: Arc<LiveSessions>) -> Self {
         Self {
             mailbox: handle.mailbox.downgrade(),
             cancels: handle.cancels.downgrade(),

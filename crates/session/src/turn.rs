@@ -9,36 +9,36 @@
 //! every wait ends when the turn is cancelled.
 
 mod adopt;
+mod authorize;
 pub mod budget;
 pub mod call;
 pub mod change_recorder;
 pub mod compact;
 mod compaction_carryover;
 pub mod digest;
-pub mod doom;
 pub mod evict;
-pub mod frame;
 pub mod hooks;
 pub mod insert;
 pub mod jobs;
 pub mod late_changes;
-pub mod later;
+pub mod live_denies;
 pub mod models;
 pub mod next;
 mod note;
-mod permit;
 mod pictures;
 pub mod prune;
 pub mod record;
 pub mod recover;
 pub mod refused_tools;
 pub mod remind;
+pub mod repetition;
 pub mod request;
 mod resolve;
 pub mod retry;
 pub mod run;
 pub mod size;
 pub mod step;
+pub mod step_context;
 pub mod subtask;
 pub mod tool_context;
 mod unseen_results;
@@ -64,7 +64,7 @@ use base::lock::locked;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use config::settings::Settings;
-use events::{Event, Outlet, SessionRequestSender, Severity, Status};
+use events::{Event, EventSender, SessionRequestSender, Severity, Status};
 use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::McpServers;
@@ -80,7 +80,7 @@ use transcript::{Content, Fault, Message, ModelRef, Part};
 
 /// The outcome of a turn. None of them is an error of the call that started it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum TurnOutcome {
     Ended,
     /// The offline model could not fulfil the request.
     NotDone,
@@ -102,7 +102,7 @@ pub enum Outcome {
 
 /// The user's choices; read once per step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
+pub struct SessionChoices {
     pub agent: String,
     /// The chosen model; `None` for the agent's model, or else the default.
     pub model: Option<ModelRef>,
@@ -117,7 +117,7 @@ pub struct Choice {
     pub approves: Approvals,
 }
 
-impl Choice {
+impl SessionChoices {
     /// Returns whether messages sent during a turn reach the model between two steps.
     pub fn steers(&self) -> bool {
         self.steer.unwrap_or(self.steers)
@@ -184,7 +184,7 @@ pub struct TurnContext {
     pub permissions: Permissions,
     /// The state that lives as long as the session is open.
     pub resources: SessionResources,
-    pub choice: watch::Receiver<Choice>,
+    pub choice: watch::Receiver<SessionChoices>,
     /// Whether the client shows the sessions of subagents as sessions.
     pub exposed: bool,
     /// The client's addition to the system prompt, as long as the session is open.
@@ -197,7 +197,7 @@ pub struct TurnContext {
     pub leaving: CancellationToken,
     /// Whether the user has sent a message that the model should receive before its next step.
     pub spoken: watch::Receiver<bool>,
-    pub outlet: Outlet,
+    pub outlet: EventSender,
     /// The sender of requests from the turn to its session.
     pub session_requests: SessionRequestSender,
     /// The cost of subagents that no message includes yet.
@@ -219,7 +219,7 @@ pub struct Workspace {
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
     /// The files that the settings were read from.
-    pub read: Arc<later::SettingsRead>,
+    pub read: Arc<live_denies::DenyWatcher>,
     pub models: models::Models,
     pub tools: Arc<tools::registry::ToolRegistry>,
     /// The parts of the system prompt about the session, the same for all agents.
@@ -233,13 +233,13 @@ pub struct Permissions {
     /// The deny rules of the parent sessions, which apply here as well.
     pub inherited: Rules,
     /// The sandbox of commands, and whether the user has been notified about it.
-    pub confinement: tools::confinement::Confinement,
+    pub confinement: tools::sandboxing::SandboxChoice,
     /// Whether a user is present to answer questions.
     pub attended: bool,
     /// Whether calls may change property of the user's account.
     pub account: AccountAccess,
     /// The choices of the user's session: its approval mode applies to subagents as well.
-    pub chosen: watch::Receiver<Choice>,
+    pub chosen: watch::Receiver<SessionChoices>,
 }
 
 /// The state that lives as long as a session is open.
@@ -249,9 +249,9 @@ pub struct SessionResources {
     /// The hooks, plugins and custom tools of the user and the project.
     pub extensions: Arc<Extensions>,
     /// The files that the model has seen.
-    pub seen: Arc<tools::seen::SeenFiles>,
+    pub seen: Arc<tools::read_tracker::ReadTracker>,
     pub todos: Arc<tools::todos::Todos>,
-    pub jobs: Arc<tools::jobs::Jobs>,
+    pub jobs: Arc<tools::background_jobs::Jobs>,
     /// The formatters that the user has been notified about.
     pub formatters: Arc<tools::format::NotifiedFormatters>,
     /// The problems of instruction files that the user has been notified about.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use base::environment::Environment;
-use base::store_place::{DatabasePlace, StorePlace};
+use base::store_location::{DatabaseLocation, StoreLocation};
 use base::worktree::Worktree;
 use store::Store;
 
@@ -20,8 +20,8 @@ pub fn store_of(environment: &Environment, user: &str) -> Store {
     let environment = environment.clone();
     let user = user.to_owned();
     Store::open(move || match place(&environment) {
-        StorePlace::Files(dir) => StorePlace::Files(dir.join("users").join(user)),
-        StorePlace::Database(place) => StorePlace::Database(DatabasePlace {
+        StoreLocation::Files(dir) => StoreLocation::Files(dir.join("users").join(user)),
+        StoreLocation::Database(place) => StoreLocation::Database(DatabaseLocation {
             user: Some(user),
             ..place
         }),
@@ -29,7 +29,7 @@ pub fn store_of(environment: &Environment, user: &str) -> Store {
 }
 
 /// Returns the location of the store. Reads files: blocks.
-fn place(environment: &Environment) -> StorePlace {
+fn place(environment: &Environment) -> StoreLocation {
     let own = environment
         .home
         .clone()
@@ -37,7 +37,7 @@ fn place(environment: &Environment) -> StorePlace {
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
     let database = config::load(environment, &worktree, &own).settings.store;
     database.map_or_else(
-        || StorePlace::Files(environment.dirs.data.clone()),
-        StorePlace::Database,
+        || StoreLocation::Files(environment.dirs.data.clone()),
+        StoreLocation::Database,
     )
 }

@@ -21,8 +21,8 @@ use super::git::{GitIndex, GitObjects, ObjectLookup};
 use super::ignored::{REPOSITORIES, excluding};
 use super::modes::FileModes;
 use super::objects::Objects;
-use super::{Deadline, LARGEST, MOST_BYTES, MOST_FILES, Untracked};
-use base::environment::private_note;
+use super::{Deadline, LARGEST, MAX_PROJECT_BYTES, MOST_FILES, Untracked};
+use base::environment::write_private_file;
 use transcript::{FileChange, FileKind, FileState};
 
 /// The number of changed files that makes it worthwhile to save the index at once, rather than at
@@ -223,7 +223,7 @@ impl FileIndex {
             .filter(|task| task.is_new)
             .map(|task| stored_size(task.stamp.size))
             .sum::<u64>();
-        if bytes > MOST_BYTES {
+        if bytes > MAX_PROJECT_BYTES {
             return Err(Untracked::ManyBytes(self.root.clone()));
         }
         // From here on the update may be cancelled: changes that are not yet reported are reported
@@ -743,7 +743,7 @@ impl FileIndex {
         let limit = now.checked_sub(MAX_UNUSED_AGE).unwrap_or(UNIX_EPOCH);
         objects.clean(limit, |hash| wanted.contains(hash));
         modes.clean(limit);
-        private_note(&dir.join(CLEANED), b"").ok();
+        write_private_file(&dir.join(CLEANED), b"").ok();
     }
 }
 
@@ -797,7 +797,7 @@ fn is_ignore_file(name: &str) -> bool {
 /// Returns the time of the file system's clock, in nanoseconds since 1970.
 fn file_system_time(dir: &Path) -> io::Result<i128> {
     let path = dir.join("tick");
-    private_note(&path, b".")?;
+    write_private_file(&path, b".")?;
     FileStamp::at(&path)
         .map(|stamp| stamp.changed)
         .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))

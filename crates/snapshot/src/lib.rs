@@ -15,7 +15,7 @@
 //! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
 //! permissions of files in `modes.rs`. Ignored files, files over [`LARGEST`], and names that are
 //! not UTF-8 are not recorded for programs; a project with more than [`MOST_FILES`] files or
-//! [`MOST_BYTES`] bytes is not compared. A file that is not recorded is never modified later, and
+//! [`MAX_PROJECT_BYTES`] bytes is not compared. A file that is not recorded is never modified later, and
 //! an undo reports it.
 //!
 //! All functions block, and are called from threads that may block.
@@ -55,7 +55,7 @@ const MAX_NAMED_BYTES: u64 = 64 << 20;
 /// The number of files in the largest project that is compared as a whole.
 pub const MOST_FILES: usize = 20_000;
 /// The number of bytes in the largest project that is compared as a whole.
-pub const MOST_BYTES: u64 = 256 << 20;
+pub const MAX_PROJECT_BYTES: u64 = 256 << 20;
 
 /// The time limit of one comparison.
 const COMPARISON_TIMEOUT: Duration = Duration::from_secs(1);
@@ -69,8 +69,8 @@ pub enum Untracked {
     /// The project has more than [`MOST_FILES`] files.
     #[error("there are more than {MOST_FILES} files below {} that are not ignored", .0.display())]
     ManyFiles(PathBuf),
-    /// The project has more than [`MOST_BYTES`] bytes.
-    #[error("there is more than {} MiB below {} that is not ignored", MOST_BYTES >> 20, .0.display())]
+    /// The project has more than [`MAX_PROJECT_BYTES`] bytes.
+    #[error("there is more than {} MiB below {} that is not ignored", MAX_PROJECT_BYTES >> 20, .0.display())]
     ManyBytes(PathBuf),
     /// The comparison takes longer than a second.
     #[error("comparing the files below {} takes longer than a second", .0.display())]
@@ -282,7 +282,7 @@ impl Tracker {
     /// If it was not stored, or was removed.
     pub fn content(&self, state: &FileState) -> Result<Vec<u8>, Missing> {
         if state.large {
-            Err(Missing::NeverKept)
+            Err(Missing::NotStored)
         } else {
             self.objects.get(&state.hash)
         }

@@ -25,7 +25,7 @@ const MIN_COMPRESSED_BYTES: usize = 4 << 10;
 pub enum Missing {
     /// It was too large to be stored.
     #[error("its content was too large to be kept")]
-    NeverKept,
+    NotStored,
     /// It was stored, and has been removed.
     #[error("its content is not kept any more")]
     Gone,

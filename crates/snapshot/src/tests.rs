@@ -320,8 +320,8 @@ fn large_content_is_reported_as_not_stored() {
         found,
         [format!(
             "large: {} -> {}",
-            Missing::NeverKept,
-            Missing::NeverKept
+            Missing::NotStored,
+            Missing::NotStored
         )]
     );
     let named = tracker.look(&fixture.root.join("large")).unwrap().unwrap();

@@ -26,7 +26,7 @@ mod sqlite;
 mod takeover;
 mod write;
 
-use base::store_place::StorePlace;
+use base::store_location::StoreLocation;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -128,20 +128,20 @@ impl Store {
     /// Starts a store in files below `dir`. Nothing is opened until it is needed.
     pub fn start(dir: &Path) -> Self {
         let dir = dir.to_path_buf();
-        Self::open(move || StorePlace::Files(dir))
+        Self::open(move || StoreLocation::Files(dir))
     }
 
     /// Starts a store in the place that `find` returns. The store's own thread calls `find` and
     /// executes the jobs; it ends when the last handle is dropped. Nothing is opened until it is
     /// needed.
-    pub fn open(find: impl FnOnce() -> StorePlace + Send + 'static) -> Self {
+    pub fn open(find: impl FnOnce() -> StoreLocation + Send + 'static) -> Self {
         let (jobs, received) = channel::channel(MAX_WAITING_JOBS);
         let wake = jobs.downgrade();
         let meters = Arc::<StoreMeters>::default();
         let counted = meters.clone();
         let work = move || match find() {
-            StorePlace::Files(dir) => sqlite::work(dir, received, (wake, counted)),
-            StorePlace::Database(place) => postgres::work(place, received, counted),
+            StoreLocation::Files(dir) => sqlite::work(dir, received, (wake, counted)),
+            StoreLocation::Database(place) => postgres::work(place, received, counted),
         };
         if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
             tracing::error!("no thread for the store: {e}");
@@ -223,7 +223,7 @@ impl Store {
         // A large part is not serialized on the thread that reads messages.
         let json = if part.is_large() {
             let part = part.clone();
-            base::task::on_threads(async move { serde_json::to_string(&part) }).await
+            base::task::poll_on_blocking_threads(async move { serde_json::to_string(&part) }).await
         } else {
             serde_json::to_string(part)
         };

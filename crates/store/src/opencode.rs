@@ -43,9 +43,9 @@ pub enum ReadError {
 
 /// The things of a session that adjutant has no place for, by their names, with their numbers.
 #[derive(Debug, Clone, Default)]
-pub struct LeftOut(Arc<Mutex<BTreeMap<String, usize>>>);
+pub struct Omitted(Arc<Mutex<BTreeMap<String, usize>>>);
 
-impl LeftOut {
+impl Omitted {
     fn add(&self, name: impl Into<String>) {
         self.add_many(name, 1);
     }
@@ -87,7 +87,7 @@ pub struct DataDirectory {
     databases: Vec<Database>,
     files: Option<Files>,
     sessions: Vec<FoundSession>,
-    left_out: LeftOut,
+    left_out: Omitted,
 }
 
 impl DataDirectory {
@@ -97,7 +97,7 @@ impl DataDirectory {
     /// # Errors
     /// Returns [`ReadError`].
     pub fn open(path: &Path, temporary: &Path) -> Result<Self, ReadError> {
-        let left_out = LeftOut::default();
+        let left_out = Omitted::default();
         let paths = if path.is_dir() {
             database::paths(path)
         } else {
@@ -209,8 +209,8 @@ pub fn is_export(members: &Map<String, Value>) -> bool {
 ///
 /// # Errors
 /// Returns [`ReadError::Shape`].
-pub fn import(mut members: Map<String, Value>) -> Result<(SessionFeed, LeftOut), ReadError> {
-    let left_out = LeftOut::default();
+pub fn import(mut members: Map<String, Value>) -> Result<(SessionFeed, Omitted), ReadError> {
+    let left_out = Omitted::default();
     let info = members.remove("info").unwrap_or_default();
     let Some(Value::Array(list)) = members.remove("messages") else {
         return Err(ReadError::Shape("the list of messages is missing".into()));
@@ -235,7 +235,7 @@ fn whole(
     info: &Value,
     todos: &[Value],
     messages: Vec<RawMessage>,
-    left_out: &LeftOut,
+    left_out: &Omitted,
 ) -> Result<SessionFeed, String> {
     let mut record = convert::record(info, left_out)?;
     record.todos = if todos.is_empty() {

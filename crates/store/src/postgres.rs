@@ -11,7 +11,7 @@
 //! (`owner.until`).
 //!
 //! While the database is unreachable, sessions continue in memory up to a limit
-//! ([`base::store_place::DatabasePlace`]).
+//! ([`base::store_location::DatabaseLocation`]).
 
 mod address;
 mod connection;
@@ -37,7 +37,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 use std::sync::Arc;
 
 use super::StoreMeters;
@@ -45,7 +45,7 @@ use super::job::StoreJob;
 use base::channel::Receiver;
 
 /// Executes jobs until the last [`super::Store`] is dropped.
-pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
+pub(super) fn work(place: DatabaseLocation, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
     match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -2,7 +2,7 @@
 
 use self::database::Database;
 use super::*;
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 use transcript::{Content, Role, Text, User};
 
 /// The same module as in the tests of the whole program.
@@ -44,7 +44,7 @@ pub(super) fn message(id: &str, words: &[&str]) -> Message {
 
 /// A store location for one test.
 pub(super) struct TestStore {
-    pub(super) place: StorePlace,
+    pub(super) place: StoreLocation,
     dir: tempfile::TempDir,
 }
 
@@ -59,12 +59,12 @@ impl TestStore {
 async fn each(test: impl AsyncFn(TestStore)) {
     let dir = tempfile::tempdir().unwrap();
     test(TestStore {
-        place: StorePlace::Files(dir.path().into()),
+        place: StoreLocation::Files(dir.path().into()),
         dir,
     })
     .await;
     if let Some(database) = Database::get() {
-        let place = StorePlace::Database(DatabasePlace::new(&database.fresh(60)));
+        let place = StoreLocation::Database(DatabaseLocation::new(&database.fresh(60)));
         test(TestStore {
             place,
             dir: tempfile::tempdir().unwrap(),
@@ -181,7 +181,7 @@ async fn session_is_exclusive_from_creation() {
         assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
         assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
         other.stop().await;
-        if let StorePlace::Files(dir) = &backend.place {
+        if let StoreLocation::Files(dir) = &backend.place {
             let left = std::fs::read_dir(dir.join("sessions")).unwrap().flatten().map(|file| file.file_name());
             assert_eq!(left.collect::<Vec<_>>(), ["ses_00000001.db"]);
         }

@@ -13,10 +13,10 @@ use super::document::{Document, WrittenText, facts, itself, target};
 use super::language::{Check, Planned};
 use super::near_match::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::{Location, ToolKind};
-use permission::Need;
+use permission::AccessRequest;
 use transcript::Change;
 
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl PatchStep {
         std::iter::once(&self.document).chain(&self.from)
     }
 
-    fn needs(&self) -> Vec<Need> {
+    fn needs(&self) -> Vec<AccessRequest> {
         let mut needs = self.document.needs(&self.change);
         let Some(from) = &self.from else { return needs };
         // Undo would remove the file from its new name and could not restore it under the old one. Without the change,
@@ -130,7 +130,7 @@ impl PatchStep {
                     Ok(written) => Ok((StepDone::Moved(true), Some(written))),
                     Err(failure) => Err(match from.rename_back(document, context) {
                         Ok(()) => failure,
-                        Err(e) => Failure::Tell(format!(
+                        Err(e) => Failure::ForModel(format!(
                             "{failure} {} is called {} now, because {e}.",
                             from.place.shown, document.place.shown
                         )),
@@ -177,7 +177,7 @@ impl Tool for ApplyPatchTool {
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";
-    const OFFER: Offer = Offer::PatchModels;
+    const OFFER: Availability = Availability::PatchModels;
     const ALIASES: Aliases = Aliases {
         also: &["patch", "applydiff"],
         says: &[],
@@ -233,7 +233,7 @@ impl Tool for ApplyPatchTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let sections = parse(&input.patch_text).map_err(|e| verification_failed(&e.to_string()))?;
         let mut steps: Vec<PatchStep> = Vec::new();
         // All problems are reported at once.
@@ -241,7 +241,7 @@ impl Tool for ApplyPatchTool {
         for section in sections {
             match verify(section, &mut steps, context).await {
                 Ok(()) => {}
-                Err(Failure::Tell(why)) => wrong.push(why),
+                Err(Failure::ForModel(why)) => wrong.push(why),
                 Err(failure) => return Err(failure),
             }
         }
@@ -259,7 +259,7 @@ impl Tool for ApplyPatchTool {
 }
 
 fn verification_failed(why: &str) -> Failure {
-    Failure::Tell(format!("apply_patch verification failed: {why}"))
+    Failure::ForModel(format!("apply_patch verification failed: {why}"))
 }
 
 impl Ready {
@@ -277,11 +277,11 @@ impl Ready {
     }
 
     /// Returns the access requests: first those for leaving the project, then one per file.
-    pub(super) fn needs(&self) -> Vec<Need> {
-        let mut needs: Vec<Need> = Vec::new();
+    pub(super) fn needs(&self) -> Vec<AccessRequest> {
+        let mut needs: Vec<AccessRequest> = Vec::new();
         for step in &self.steps {
             for need in step.needs() {
-                let known = |seen: &Need| {
+                let known = |seen: &AccessRequest| {
                     seen.permission == "external_directory" && seen.patterns == need.patterns
                 };
                 if !needs
@@ -448,10 +448,12 @@ async fn moved(
     let remarks = note.into_iter().chain(remarks).collect();
     let there = itself(context, to).await?;
     if there.place.real.path == document.place.real.path {
-        return Err(Failure::Tell(format!("{shown} cannot be moved to itself.")));
+        return Err(Failure::ForModel(format!(
+            "{shown} cannot be moved to itself."
+        )));
     }
     if there.exists {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "{} exists already; {shown} cannot be moved there.",
             there.place.shown
         )));
@@ -484,7 +486,7 @@ fn changed(
             Error::Context(head, _) => format!("{e}\n{}", document.nearest(text, head, context)),
             _ => e.to_string(),
         });
-        Failure::Tell(told.collect::<Vec<_>>().join("\n\n"))
+        Failure::ForModel(told.collect::<Vec<_>>().join("\n\n"))
     })?;
     let mut remarks = Vec::new();
     for (fuzzy, (first, last)) in applied.fuzzy.iter().zip(&applied.now) {
@@ -518,7 +520,7 @@ fn earlier<'a>(steps: &'a mut [PatchStep], document: &Document) -> Option<&'a mu
 }
 
 fn twice(document: &Document) -> Failure {
-    Failure::Tell(format!(
+    Failure::ForModel(format!(
         "{} appears more than once, in ways that do not go together; put all its changes into one section.",
         document.place.shown
     ))
@@ -536,11 +538,11 @@ async fn undo(
         left.extend(steps[n].undo(done, context).await.err());
     }
     match (left.is_empty(), &failure) {
-        (true, Failure::Tell(why)) => Failure::Tell(format!(
+        (true, Failure::ForModel(why)) => Failure::ForModel(format!(
             "{why} The other files of the patch are as they were, too."
         )),
         (true, _) => failure,
-        (false, _) => Failure::Tell(format!(
+        (false, _) => Failure::ForModel(format!(
             "{failure} These files were changed already and could not be restored: {}.",
             left.join(", ")
         )),

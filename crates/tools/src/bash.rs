@@ -24,22 +24,22 @@ use shell_line::{MAX_ARGUMENT_BYTES, filter_of, line_of, notebook, starts_others
 use terminal::needs_terminal;
 
 use super::aliases::Aliases;
+use super::background_jobs::{DetachedCommand, changed_note};
 use super::captured_output::{CapturedOutput, ShownOutput};
-use super::confinement::{CommandSandbox, Confinement};
+use super::control_files::ControlFiles;
 use super::exit_status::ending;
-use super::jobs::{DetachedCommand, changed_note};
 use super::live::LiveOutput;
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath, resolve, spelled};
+use super::sandboxing::{CommandSandbox, SandboxChoice};
 use super::truncate::KeepEnd;
-use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
 use base::executable::find;
 use base::text;
-use base::variables::GIT_HELD;
+use base::variables::GIT_UNTRUSTED;
 use events::{Event, ProgramExit, Severity, ToolKind};
 use permission::plan::{CommandLine, plan_command};
-use permission::{Need, PermissionContext};
+use permission::{AccessRequest, PermissionContext};
 use sandbox::process::{Program, StdioMode};
 use transcript::{BackgroundJob, CallFacts, JobState};
 
@@ -77,7 +77,7 @@ pub struct Ready {
     place: ResolvedPath,
     /// The path of bash; never a file of the project.
     bash: Option<PathBuf>,
-    confinement: Confinement,
+    confinement: SandboxChoice,
     lock: CommandSandbox,
     touched: Vec<TouchedPath>,
 }
@@ -161,7 +161,7 @@ impl Tool for BashTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         if input.command.trim().is_empty() {
             return Err(Failure::tell("command is empty."));
         }
@@ -171,7 +171,7 @@ impl Tool for BashTool {
             ));
         }
         if cfg!(target_os = "linux") && input.command.len() >= MAX_ARGUMENT_BYTES {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "command has {} bytes; the limit is {MAX_ARGUMENT_BYTES}. Write it to a file, and run that.",
                 input.command.len()
             )));
@@ -187,11 +187,11 @@ impl Tool for BashTool {
                 .session
                 .jobs
                 .check_capacity()
-                .map_err(Failure::Tell)?;
+                .map_err(Failure::ForModel)?;
         }
         let place = directory(&input, context)?;
         if place.real.found != PathKind::Directory {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "workdir is not a directory: {}",
                 place.shown
             )));
@@ -199,7 +199,7 @@ impl Tool for BashTool {
         let judged = permission_context(&place, context);
         let line = command_line(&input, &judged, context);
         if let Some(reason) = needs_terminal(&line.analysis) {
-            return Err(Failure::Tell(reason));
+            return Err(Failure::ForModel(reason));
         }
         let confinement = if line.is_harmless() {
             context.confinement.proven()
@@ -252,7 +252,7 @@ impl Tool for BashTool {
                 .session
                 .jobs
                 .check_capacity()
-                .map_err(Failure::Tell)?;
+                .map_err(Failure::ForModel)?;
         }
         let (begun, note, watch) = start(&ready, &context)?;
         let Ready {
@@ -281,7 +281,7 @@ impl Tool for BashTool {
             CommandEnd::Kept(_) | CommandEnd::Left(_) => true,
             CommandEnd::Status(_) => {
                 begun.drain_pipe(&context).await?;
-                begun.open || begun.child.left_something()
+                begun.open || begun.child.has_running_descendants()
             }
             CommandEnd::Timeout(_) | CommandEnd::Done(..) => {
                 begun.drain_pipe(&context).await?;
@@ -384,9 +384,9 @@ fn start(
         .project
         .settings
         .variables
-        .tame(&context.project.environment);
+        .for_model_program(&context.project.environment);
     if !context.confinement.trusted {
-        env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+        env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
     }
     env.extend(
         context
@@ -431,7 +431,7 @@ fn start(
     // After the sandbox has created the paths that it protects, and before the command runs.
     let watch = ControlFiles::look(&context.project.worktree);
     let mut child = program.start(StdioMode::Merged, work).map_err(|e| {
-        Failure::Tell(format!(
+        Failure::ForModel(format!(
             "The shell could not be started in {}: {e}.",
             place.shown
         ))
@@ -482,7 +482,7 @@ fn command_line(input: &Input, place: &PermissionContext, context: &ToolContext)
 
 /// Returns the paths of the project that a command works with, as far as its line shows: its
 /// directory, those that it lists or changes to, and the files that it uses.
-fn touched(place: &ResolvedPath, need: &Need, context: &ToolContext) -> Vec<TouchedPath> {
+fn touched(place: &ResolvedPath, need: &AccessRequest, context: &ToolContext) -> Vec<TouchedPath> {
     let mut touched = vec![TouchedPath::Directory(place.path.clone())];
     let units = need.command.iter().flat_map(|line| &line.units);
     for unit in units {
@@ -900,7 +900,7 @@ mod tests {
                 .read(
                     "bash_1",
                     Duration::from_secs(20),
-                    &super::super::jobs::WaitFor::End,
+                    &super::super::background_jobs::WaitFor::End,
                 )
                 .await
                 .unwrap();

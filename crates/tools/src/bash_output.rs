@@ -8,14 +8,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::aliases::{Aliases, JOB};
-use super::jobs::{JobOutput, WaitFor};
+use super::background_jobs::{JobOutput, WaitFor};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::truncate::{self, KeepEnd};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use config::settings::OutputLimits;
 use events::{ProgramExit, ToolKind};
-use permission::Need;
+use permission::AccessRequest;
 use transcript::CallFacts;
 
 /// The maximum wait, in milliseconds.
@@ -65,7 +65,11 @@ impl Tool for BashOutputTool {
         }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let pattern = input.until.filter(|pattern| !pattern.is_empty());
         let until = match &pattern {
             None => WaitFor::End,
@@ -104,7 +108,7 @@ impl Tool for BashOutputTool {
         let reading = tokio::select! {
             biased;
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
-            reading = context.session.jobs.read(&id, wait, &until) => reading.map_err(Failure::Tell)?,
+            reading = context.session.jobs.read(&id, wait, &until) => reading.map_err(Failure::ForModel)?,
         };
         let missed = match pattern {
             Some(pattern) if !reading.came => Some(match &reading.how {

@@ -8,7 +8,7 @@ use super::aliases::{Aliases, JOB};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
-use permission::Need;
+use permission::AccessRequest;
 
 #[derive(Default)]
 pub struct BashStopTool;
@@ -39,7 +39,11 @@ impl Tool for BashStopTool {
         }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, Input), Failure> {
         Ok((Vec::new(), input))
     }
 
@@ -50,7 +54,7 @@ impl Tool for BashStopTool {
             .jobs
             .stop(&id, "stopped by bash_stop")
             .await
-            .map_err(Failure::Tell)?;
+            .map_err(Failure::ForModel)?;
         context.session.jobs.heard(&id);
         let text = format!("{id} has ended: {how}.");
         Ok(ToolOutput {

@@ -20,13 +20,13 @@ use super::format;
 use super::language::{self, Planned};
 use super::near_match::{near, numbered};
 use super::path::{Access, PathKind, ResolvedPath};
+use super::read_tracker::{KnownFile, TextFingerprint};
 use super::replace::FuzzyMatch;
 use super::search::elsewhere;
-use super::seen::{KnownFile, TextFingerprint};
 use super::{Failure, ToolContext};
 use base::text;
 use events::{Location, NotWritten};
-use permission::{Action, Need, Policy, evaluate};
+use permission::{AccessRequest, Action, Policy, evaluate};
 use transcript::Change;
 
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ impl Document {
     /// Returns the error for the model when the file to be changed does not exist.
     pub async fn missing(&self, context: &ToolContext) -> Failure {
         let instead = elsewhere(context, &self.place.real.path).await;
-        Failure::Tell(format!("File {} not found.{instead}", self.place.shown))
+        Failure::ForModel(format!("File {} not found.{instead}", self.place.shown))
     }
 
     /// Reads a file to change it. A missing file is an empty document that does not exist.
@@ -78,19 +78,19 @@ impl Document {
         let bytes = match disk::read(&place.real.path) {
             Ok(bytes) => Some(bytes),
             Err(disk::Error::Missing) => None,
-            Err(e) => return Err(Failure::Tell(format!("Cannot open {shown}: {e}."))),
+            Err(e) => return Err(Failure::ForModel(format!("Cannot open {shown}: {e}."))),
         };
         let hint = || context.encoding_hints().of(&place.real.path);
         let (saved, source) = match bytes.map(|bytes| encoding::decode(bytes, hint)) {
             None => (None, None),
             Some(Ok(DecodedText { text, source })) => (Some(text), source),
             Some(Err(NotText::Binary)) => {
-                return Err(Failure::Tell(format!(
+                return Err(Failure::ForModel(format!(
                     "{shown} is a binary file; only text can be edited."
                 )));
             }
             Some(Err(NotText::Unsupported(name))) => {
-                return Err(Failure::Tell(format!(
+                return Err(Failure::ForModel(format!(
                     "{shown} is {name}, which is not supported. Convert it with iconv, or ask the user to."
                 )));
             }
@@ -167,7 +167,7 @@ impl Document {
             // The model gets the error below, so a second attempt to write the file succeeds.
             context.session.seen.forget(&self.place.real.path);
             return match known {
-                Some(_) => Err(Failure::Tell(format!(
+                Some(_) => Err(Failure::ForModel(format!(
                     "{shown} was removed since it was read (by the user or a command). Nothing was written. If it should exist again, write it once more."
                 ))),
                 None => Ok(()),
@@ -249,7 +249,7 @@ impl Document {
             .enumerate()
             .map(|(n, line)| format!("{}: {line}", n + 1))
             .collect();
-        Failure::Tell(format!(
+        Failure::ForModel(format!(
             "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be {done} all the same, send the call again; to change a part of it, edit that part.",
             content.join("\n")
         ))
@@ -326,7 +326,7 @@ impl Document {
             [] => String::new(),
             some => format!("It has {}. ", some.join("; ")),
         };
-        Err(Failure::Tell(format!(
+        Err(Failure::ForModel(format!(
             "What you quote is not in {} exactly, and this place in it was not shown in this session, so nothing was changed. It was found {}:\n{}\n{differs}If that is the place, send the call again.",
             self.place.shown,
             fuzzy.way,
@@ -369,7 +369,7 @@ impl Document {
 
     fn unread(&self, known: bool) -> Failure {
         let shown = &self.place.shown;
-        Failure::Tell(if known {
+        Failure::ForModel(if known {
             format!(
                 "{shown} has changed since it was read (by the user, the editor or a command). Read it again, then write the edit against what it contains now."
             )
@@ -404,7 +404,7 @@ impl Document {
     /// A message for the model if the text cannot be written in the encoding of the file.
     pub fn change(&self, new: &str) -> Result<Change, Failure> {
         if self.foreign_bytes(new)?.is_some() && self.is_unsaved() {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "{} is not UTF-8 and has unsaved changes in the editor, which may save it in another encoding. Nothing was written. Ask the user to save it first.",
                 self.place.shown
             )));
@@ -438,7 +438,7 @@ impl Document {
             return Ok(None);
         }
         let bytes = source.encode(&whole).map_err(|e| {
-            Failure::Tell(format!(
+            Failure::ForModel(format!(
                 "Cannot write {}: {e}. Nothing was written.",
                 self.place.shown
             ))
@@ -449,7 +449,7 @@ impl Document {
 
     /// Returns the access request for the change, and the one for leaving the project if the file
     /// is outside.
-    pub fn needs(&self, change: &Change) -> Vec<Need> {
+    pub fn needs(&self, change: &Change) -> Vec<AccessRequest> {
         let mut needs = self.place.real.needs(Access::Edit);
         if let Some(edit) = needs.last_mut() {
             edit.metadata = facts(change);
@@ -505,7 +505,7 @@ impl Document {
         if same {
             return Ok(());
         }
-        Err(Failure::Tell(format!(
+        Err(Failure::ForModel(format!(
             "{} changed while you were being asked. Nothing was written. Read it again, then write the edit against what it contains now.",
             self.place.shown
         )))
@@ -597,7 +597,7 @@ impl Document {
     }
 
     fn refused(&self, e: &dyn std::fmt::Display) -> Failure {
-        Failure::Tell(format!(
+        Failure::ForModel(format!(
             "Cannot write {}: {e}. The file is as it was.",
             self.place.shown
         ))
@@ -731,20 +731,20 @@ impl Document {
 pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let place = super::path::resolve(context, path, Access::Edit)?;
     if place.real.found == PathKind::Directory && place.real.inside {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "{} is a directory, not a file.",
             place.shown
         )));
     }
     if place.real.is_absent() && path.ends_with('/') {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "{} ends with a slash, which names a directory, not a file.",
             text::escaped(path)
         )));
     }
     match Document::open(place.clone(), context).await {
         // Nothing is revealed about a file outside before it may be read; writing it fails later.
-        Err(Failure::Tell(_)) if !place.real.inside => Ok(Document::absent(place)),
+        Err(Failure::ForModel(_)) if !place.real.inside => Ok(Document::absent(place)),
         Ok(document) => {
             if document.exists && document.place.real.inside && document.readable(context) {
                 language::warm(&document.place.real.path, &document.text, context).await;

@@ -12,11 +12,11 @@ use super::document::{Document, target};
 use super::language::Check;
 use super::near_match::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, schema};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput, schema};
 use base::task::spawn_blocking;
 use base::text;
 use events::{Location, ToolKind};
-use permission::Need;
+use permission::AccessRequest;
 use transcript::Change;
 
 /// The field of several edits in other agents.
@@ -107,7 +107,7 @@ impl Tool for EditTool {
     const DESCRIPTION: &'static str = include_str!("edit.md");
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
-    const OFFER: Offer = Offer::OtherModels;
+    const OFFER: Availability = Availability::OtherModels;
     const ALIASES: Aliases = Aliases {
         also: &[
             "strreplace",
@@ -148,7 +148,7 @@ impl Tool for EditTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let document = target(context, input.file_path()).await?;
         let edits = match input {
             Input::One(edit) => vec![EditEntry {
@@ -200,7 +200,7 @@ async fn ready(
     mut document: Document,
     pieces: Vec<EditPiece>,
     context: &ToolContext,
-) -> Result<(Vec<Need>, Ready), Failure> {
+) -> Result<(Vec<AccessRequest>, Ready), Failure> {
     if !document.exists && pieces.first().is_some_and(|piece| !piece.from.is_empty()) {
         return Err(document.missing(context).await);
     }
@@ -221,7 +221,7 @@ async fn ready(
         ))
     });
     made.await
-        .map_err(|e| Failure::Tell(format!("The edit could not be made: {e}.")))?
+        .map_err(|e| Failure::ForModel(format!("The edit could not be made: {e}.")))?
 }
 
 /// The text after all replacements, with the result and the notes for the model.
@@ -291,7 +291,7 @@ fn made(
                     }
                 }
             }
-            Err(Failure::Tell(why)) => failed.push(format!("{}{why}", which(n))),
+            Err(Failure::ForModel(why)) => failed.push(format!("{}{why}", which(n))),
             Err(failure) => return Err(failure),
         }
     }
@@ -307,10 +307,10 @@ fn made(
                 "Nothing was changed{others}: all edits of a call are made, or none."
             ));
         }
-        return Err(Failure::Tell(failed.join("\n\n")));
+        return Err(Failure::ForModel(failed.join("\n\n")));
     }
     if document.exists && new == document.text {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "The edits leave {shown} as it is; there is nothing to write."
         )));
     }
@@ -368,7 +368,7 @@ fn piece(
 ) -> Result<Replacement, Failure> {
     let shown = &document.place.shown;
     if from.is_empty() {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "oldString is empty, but {shown} exists. Name the text to replace, or use the write tool to replace the whole file."
         )));
     }
@@ -378,7 +378,7 @@ fn piece(
             Error::TooLarge(first, last) => format!("\n{}", numbered(now, first, last)),
             _ => String::new(),
         };
-        Failure::Tell(format!("{e} ({shown}){more}"))
+        Failure::ForModel(format!("{e} ({shown}){more}"))
     })?;
     if let Some(fuzzy) = &replaced.fuzzy {
         document.check_piece(now, context, fuzzy)?;
@@ -423,7 +423,10 @@ mod tests {
     use super::super::{erase, read};
     use super::*;
 
-    async fn edit(context: &ToolContext, input: Value) -> Result<(Vec<Need>, ToolOutput), Failure> {
+    async fn edit(
+        context: &ToolContext,
+        input: Value,
+    ) -> Result<(Vec<AccessRequest>, ToolOutput), Failure> {
         call(&erase(EditTool), input, context).await
     }
 

@@ -15,7 +15,7 @@ use super::terminal_emulator::TerminalScreen;
 use super::{Failure, ToolContext, disk};
 use base::lock::locked;
 use base::text;
-use base::variables::GIT_HELD;
+use base::variables::GIT_UNTRUSTED;
 use config::Settings;
 use config::formatter::{FormatterEntry, FormatterRun};
 use events::{Event, Severity};
@@ -125,7 +125,7 @@ async fn one(
 async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<String>, Failure> {
     let lock = match context.confinement.lock(context).await {
         Ok(lock) => lock,
-        Err(Failure::Tell(why)) => {
+        Err(Failure::ForModel(why)) => {
             return Ok(Some(format!("was not run: {}", why.trim_end_matches('.'))));
         }
         Err(failure) => return Err(failure),
@@ -134,9 +134,9 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
         .project
         .settings
         .variables
-        .tame(&context.project.environment);
+        .for_model_program(&context.project.environment);
     if !context.confinement.trusted {
-        env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+        env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
     }
     env.extend(
         run.environment

@@ -16,12 +16,12 @@ use super::{
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
-use permission::testing::{Lab, path_lab, records};
+use permission::testing::{PathFixture, path_fixture, records};
 use permission::{Policy, evaluate};
 use project::agent::Agents;
 
 /// Returns the policy of an agent in a lab with these user settings.
-fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {
+fn policy(lab: &PathFixture, agent: &str, settings: &Value) -> Policy {
     let home = lab.place.home.clone().unwrap();
     std::fs::create_dir_all(home.join(".config/adjutant")).unwrap();
     std::fs::write(
@@ -64,7 +64,7 @@ async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &ToolContext) 
     let needs = match tool.prepare(input, context).await {
         Ok(prepared) => prepared.needs,
         Err(Failure::Denied(_)) => return "deny".into(),
-        Err(Failure::Tell(_)) => return "refuse".into(),
+        Err(Failure::ForModel(_)) => return "refuse".into(),
         Err(failure) => panic!("{failure}"),
     };
     let Policy { rules, grants, .. } = &*context.policy;
@@ -130,9 +130,9 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
             continue;
         }
         let mut input = input(name, path);
-        let file = permission::paths::locate(path, &policy.place)
+        let file = permission::locate::locate(path, &policy.place)
             .ok()
-            .filter(|at| at.found == permission::paths::PathKind::File)
+            .filter(|at| at.found == permission::locate::PathKind::File)
             .and_then(|at| std::fs::read(at.path).ok());
         if let Some(bytes) = file {
             let old = String::from_utf8_lossy(&bytes)
@@ -169,7 +169,7 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
 /// One row of the tables.
 struct Row {
     id: String,
-    lab: Lab,
+    lab: PathFixture,
     inputs: Vec<String>,
     /// The expected verdicts on reading, on changing, on changing as the planning agent; a
     /// tolerated alternative.
@@ -189,7 +189,7 @@ fn rows() -> Vec<Row> {
         {
             continue;
         }
-        let (lab, mut inputs) = path_lab(id);
+        let (lab, mut inputs) = path_fixture(id);
         if inputs.is_empty() {
             inputs.push(input.replace("/WS", &lab.place.root.display().to_string()));
         }
@@ -215,7 +215,7 @@ fn rows() -> Vec<Row> {
         if class == "multi" {
             continue;
         }
-        let lab = Lab::with_more();
+        let lab = PathFixture::with_more();
         let input: String = serde_json::from_str(input).unwrap();
         let inputs = vec![input.replace("/WS", &lab.place.root.display().to_string())];
         let wanted = [wanted[0].clone(), wanted[1].clone(), wanted[2].clone()];
@@ -303,7 +303,7 @@ async fn glob_alternatives_are_judged_by_their_targets() {
         }
     }
     assert!(rows.len() >= 9);
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let policy = policy(&lab, "build", &json!({}));
     for (id, pattern, wanted) in rows {
         let pattern = pattern.replace("/WS", &lab.place.root.display().to_string());
@@ -320,7 +320,7 @@ async fn glob_alternatives_are_judged_by_their_targets() {
 /// One of five paths is outside: the strictest verdict counts, before anything is written.
 #[tokio::test]
 async fn p104_patch_is_judged_by_its_strictest_file() {
-    let (lab, inputs) = path_lab("P104");
+    let (lab, inputs) = path_fixture("P104");
     for (agent, wanted) in [("build", "ask"), ("plan", "deny")] {
         let context = context_in(policy(&lab, agent, &json!({})));
         let open = ToolContext {
@@ -353,7 +353,7 @@ async fn p104_patch_is_judged_by_its_strictest_file() {
 /// A patch that moves a file changes two paths, source and destination, wherever links lead.
 #[tokio::test]
 async fn move_is_judged_by_source_and_destination() {
-    let lab = Lab::with_more();
+    let lab = PathFixture::with_more();
     let root = &lab.place.root;
     for (to, link) in [
         (".git/hooks", "hk"),
@@ -480,7 +480,7 @@ async fn minimum_verdict_yields_only_to_a_rule_that_names_the_secret() {
         (json!({"grep": "deny"}), "grep", "a.txt", "deny"),
     ];
     for (rules, tool, path, wanted) in table {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let policy = policy(&lab, "build", &json!({"permission": rules}));
         let mut disagreements = vec![];
         check_both(&policy, path, &mut disagreements).await;
@@ -497,7 +497,7 @@ async fn minimum_verdict_yields_only_to_a_rule_that_names_the_secret() {
 /// name.
 #[tokio::test]
 async fn links_and_renamed_git_directories_are_recognised() {
-    let lab = Lab::new();
+    let lab = PathFixture::new();
     let root = &lab.place.root;
     std::os::unix::fs::symlink("../../script.sh", root.join(".git/hooks/post-merge")).unwrap();
     std::fs::create_dir_all(root.join("meta/objects")).unwrap();

@@ -9,16 +9,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::aliases::{Aliases, FOLDER};
-use super::beneath::SearchRoot;
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath, resolve};
+use super::rooted_fs::SearchRoot;
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::lock::{locked, unlocked};
 use base::text;
 use events::{Location, ToolKind};
-use permission::sight::{LeftOut, Sight};
-use permission::{Need, paths};
+use permission::search_filter::{Omitted, SearchFilter};
+use permission::{AccessRequest, locate};
 
 /// The maximum number of directories whose files are counted if not all files are shown.
 const MAX_COUNTED_DIRECTORIES: usize = 20;
@@ -88,7 +88,7 @@ impl Tool for GlobTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let base = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if base.real.inside {
             directory(&base)?;
@@ -120,14 +120,14 @@ impl Tool for GlobTool {
             globs(&[&input.pattern])?;
             roots.push((base.clone(), input.pattern.clone()));
         }
-        let mut needs: Vec<Need> = Vec::new();
+        let mut needs: Vec<AccessRequest> = Vec::new();
         for (place, pattern) in &roots {
             globs(&[pattern])?;
             let mut new = place.real.needs(Access::List);
             new.retain(|need| !needs.iter().any(|seen| seen.patterns == need.patterns));
             needs.extend(new);
         }
-        let mut own = Need::new("glob", &*input.pattern).always("*");
+        let mut own = AccessRequest::new("glob", &*input.pattern).always("*");
         own.metadata
             .insert("pattern".into(), Value::String(input.pattern.clone()));
         own.metadata.insert(
@@ -149,7 +149,7 @@ impl Tool for GlobTool {
         directory(&ready.base)?;
         if ready.base.real.is_absent() {
             let instead = elsewhere(&context, &ready.base.real.path).await;
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "Directory not found: {}. Nothing was searched.{instead}",
                 ready.base.shown
             )));
@@ -157,7 +157,7 @@ impl Tool for GlobTool {
         for (place, _) in &ready.roots {
             place.still()?;
         }
-        let sight = Sight::new(&context.policy);
+        let sight = SearchFilter::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready {
             base,
@@ -167,7 +167,7 @@ impl Tool for GlobTool {
         let shown = base.shown.clone();
         let done = blocking(&context, move || {
             let found: Mutex<NewestPaths> = Mutex::default();
-            let mut left_out = LeftOut::default();
+            let mut left_out = Omitted::default();
             for (place, pattern) in &roots {
                 let Ok(set) = globs(&[pattern]) else { continue };
                 if place.real.found != PathKind::Directory {
@@ -204,7 +204,7 @@ impl Tool for GlobTool {
         })
         .await?;
         let (found, left_out, base) = done.map_err(|e: super::disk::Error| {
-            Failure::Tell(format!("{shown}: {e}. Nothing was searched."))
+            Failure::ForModel(format!("{shown}: {e}. Nothing was searched."))
         })?;
         let truncated = found.count > LIMIT;
         let mut text = String::new();
@@ -286,7 +286,7 @@ impl NewestPaths {
 /// read.
 fn directory(base: &ResolvedPath) -> Result<(), Failure> {
     if matches!(base.real.found, PathKind::File | PathKind::Special) {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "{} is a file; path must be a directory. Open it with read, or search it with grep.",
             base.shown
         )));
@@ -319,7 +319,7 @@ fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
         .filter(|dir| !dir.is_empty())
         .any(|dir| {
             let dir = base.real.path.join(dir).display().to_string();
-            paths::locate(&dir, &context.policy.place).is_ok_and(|found| found.linked)
+            locate::locate(&dir, &context.policy.place).is_ok_and(|found| found.linked)
         })
 }
 

@@ -21,19 +21,19 @@ use serde_json::{Map, Value};
 use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, SearchGap};
 
 use super::aliases::Aliases;
-use super::beneath::{SearchReader, SearchRoot};
 use super::encoding::{EncodingHint, for_search};
 use super::glob::spelled;
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::pattern::{MatchOptions, SearchPattern};
+use super::rooted_fs::{SearchReader, SearchRoot};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, ignores_any, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::lock::{locked, unlocked};
 use base::text;
 use events::{Location, ToolKind};
-use permission::Need;
-use permission::sight::{LeftOut, Sight};
+use permission::AccessRequest;
+use permission::search_filter::{Omitted, SearchFilter};
 
 /// The maximum length of a shown line, in characters.
 const MAX_LINE_CHARS: usize = 2_000;
@@ -177,7 +177,7 @@ impl Tool for GrepTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         if input.pattern.is_empty() {
             return Err(Failure::tell("pattern is empty."));
         }
@@ -201,7 +201,7 @@ impl Tool for GrepTool {
             .as_deref()
             .map(|include| globs(&[include]))
             .transpose()?;
-        let mut own = Need::new("grep", &*input.pattern).always("*");
+        let mut own = AccessRequest::new("grep", &*input.pattern).always("*");
         own.metadata
             .insert("pattern".into(), Value::String(input.pattern.clone()));
         own.metadata.insert(
@@ -238,12 +238,12 @@ impl Tool for GrepTool {
         ready.place.still()?;
         if ready.place.real.is_absent() {
             let instead = elsewhere(&context, &ready.place.real.path).await;
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "Path not found: {}. Nothing was searched.{instead}",
                 ready.place.shown
             )));
         }
-        let sight = Sight::new(&context.policy);
+        let sight = SearchFilter::new(&context.policy);
         let hints = context.encoding_hints();
         let cancelled = context.cancelled.clone();
         let Ready {
@@ -319,7 +319,7 @@ impl Tool for GrepTool {
             let mut seen = AtomicUsize::new(0);
             let left_out = if by_name {
                 looker()(&place.real.path);
-                LeftOut::default()
+                Omitted::default()
             } else {
                 let counted = |path: &Path| {
                     let fits = fits(path);
@@ -337,7 +337,7 @@ impl Tool for GrepTool {
         })
         .await?
         .map_err(|e: super::disk::Error| {
-            Failure::Tell(format!("{shown}: {e}. Nothing was searched."))
+            Failure::ForModel(format!("{shown}: {e}. Nothing was searched."))
         })?;
         let metadata = Map::from_iter([
             ("matches".to_owned(), Value::from(best.matches)),

@@ -11,7 +11,7 @@ use base::environment::Environment;
 use config::settings::SandboxSettings;
 use permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
 use permission::protected;
-use permission::shell::JudgedLine;
+use permission::shell::CommandAnalysis;
 use sandbox::Level;
 
 /// The maximum number of entries of a project that are searched for secrets, and of files that are
@@ -54,7 +54,7 @@ impl Hidden {
     pub fn find(
         level: Level,
         wish: &SandboxSettings,
-        line: Option<&JudgedLine>,
+        line: Option<&CommandAnalysis>,
         context: &ToolContext,
     ) -> Self {
         let environment = &context.project.environment;

@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
-use permission::Need;
+use permission::AccessRequest;
 
 #[derive(Default)]
 pub struct InvalidTool;
@@ -25,7 +25,7 @@ impl Tool for InvalidTool {
     const DESCRIPTION: &'static str = include_str!("invalid.md");
     const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::PerStep;
+    const OFFER: Availability = Availability::PerStep;
     type Input = Input;
     type Ready = Input;
 
@@ -36,12 +36,16 @@ impl Tool for InvalidTool {
         }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, Input), Failure> {
         Ok((Vec::new(), input))
     }
 
     async fn run(&self, input: Input, _: ToolContext) -> Result<ToolOutput, Failure> {
-        Err(Failure::Tell(format!(
+        Err(Failure::ForModel(format!(
             "The call of {} could not be run: {}",
             text::escaped(&input.tool),
             input.error

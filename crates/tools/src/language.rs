@@ -20,11 +20,11 @@ use super::encoding::decode;
 use super::{Failure, ToolContext, disk, scratch};
 use base::task::spawn_blocking;
 use base::text;
-use base::variables::GIT_HELD;
+use base::variables::GIT_UNTRUSTED;
 use events::{Event, Severity};
 use lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use permission::Action;
-use permission::sight::Sight;
+use permission::search_filter::SearchFilter;
 use sandbox::process::Program;
 
 /// The maximum time that a change waits for the diagnostics before it.
@@ -89,9 +89,13 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                     let confined =
                         format!("{:?}, {:?}", context.confinement.reads_only(), lock.words);
                     let program = || {
-                        let mut env = settings.variables.tame(&context.project.environment);
+                        let mut env = settings
+                            .variables
+                            .for_model_program(&context.project.environment);
                         if !context.confinement.trusted {
-                            env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+                            env.extend(
+                                GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())),
+                            );
                         }
                         env.extend(
                             run.environment
@@ -467,7 +471,7 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
     if paths.is_empty() {
         return BTreeMap::new();
     }
-    let sight = Sight::new(&context.policy);
+    let sight = SearchFilter::new(&context.policy);
     let tree = context.project.worktree.clone();
     let hints = context.encoding_hints();
     let read = move |path: PathBuf| {
@@ -603,7 +607,7 @@ pub fn offered(settings: &config::Settings) -> bool {
 
 /// Returns the error of a tool that needs a server if there is none.
 pub(super) fn none(shown: &str) -> Failure {
-    Failure::Tell(format!(
+    Failure::ForModel(format!(
         "There is no language server for {shown}. Use grep and read."
     ))
 }

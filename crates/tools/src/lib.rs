@@ -1,5 +1,5 @@
 //! The tools of the model. A tool has two phases, because their order matters: `prepare` reads,
-//! changes nothing, and names the accesses that the call needs; only `turn/permit.rs` asks for
+//! changes nothing, and names the accesses that the call needs; only `turn/authorize.rs` asks for
 //! permission; `run` does exactly the work that was shown. A tool does not know about the user, the
 //! editor or the protocol.
 //!
@@ -32,29 +32,29 @@ pub mod webfetch;
 pub mod websearch;
 pub mod write;
 
-pub mod accept;
 pub mod aliases;
-pub mod beneath;
-pub mod clock;
+pub mod argument_repair;
+pub mod background_jobs;
+pub mod call_timeout;
+pub mod denial_message;
 pub mod disk;
 pub mod document;
 pub mod encoding;
-pub mod foreign;
+pub mod external_tool;
 pub mod format;
-pub mod jobs;
 pub mod language;
 pub mod loaded_instructions;
 pub mod patch;
 pub mod path;
 pub mod pdf;
-pub mod refusal;
+pub mod read_tracker;
 pub mod replace;
+pub mod rooted_fs;
 pub mod search;
-pub mod seen;
 pub mod todos;
 
-pub mod confinement;
-pub mod watch;
+pub mod control_files;
+pub mod sandboxing;
 
 mod captured_output;
 mod exit_status;
@@ -90,8 +90,8 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use ::lsp::SessionServers;
-use accept::AcceptedArguments;
 use aliases::Aliases;
+use argument_repair::AcceptedArguments;
 use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
 use base::text;
@@ -100,11 +100,11 @@ use base::worktree::Worktree;
 use config::Settings;
 use config::settings::OutputLimits;
 use events::{
-    CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender,
-    ToolKind, TurnMessage, WriteFile,
+    CallUpdate, Event, EventSender, LiveFacts, Location, NotWritten, ReadFile,
+    SessionRequestSender, ToolKind, TurnMessage, WriteFile,
 };
 use permission::plan::SharedAnalysis;
-use permission::{Need, Policy};
+use permission::{AccessRequest, Policy};
 use sandbox::WriteObserver;
 use transcript::{CallFacts, Change, File};
 
@@ -121,9 +121,9 @@ pub trait Tool: Send + Sync + 'static {
     const CONCURRENT: bool;
     /// The permission that hides the tool when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
-    const OFFER: Offer = Offer::Everyone;
+    const OFFER: Availability = Availability::Everyone;
     /// Whether a call may change files that its input does not name.
-    const SWEEPS: bool = matches!(
+    const WRITES_UNNAMED_FILES: bool = matches!(
         Self::KIND,
         ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other
     );
@@ -172,7 +172,7 @@ pub trait Tool: Send + Sync + 'static {
         &self,
         input: Self::Input,
         context: &ToolContext,
-    ) -> impl Future<Output = Result<(Vec<Need>, Self::Ready), Failure>> + Send;
+    ) -> impl Future<Output = Result<(Vec<AccessRequest>, Self::Ready), Failure>> + Send;
 
     /// Does the work. Must end soon after `context.cancelled` is triggered.
     fn run(
@@ -184,7 +184,7 @@ pub trait Tool: Send + Sync + 'static {
 
 /// The agents and sessions that a tool is offered to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer {
+pub enum Availability {
     /// Every agent whose rules do not deny it.
     Everyone,
     /// Agents whose rules allow it by name; a general "allow" does not suffice.
@@ -217,7 +217,7 @@ pub struct ToolContext {
     /// The rules and grants of the agent, and the context in which they are evaluated.
     pub policy: Arc<Policy>,
     /// The sandbox of this agent's commands.
-    pub confinement: confinement::Confinement,
+    pub confinement: sandboxing::SandboxChoice,
     /// The limits of output for the model.
     pub limits: OutputLimits,
     pub cancelled: CancellationToken,
@@ -254,9 +254,9 @@ pub struct SessionContext {
     /// The mark of notes to the model.
     pub mark: ReminderMark,
     /// The files that the model has seen, and their state at that time.
-    pub seen: Arc<seen::SeenFiles>,
+    pub seen: Arc<read_tracker::ReadTracker>,
     pub todos: Arc<todos::Todos>,
-    pub jobs: Arc<jobs::Jobs>,
+    pub jobs: Arc<background_jobs::Jobs>,
     /// The formatters that the user has been notified of.
     pub formatters: Arc<format::NotifiedFormatters>,
     /// The problems of instruction files that the user has been notified of.
@@ -279,7 +279,7 @@ pub struct ProjectContext {
 #[derive(Clone)]
 pub struct ClientContext {
     /// The channel to the editor.
-    pub outlet: Outlet,
+    pub outlet: EventSender,
     /// The channel for requests to the session.
     pub session_requests: SessionRequestSender,
     /// The file operations that the editor offers.
@@ -344,7 +344,7 @@ impl ToolOutput {
 pub enum Failure {
     /// An error for the model to act on; the turn continues.
     #[error("{0}")]
-    Tell(String),
+    ForModel(String),
     /// A denial by the user or a rule.
     #[error(transparent)]
     Denied(#[from] permission::Denial),
@@ -353,7 +353,7 @@ pub enum Failure {
     Stopped(String),
     /// A further permission is needed to continue, for instance for another host.
     #[error("something has to be allowed first")]
-    Further(Box<FurtherCall>),
+    NeedsPermission(Box<FurtherCall>),
     #[error("cancelled")]
     Cancelled,
     /// A cancellation by the user during the run, with the output up to then.
@@ -366,7 +366,7 @@ pub enum Failure {
 
 impl Failure {
     pub fn tell(text: impl Into<String>) -> Self {
-        Self::Tell(text.into())
+        Self::ForModel(text.into())
     }
 }
 
@@ -503,7 +503,7 @@ pub trait AnyTool: Send + Sync {
 /// A call that is ready to run after its access requests are allowed.
 pub struct PreparedCall {
     /// The access requests, to be judged in order.
-    pub needs: Vec<Need>,
+    pub needs: Vec<AccessRequest>,
     pub run: RunCall,
 }
 
@@ -578,11 +578,11 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
     }
 
     fn listed(&self) -> bool {
-        T::OFFER != Offer::Unlisted
+        T::OFFER != Availability::Unlisted
     }
 
     fn accept(&self, input: Value) -> Result<AcceptedArguments, String> {
-        accept::accept::<T>(input, &self.schema())
+        argument_repair::accept::<T>(input, &self.schema())
     }
 
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription> {
@@ -600,9 +600,9 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
             let schema = self.schema();
             let sent = text::cut_chars(&input.to_string(), 200);
             let wrong = |why: String| {
-                Failure::Tell(format!(
+                Failure::ForModel(format!(
                     "The {name} tool was called with invalid arguments: {why}. You sent {sent}. It takes {}.",
-                    accept::wanted(&schema)
+                    argument_repair::wanted(&schema)
                 ))
             };
             let input = self.accept(input).map_err(wrong)?.input;

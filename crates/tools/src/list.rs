@@ -9,15 +9,15 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::aliases::{Aliases, FOLDER};
-use super::beneath::SearchRoot;
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
+use super::rooted_fs::SearchRoot;
 use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::{Location, ToolKind};
-use permission::sight::{LeftOut, Sight};
-use permission::{Action, Need};
+use permission::search_filter::{Omitted, SearchFilter};
+use permission::{AccessRequest, Action};
 
 /// The maximum number of files that are counted; beyond it the output notes that there are more.
 const MAX_COUNTED_FILES: usize = 200_000;
@@ -43,7 +43,7 @@ impl Tool for ListTool {
     const DESCRIPTION: &'static str = include_str!("list.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::Unlisted;
+    const OFFER: Availability = Availability::Unlisted;
     const ALIASES: Aliases = Aliases {
         also: &["ls", "listdir", "listdirectory", "listfiles", "dir"],
         says: &[],
@@ -67,7 +67,7 @@ impl Tool for ListTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let place = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if place.real.inside {
             directory(&place, context).await?;
@@ -79,7 +79,7 @@ impl Tool for ListTool {
             .map(|glob| glob.trim_end_matches('/'))
             .collect();
         let without = globs(&ignore)?;
-        let own = Need::new("list", &*place.real.relative).always(&*place.real.relative);
+        let own = AccessRequest::new("list", &*place.real.relative).always(&*place.real.relative);
         let needs = place.needs(Access::List, own);
         Ok((needs, Ready { place, without }))
     }
@@ -87,7 +87,7 @@ impl Tool for ListTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.place.still()?;
         directory(&ready.place, &context).await?;
-        let sight = Sight::new(&context.policy);
+        let sight = SearchFilter::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready { place, without } = ready;
         let root = place.real.path.clone();
@@ -107,7 +107,7 @@ impl Tool for ListTool {
             walk.sort_by_file_name(Ord::cmp);
             let mut tree = DirectoryTree::default();
             let mut more = false;
-            let mut denied = LeftOut::default();
+            let mut denied = Omitted::default();
             for entry in walk.build().flatten() {
                 let rest = entry.path().strip_prefix(&root).unwrap_or(entry.path());
                 if cancelled.is_cancelled()
@@ -133,7 +133,7 @@ impl Tool for ListTool {
         })
         .await?;
         let (mut tree, more, denied) = done.map_err(|e: super::disk::Error| {
-            Failure::Tell(format!("{named}: {e}. Nothing was listed."))
+            Failure::ForModel(format!("{named}: {e}. Nothing was listed."))
         })?;
         let whole = tree.open(LIMIT) && !more;
         let mut text = format!(
@@ -175,13 +175,13 @@ impl Tool for ListTool {
 async fn directory(place: &ResolvedPath, context: &ToolContext) -> Result<(), Failure> {
     match place.real.found {
         PathKind::Directory => Ok(()),
-        PathKind::File | PathKind::Special => Err(Failure::Tell(format!(
+        PathKind::File | PathKind::Special => Err(Failure::ForModel(format!(
             "{} is a file, not a directory. Look at it with read.",
             place.shown
         ))),
         PathKind::Missing | PathKind::Nowhere => {
             let instead = elsewhere(context, &place.real.path).await;
-            Err(Failure::Tell(format!(
+            Err(Failure::ForModel(format!(
                 "Directory not found: {}{instead}",
                 place.shown
             )))

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use super::{ToolContext, ToolOutput};
 use base::lock::locked;
 use events::{Event, Severity};
-use permission::sight::Sight;
+use permission::search_filter::SearchFilter;
 use project::instruction::{self, InstructionText};
 use transcript::CallFacts;
 
@@ -44,10 +44,10 @@ impl TouchedPath {
 /// The instruction files in the model's context, for the calls of one message. The mutex is a leaf
 /// lock around two sets.
 #[derive(Debug, Default)]
-pub struct LoadedInstructions(Mutex<Loaded>);
+pub struct LoadedInstructions(Mutex<LoadedSettings>);
 
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedSettings {
     /// The files that the model had seen when it wrote the message, or that it wrote in it.
     seen: HashSet<PathBuf>,
     /// The files that results of the message add.
@@ -56,7 +56,7 @@ struct Loaded {
 
 impl LoadedInstructions {
     pub fn new(seen: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self(Mutex::new(Loaded {
+        Self(Mutex::new(LoadedSettings {
             seen: seen.into_iter().collect(),
             claimed: HashSet::new(),
         }))
@@ -243,7 +243,7 @@ async fn applying(
         &context.project.cwd,
         &context.project.environment,
         &context.project.worktree,
-        &Sight::new(&context.policy),
+        &SearchFilter::new(&context.policy),
         &|path| is_known(path),
     );
     context

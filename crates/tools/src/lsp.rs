@@ -16,17 +16,18 @@ use super::document::{choose, is_misread, target};
 use super::encoding::{DecodedText, decode};
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, ResolvedPath};
+use super::read_tracker::TextFingerprint;
 use super::search::look_up;
-use super::seen::TextFingerprint;
 use super::{
-    CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language,
+    Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput, apply_patch, disk,
+    language,
 };
 use base::text;
 use events::{Location, ToolKind};
 use lsp::{
     Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units,
 };
-use permission::Need;
+use permission::AccessRequest;
 
 /// The maximum duration of a call, including the start of a server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -96,7 +97,7 @@ impl Tool for LspTool {
     const DESCRIPTION: &'static str = include_str!("lsp.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::PerStep;
+    const OFFER: Availability = Availability::PerStep;
     const ALIASES: Aliases = Aliases {
         also: &["languageserver", "codeintelligence"],
         says: &[],
@@ -162,8 +163,8 @@ impl Tool for LspTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
-        let mut needs = vec![Need::new(Self::NAME, "*").always("*")];
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
+        let mut needs = vec![AccessRequest::new(Self::NAME, "*").always("*")];
         let place = match &input.file_path {
             Some(path) => Some(look_up(context, path, Access::Read).await?),
             None => None,
@@ -223,7 +224,7 @@ async fn answer(
             .await;
             let judged: Vec<Judged> = judged.into_iter().flatten().collect();
             if judged.iter().all(|judged| judged.all.is_none()) {
-                return Err(Failure::Tell(format!(
+                return Err(Failure::ForModel(format!(
                     "The language server did not report on {} in time.",
                     place.shown
                 )));
@@ -241,7 +242,7 @@ async fn ready(
     until: Instant,
     context: &ToolContext,
 ) -> Result<(Vec<Arc<LspClient>>, String), Failure> {
-    let refused = |e: disk::Error| Failure::Tell(format!("Cannot read {}: {e}.", place.shown));
+    let refused = |e: disk::Error| Failure::ForModel(format!("Cannot read {}: {e}.", place.shown));
     let bytes = disk::read(&place.real.path).map_err(refused)?;
     let hint = || context.encoding_hints().of(&place.real.path);
     let DecodedText {
@@ -280,7 +281,7 @@ async fn ready(
     match (peers.is_empty(), why.is_empty()) {
         (false, _) => Ok((peers, text)),
         (true, true) => Err(language::none(&place.shown)),
-        (true, false) => Err(Failure::Tell(format!(
+        (true, false) => Err(Failure::ForModel(format!(
             "The language server cannot be asked: {}.",
             why.join("; ")
         ))),
@@ -302,7 +303,7 @@ async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
         }
     }
     match failed {
-        Some(why) if !answered => Err(Failure::Tell(format!(
+        Some(why) if !answered => Err(Failure::ForModel(format!(
             "The language server has no answer: {why}."
         ))),
         _ => Ok(Vec::new()),
@@ -319,7 +320,7 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
         .lines()
         .nth(usize::try_from(line - 1).unwrap_or(usize::MAX))
     else {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "{shown} has only {}.",
             text::count(lines, "line")
         )));
@@ -328,7 +329,7 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
         (Some(symbol), _) => {
             let Some(at) = word(whole, symbol) else {
                 let there = text::cut_chars(&text::escaped(whole.trim()), MAX_LINE_CHARS);
-                return Err(Failure::Tell(format!(
+                return Err(Failure::ForModel(format!(
                     "Line {line} of {shown} has no {}: {there}",
                     text::title(symbol)
                 )));
@@ -729,7 +730,7 @@ async fn renamed(
         document.check_quoted(context)?;
         let new = units.edited(&document.text, &edits);
         let new = new.map_err(|why| {
-            Failure::Tell(format!(
+            Failure::ForModel(format!(
                 "The server's answer for {} cannot be used: {why}.",
                 document.place.shown
             ))
@@ -739,7 +740,7 @@ async fn renamed(
         }
     }
     if replaced.is_empty() {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "It is called {} already.",
             text::title(name)
         )));

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Failure, ToolContext, refusal};
+use super::{Failure, ToolContext, denial_message};
 use base::text;
 pub use permission::Access;
-use permission::path_gate::{self, Barred};
-pub use permission::paths::PathKind;
-use permission::paths::{self, Located};
-use permission::{Denial, Need};
+pub use permission::locate::PathKind;
+use permission::locate::{self, Located};
+use permission::path_gate::{self, PathDenied};
+use permission::{AccessRequest, Denial};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {
@@ -23,7 +23,7 @@ pub struct ResolvedPath {
 
 impl ResolvedPath {
     /// Returns the access requests for using it, then `own`.
-    pub fn needs(&self, access: Access, own: Need) -> Vec<Need> {
+    pub fn needs(&self, access: Access, own: AccessRequest) -> Vec<AccessRequest> {
         self.real.needs(access).into_iter().chain([own]).collect()
     }
 
@@ -32,10 +32,10 @@ impl ResolvedPath {
     /// # Errors
     /// A message for the model if it now leads elsewhere.
     pub fn still(&self) -> Result<(), Failure> {
-        if paths::real(&self.path).as_deref() == Some(&self.real.path) {
+        if locate::real(&self.path).as_deref() == Some(&self.real.path) {
             return Ok(());
         }
-        Err(Failure::Tell(format!(
+        Err(Failure::ForModel(format!(
             "{} was moved or replaced since it was checked. Nothing was done; check the path again.",
             self.shown
         )))
@@ -53,13 +53,13 @@ pub fn resolve(
     access: Access,
 ) -> Result<ResolvedPath, Failure> {
     let real =
-        path_gate::admit(&context.policy, access, written).map_err(|barred| match barred {
-            Barred::Denied(denied) => Failure::Denied(Denial::Rule(refusal::words(
+        path_gate::check_path(&context.policy, access, written).map_err(|barred| match barred {
+            PathDenied::Denied(denied) => Failure::Denied(Denial::Rule(denial_message::words(
                 &denied.1,
                 &denied.0,
                 &context.policy.rules,
             ))),
-            Barred::Refused(refusal) => Failure::Tell(refusal.to_string()),
+            PathDenied::Refused(refusal) => Failure::ForModel(refusal.to_string()),
         })?;
     Ok(ResolvedPath {
         shown: text::escaped(&real.relative),

@@ -48,7 +48,8 @@ impl SearchPattern {
             .line_terminator(None)
             .dot_matches_new_line(style.multiline)
             .build(written);
-        let matcher = matcher.map_err(|e| Failure::Tell(wrong(name, written, &e.to_string())))?;
+        let matcher =
+            matcher.map_err(|e| Failure::ForModel(wrong(name, written, &e.to_string())))?;
         Ok(Self {
             matcher,
             multiline: true,

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::ToolContext;
 use base::text;
-use base::variables::GIT_HELD;
+use base::variables::GIT_UNTRUSTED;
 use sandbox::process::Program;
 use transcript::File;
 
@@ -36,8 +36,12 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
     let bytes = STANDARD.decode(data.trim_ascii()).ok()?;
     let confinement = context.confinement.reading().quietly();
     let lock = confinement.lock(context).await.ok()?;
-    let mut env = context.project.settings.variables.tame(environment);
-    env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+    let mut env = context
+        .project
+        .settings
+        .variables
+        .for_model_program(environment);
+    env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
     // It needs nothing of the project, so it does not run there.
     let program =
         Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);

@@ -5,10 +5,10 @@ use serde::Deserialize;
 
 use super::aliases::Aliases;
 use super::plan_exit::switch;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
-use permission::{Action, Need};
+use permission::{AccessRequest, Action};
 
 /// The maximum length of the shown reason, in characters.
 const MAX_REASON_CHARS: usize = 500;
@@ -27,7 +27,7 @@ impl Tool for PlanEnterTool {
     const DESCRIPTION: &'static str = include_str!("plan_enter.md");
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
-    const OFFER: Offer = Offer::ByName;
+    const OFFER: Availability = Availability::ByName;
     const ALIASES: Aliases = Aliases {
         also: &["enterplanmode", "enterplan"],
         says: &[],
@@ -46,14 +46,18 @@ impl Tool for PlanEnterTool {
         }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, ()), Failure> {
         let reason = text::cut_chars(input.reason.trim(), MAX_REASON_CHARS);
         let question =
             format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
         // The user decides, whatever the rules allow.
-        let need = Need {
+        let need = AccessRequest {
             floor: Some((Action::Ask, question.trim_end().into())),
-            ..Need::new(Self::NAME, "*")
+            ..AccessRequest::new(Self::NAME, "*")
         };
         Ok((vec![need], ()))
     }

@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::path::{Access, PathKind, resolve};
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::{Location, SessionRequest, SwitchAgent, ToolKind};
-use permission::{Action, Need};
+use permission::{AccessRequest, Action};
 
 /// The maximum size of the plan that is shown with the question, in bytes.
 const MAX_SHOWN_BYTES: usize = 16 << 10;
@@ -31,7 +31,7 @@ impl Tool for PlanExitTool {
     const DESCRIPTION: &'static str = include_str!("plan_exit.md");
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
-    const OFFER: Offer = Offer::ByName;
+    const OFFER: Availability = Availability::ByName;
     const ALIASES: Aliases = Aliases {
         also: &["exitplanmode", "exitplan"],
         says: &[],
@@ -57,10 +57,10 @@ impl Tool for PlanExitTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Option<String>), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Option<String>), Failure> {
         let mut question = "The plan is ready. Leave plan mode and carry it out?".to_owned();
         let mut needs = Vec::new();
-        let mut need = Need::new(Self::NAME, "*");
+        let mut need = AccessRequest::new(Self::NAME, "*");
         let mut plan = None;
         let given = input
             .plan
@@ -74,7 +74,7 @@ impl Tool for PlanExitTool {
         } else if let Some(named) = given {
             let place = resolve(context, named, Access::Read)?;
             if place.real.found != PathKind::File {
-                return Err(Failure::Tell(format!(
+                return Err(Failure::ForModel(format!(
                     "{} is not a file. Name the file the plan is in, or none.",
                     place.shown
                 )));
@@ -84,7 +84,7 @@ impl Tool for PlanExitTool {
             let bytes = match read {
                 Ok(Ok(bytes)) => bytes,
                 Ok(Err(e)) => {
-                    return Err(Failure::Tell(format!(
+                    return Err(Failure::ForModel(format!(
                         "{} cannot be read: {e}.",
                         place.shown
                     )));

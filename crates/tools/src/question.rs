@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
-use permission::Need;
+use permission::AccessRequest;
 
 /// The maximum number of questions of a call.
 const MAX_QUESTIONS: usize = 5;
@@ -62,7 +62,7 @@ impl Tool for QuestionTool {
     const KIND: ToolKind = ToolKind::Other;
     // Two forms at once could be answered in the wrong order.
     const CONCURRENT: bool = false;
-    const OFFER: Offer = Offer::ByName;
+    const OFFER: Availability = Availability::ByName;
     const ALIASES: Aliases = Aliases {
         also: &["ask", "askuser", "askuserquestion", "askquestion"],
         says: &[],
@@ -92,9 +92,9 @@ impl Tool for QuestionTool {
         &self,
         input: Input,
         _: &ToolContext,
-    ) -> Result<(Vec<Need>, Vec<events::Question>), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Vec<events::Question>), Failure> {
         if input.questions.is_empty() || input.questions.len() > MAX_QUESTIONS {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "Ask one to {MAX_QUESTIONS} questions, not {}.",
                 input.questions.len()
             )));
@@ -104,7 +104,7 @@ impl Tool for QuestionTool {
             .into_iter()
             .map(checked)
             .collect::<Result<_, _>>();
-        Ok((Vec::new(), questions.map_err(Failure::Tell)?))
+        Ok((Vec::new(), questions.map_err(Failure::ForModel)?))
     }
 
     async fn run(

@@ -13,12 +13,12 @@ use super::document::is_misread;
 use super::encoding::{self, DecodedText, NotText};
 use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
+use super::read_tracker::{KnownFile, TextFingerprint};
 use super::search::{blocking, elsewhere, look_up};
-use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use base::text;
 use events::{Location, ToolKind};
-use permission::Need;
+use permission::AccessRequest;
 use transcript::File;
 
 /// The maximum length of a line, in characters.
@@ -150,7 +150,7 @@ impl Tool for ReadTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let place = look_up(context, &input.file_path, Access::Read).await?;
         let needs = place.real.needs(Access::Read);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
@@ -180,7 +180,12 @@ impl Tool for ReadTool {
             Ok(bytes) => Some(bytes),
             Err(disk::Error::Missing) => None,
             Err(disk::Error::TooLarge(_)) => return large_file(place, part, &context).await,
-            Err(e) => return Err(Failure::Tell(format!("Cannot read {}: {e}.", place.shown))),
+            Err(e) => {
+                return Err(Failure::ForModel(format!(
+                    "Cannot read {}: {e}.",
+                    place.shown
+                )));
+            }
         };
         if let Some(bytes) = &bytes
             && let Some(mime) = picture(bytes)
@@ -235,10 +240,15 @@ async fn large_file(
     let window = match blocking(context, move || large::window(&path, part, &cancelled)).await? {
         Ok(Some(window)) => window,
         Ok(None) => return Err(Failure::Cancelled),
-        Err(e) => return Err(Failure::Tell(format!("Cannot read {}: {e}.", place.shown))),
+        Err(e) => {
+            return Err(Failure::ForModel(format!(
+                "Cannot read {}: {e}.",
+                place.shown
+            )));
+        }
     };
     if window.sample.contains(&0) || mostly_control(&window.sample) {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
             place.shown
         )));
@@ -262,7 +272,7 @@ async fn large_file(
             .min(window.total.saturating_sub(window.first - 1))
         && window.bytes.is_empty()
     {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "{} changed while it was read. Read it again.",
             place.shown
         )));
@@ -293,7 +303,7 @@ fn page<'a>(
     let Excerpt { limit, column, .. } = part;
     let offset = part.first(total);
     if offset > total && !(offset == 1 && total == 0) {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "Offset {offset} is out of range for {} ({}).",
             place.shown,
             text::count(total, "line")
@@ -397,7 +407,7 @@ fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> Stri
 }
 
 fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure> {
-    let refused = |e: disk::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
+    let refused = |e: disk::Error| Failure::ForModel(format!("Cannot list {}: {e}.", place.shown));
     let mut entries = Vec::new();
     for (name, folder) in disk::list(&place.real.path).map_err(refused)? {
         entries.push(format!(
@@ -411,7 +421,7 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
     let offset = part.first(total);
     let limit = part.limit;
     if offset > total && offset > 1 {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "Offset {offset} is out of range for this directory ({total} entries)."
         )));
     }
@@ -452,7 +462,7 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
         _ => ("Image", MAX_IMAGE_BYTES),
     };
     if bytes.len() > most {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "{} has {} MiB; a {what} may have at most {} MiB here. Make a smaller copy first.",
             place.shown,
             bytes.len() >> 20,
@@ -535,7 +545,7 @@ fn decode(
 ) -> Result<DecodedText, Failure> {
     let hint = || context.encoding_hints().of(&place.real.path);
     let decoded = encoding::decode(bytes, hint).map_err(|why| {
-        Failure::Tell(match why {
+        Failure::ForModel(match why {
             NotText::Binary => format!("Cannot read binary file: {}", place.shown),
             NotText::Unsupported(name) => format!(
                 "Cannot read {}: it is {name}, which is not supported. Convert it with iconv.",
@@ -544,7 +554,7 @@ fn decode(
         })
     })?;
     if mostly_control(decoded.text.as_bytes()) {
-        return Err(Failure::Tell(format!(
+        return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
             place.shown
         )));
@@ -565,7 +575,7 @@ pub(super) fn mostly_control(bytes: &[u8]) -> bool {
 /// Returns the error for a missing file, with similar paths.
 async fn missing(place: &ResolvedPath, context: &ToolContext) -> Failure {
     let instead = elsewhere(context, &place.real.path).await;
-    Failure::Tell(format!(
+    Failure::ForModel(format!(
         "File not found: {}{instead}",
         text::escaped(&place.path.display().to_string())
     ))
@@ -623,7 +633,7 @@ mod tests {
             assert!(text.contains(wanted), "{input}: {text}");
         }
         let beyond = read(&context, json!({"filePath": "log", "offset": total + 1})).await;
-        assert!(matches!(beyond, Err(Failure::Tell(why)) if why.contains("out of range")));
+        assert!(matches!(beyond, Err(Failure::ForModel(why)) if why.contains("out of range")));
         context.cancelled.cancel();
         let cancelled = read(&context, json!({"filePath": "log"})).await;
         assert!(matches!(cancelled, Err(Failure::Cancelled)));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::aliases::Aliases;
-use super::{AnyTool, Offer, Tool, erase};
-use permission::{Action, Need, Rules, evaluate};
+use super::{AnyTool, Availability, Tool, erase};
+use permission::{AccessRequest, Action, Rules, evaluate};
 use providers::Model;
 
 /// The properties of a tool that do not depend on a call.
@@ -12,7 +12,7 @@ use providers::Model;
 pub struct ToolProperties {
     pub name: &'static str,
     pub permission: &'static str,
-    pub offer: Offer,
+    pub offer: Availability,
     pub sweeps: bool,
     pub keeps_output: bool,
     pub keeps_input: bool,
@@ -25,7 +25,7 @@ const fn properties<T: Tool + Default>() -> ToolProperties {
         name: T::NAME,
         permission: T::PERMISSION,
         offer: T::OFFER,
-        sweeps: T::SWEEPS,
+        sweeps: T::WRITES_UNNAMED_FILES,
         keeps_output: T::KEEPS_OUTPUT,
         keeps_input: T::KEEPS_INPUT,
         aliases: T::ALIASES,
@@ -97,15 +97,16 @@ impl ToolRegistry {
     ) -> Vec<Arc<dyn AnyTool>> {
         let patches = patches(&model.api_id);
         let by_name = |name: &str| {
-            evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny
+            evaluate(rules, &Rules::default(), &AccessRequest::new(name, "*")).action
+                != Action::Deny
         };
         let offered =
             |tool: &&Arc<dyn AnyTool>| match find_properties(tool.name()).map(|tool| tool.offer) {
-                Some(Offer::PerStep) => false,
-                Some(Offer::PatchModels) => patches,
-                Some(Offer::OtherModels) => !patches,
-                Some(Offer::ByName) => by_name(tool.name()),
-                Some(Offer::Everyone | Offer::Unlisted) | None => true,
+                Some(Availability::PerStep) => false,
+                Some(Availability::PatchModels) => patches,
+                Some(Availability::OtherModels) => !patches,
+                Some(Availability::ByName) => by_name(tool.name()),
+                Some(Availability::Everyone | Availability::Unlisted) | None => true,
             };
         let mut tools: Vec<_> = self
             .tools

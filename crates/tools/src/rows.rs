@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::beneath::SearchRoot;
+use super::rooted_fs::SearchRoot;
 use super::test::{TestProject, call};
 use super::{AnyTool, bash, disk, edit, erase, glob, grep, list, read};
-use permission::{Action, Need, Rules, evaluate, rule};
+use permission::{AccessRequest, Action, Rules, evaluate, rule};
 
 /// Returns the verdict of the built-in rules.
-fn verdict(stage: &TestProject, needs: &[Need]) -> Action {
+fn verdict(stage: &TestProject, needs: &[AccessRequest]) -> Action {
     let rules: Rules = rule::base(
         &stage.home().join("data"),
         Path::new("/scratch"),
@@ -93,7 +93,7 @@ async fn p107_workdir_outside_is_asked_about() {
             .prepare(input, &context)
             .await
             .unwrap();
-        let needs: Vec<Need> = prepared
+        let needs: Vec<AccessRequest> = prepared
             .needs
             .into_iter()
             .filter(|need| need.permission == "external_directory")

@@ -12,16 +12,16 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ignore::{WalkBuilder, WalkState};
 use tokio_util::sync::CancellationToken;
 
-use super::beneath::SearchReader;
 use super::path::{Access, ResolvedPath, resolve};
+use super::rooted_fs::SearchReader;
 use super::{Failure, ToolContext};
 use base::lock::{locked, unlocked};
 use base::text;
 use base::text::nearest;
 use permission::Action;
-use permission::path_gate::{self, Barred};
-use permission::paths::PathRefusal;
-use permission::sight::{LeftOut, Sight};
+use permission::locate::PathRefusal;
+use permission::path_gate::{self, PathDenied};
+use permission::search_filter::{Omitted, SearchFilter};
 
 /// The maximum number of results that are shown.
 pub const LIMIT: usize = 100;
@@ -52,10 +52,10 @@ pub fn files<V: FnMut(&Path) + Send>(
     root: &Path,
     cancelled: &CancellationToken,
     wanted: impl Fn(&Path) -> bool + Sync,
-    sight: &Sight,
+    sight: &SearchFilter,
     visitor: impl Fn() -> V + Sync,
-) -> LeftOut {
-    let left_out: Mutex<LeftOut> = Mutex::default();
+) -> Omitted {
+    let left_out: Mutex<Omitted> = Mutex::default();
     walker(root).build_parallel().run(|| {
         let mut visit = visitor();
         let mut reader = sight.reader();
@@ -130,10 +130,10 @@ pub async fn look_up(
     written: &str,
     access: Access,
 ) -> Result<ResolvedPath, Failure> {
-    let admitted = path_gate::admit(&context.policy, access, written);
-    if let Err(Barred::Refused(missing @ PathRefusal::Missing(path))) = &admitted {
+    let admitted = path_gate::check_path(&context.policy, access, written);
+    if let Err(PathDenied::Refused(missing @ PathRefusal::Missing(path))) = &admitted {
         let instead = elsewhere(context, Path::new(path)).await;
-        return Err(Failure::Tell(format!("{missing}{instead}")));
+        return Err(Failure::ForModel(format!("{missing}{instead}")));
     }
     resolve(context, written, access)
 }
@@ -142,7 +142,7 @@ pub async fn look_up(
 /// the model, empty if there are none. Files that a search would leave out are not proposed.
 pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
     let root = context.policy.place.root.clone();
-    let sight = Sight::new(&context.policy);
+    let sight = SearchFilter::new(&context.policy);
     let enough = context.cancelled.child_token();
     let missing = missing.to_path_buf();
     let from = root.clone();
@@ -290,7 +290,7 @@ pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
         };
         let glob = GlobBuilder::new(&anywhere).literal_separator(true).build();
         set.add(glob.map_err(|e| {
-            Failure::Tell(format!(
+            Failure::ForModel(format!(
                 "\"{}\" is not a valid glob: {}",
                 text::escaped(pattern),
                 e.kind()
@@ -298,7 +298,7 @@ pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
         })?);
     }
     set.build()
-        .map_err(|e| Failure::Tell(format!("The glob cannot be used: {e}")))
+        .map_err(|e| Failure::ForModel(format!("The glob cannot be used: {e}")))
 }
 
 /// Runs blocking work on a thread for it. The work must check `context.cancelled` itself.

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
-use permission::{Need, Rules};
+use permission::{AccessRequest, Rules};
 use project::skill::{self, Skills};
 
 /// The tool, created for every step with the skills that the agent may load.
@@ -46,7 +46,7 @@ impl Tool for SkillTool {
     const DESCRIPTION: &'static str = include_str!("skill.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::PerStep;
+    const OFFER: Availability = Availability::PerStep;
     const KEEPS_OUTPUT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["useskill", "loadskill", "readskill"],
@@ -67,15 +67,15 @@ impl Tool for SkillTool {
         &self,
         input: Input,
         _: &ToolContext,
-    ) -> Result<(Vec<Need>, skill::Skill), Failure> {
+    ) -> Result<(Vec<AccessRequest>, skill::Skill), Failure> {
         let Some(skill) = self.skills.get(input.name.trim()) else {
             let name = text::title(&input.name);
             let there = self.allowed.join(", ");
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "There is no skill \"{name}\". There are: {there}."
             )));
         };
-        let need = Need::new(Self::NAME, skill.name.as_str()).always(skill.name.as_str());
+        let need = AccessRequest::new(Self::NAME, skill.name.as_str()).always(skill.name.as_str());
         Ok((vec![need], skill.clone()))
     }
 

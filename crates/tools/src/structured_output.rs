@@ -189,7 +189,7 @@ impl AnyTool for StructuredOutputTool {
         Box::pin(async move {
             let result = self.check(input).map_err(|wrong| {
                 let wrong = base::text::head(&wrong, 4_000);
-                Failure::Tell(format!(
+                Failure::ForModel(format!(
                     "The result does not match its schema: {wrong}\nCorrect it and call {NAME} again."
                 ))
             })?;

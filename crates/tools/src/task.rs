@@ -8,11 +8,11 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::id::SessionId;
 use base::text;
 use events::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
-use permission::Need;
+use permission::AccessRequest;
 use project::agent::Agent;
 use transcript::{CallFacts, ChildSession, File, ModelRef};
 
@@ -85,12 +85,12 @@ impl TaskTool {
             .as_ref()
             .is_some_and(|caller| caller.name == name)
         {
-            return Failure::Tell(format!(
+            return Failure::ForModel(format!(
                 "{name} cannot delegate to itself. Do the work, or use one of: {names}."
             ));
         }
         let name = text::title(name);
-        Failure::Tell(format!(
+        Failure::ForModel(format!(
             "There is no subagent \"{name}\" for you. You may use: {names}."
         ))
     }
@@ -112,8 +112,8 @@ impl Tool for TaskTool {
     const DESCRIPTION: &'static str = include_str!("task.md");
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::PerStep;
-    const SWEEPS: bool = true;
+    const OFFER: Availability = Availability::PerStep;
+    const WRITES_UNNAMED_FILES: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &[
             "agent",
@@ -169,7 +169,11 @@ impl Tool for TaskTool {
         }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, Input), Failure> {
         if input.prompt.trim().is_empty() {
             return Err(Failure::tell(
                 "prompt is empty. Say what the subagent is to do.",
@@ -182,7 +186,7 @@ impl Tool for TaskTool {
         if !self.agents.iter().any(|agent| agent.name == *name) {
             return Err(self.unavailable(name));
         }
-        let need = Need::new(Self::NAME, name.as_str()).always(name.as_str());
+        let need = AccessRequest::new(Self::NAME, name.as_str()).always(name.as_str());
         Ok((vec![need], input))
     }
 
@@ -223,7 +227,7 @@ impl Tool for TaskTool {
         // The session ends the child when the turn is cancelled, and then answers.
         match answer.await {
             Ok(Ok(report)) => result(report, title, &context),
-            Ok(Err(why)) => Err(Failure::Tell(why)),
+            Ok(Err(why)) => Err(Failure::ForModel(why)),
             Err(_) if sent && context.cancelled.is_cancelled() => Err(Failure::Cancelled),
             Err(_) => Err(Failure::Broken("the session started no subagent".into())),
         }
@@ -268,7 +272,7 @@ fn result(
             )));
         }
         SubagentEnd::Cancelled => {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "The user stopped the subagent (task id {session}). Its changes so far remain. Do not start it again unless the user asks for it.{last_words}"
             )));
         }
@@ -278,7 +282,7 @@ fn result(
             )));
         }
         SubagentEnd::Failed(why) => {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "The subagent did not finish: {why} Its changes so far remain. To continue it, call task with task_id {session}.{last_words}"
             )));
         }

@@ -18,8 +18,8 @@ use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use config::settings::OutputLimits;
-use events::{NotWritten, Outlet, TurnMessage};
-use permission::{Need, PermissionContext, Policy, rule};
+use events::{EventSender, NotWritten, TurnMessage};
+use permission::{AccessRequest, PermissionContext, Policy, rule};
 
 pub(super) struct TestProject {
     _dir: TempDir,
@@ -187,7 +187,7 @@ fn listened(
     worktree: Arc<Worktree>,
     policy: Policy,
 ) -> (ToolContext, Receiver<TurnMessage>) {
-    let (outlet, up) = Outlet::new();
+    let (outlet, up) = EventSender::new();
     let context = ToolContext {
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.place.cwd.display())),
@@ -224,9 +224,9 @@ fn listened(
             files: FileCapabilities::default(),
         },
         policy: Arc::new(policy),
-        confinement: super::confinement::Confinement::none(
-            &Environment::from_vars(BTreeMap::new()),
-        ),
+        confinement: super::sandboxing::SandboxChoice::none(&Environment::from_vars(
+            BTreeMap::new(),
+        )),
         cancelled: CancellationToken::new(),
         limits: OutputLimits::default(),
     };
@@ -239,7 +239,7 @@ pub(super) async fn call(
     tool: &Arc<dyn AnyTool>,
     input: Value,
     context: &ToolContext,
-) -> Result<(Vec<Need>, ToolOutput), Failure> {
+) -> Result<(Vec<AccessRequest>, ToolOutput), Failure> {
     let prepared = tool.prepare(input, context).await?;
     let output = (prepared.run)(context.clone()).await?;
     context.session.seen.show(&output.text);

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::aliases::Aliases;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use events::ToolKind;
-use permission::Need;
+use permission::AccessRequest;
 use transcript::{Todo, TodoStatus};
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl Tool for TodoreadTool {
     const DESCRIPTION: &'static str = include_str!("todoread.md");
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::Unlisted;
+    const OFFER: Availability = Availability::Unlisted;
     const ALIASES: Aliases = Aliases {
         also: &["readtodos", "gettodos", "listtodos"],
         says: &[],
@@ -37,8 +37,12 @@ impl Tool for TodoreadTool {
         }
     }
 
-    async fn prepare(&self, _: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
-        Ok((vec![Need::new("todoread", "*").always("*")], ()))
+    async fn prepare(
+        &self,
+        _: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, ()), Failure> {
+        Ok((vec![AccessRequest::new("todoread", "*").always("*")], ()))
     }
 
     async fn run(&self, (): (), context: ToolContext) -> Result<ToolOutput, Failure> {

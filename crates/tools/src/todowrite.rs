@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use events::{Event, ToolKind};
-use permission::Need;
+use permission::AccessRequest;
 use transcript::{Todo, TodoStatus};
 
 #[derive(Default)]
@@ -56,15 +56,18 @@ impl Tool for TodowriteTool {
         &self,
         input: Input,
         _: &ToolContext,
-    ) -> Result<(Vec<Need>, Vec<Todo>), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Vec<Todo>), Failure> {
         if let Some(n) = input
             .todos
             .iter()
             .position(|todo| todo.content.trim().is_empty())
         {
-            return Err(Failure::Tell(format!("todos[{n}].content is empty.")));
+            return Err(Failure::ForModel(format!("todos[{n}].content is empty.")));
         }
-        Ok((vec![Need::new("todowrite", "*").always("*")], input.todos))
+        Ok((
+            vec![AccessRequest::new("todowrite", "*").always("*")],
+            input.todos,
+        ))
     }
 
     async fn run(&self, todos: Vec<Todo>, context: ToolContext) -> Result<ToolOutput, Failure> {

@@ -27,7 +27,7 @@ use config::mcp::is_secret;
 use config::settings::{McpEntry, Settings, Transport};
 use events::ToolKind;
 use page::FetchedPage;
-use permission::Need;
+use permission::AccessRequest;
 use permission::url::Address;
 use providers::auth::Auth;
 use transcript::File;
@@ -112,9 +112,9 @@ impl Tool for WebfetchTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Visit), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Visit), Failure> {
         let address = Address::read(&input.url).map_err(|why| {
-            Failure::Tell(format!(
+            Failure::ForModel(format!(
                 "{} cannot be fetched: {why}.",
                 text::title(&input.url)
             ))
@@ -149,7 +149,7 @@ impl Tool for WebfetchTool {
 }
 
 impl Visit {
-    fn need(&self) -> Need {
+    fn need(&self) -> AccessRequest {
         let mut need = self.address.need(&self.secrets, &self.private);
         need.metadata
             .insert("url".into(), self.address.url.as_str().into());
@@ -159,7 +159,7 @@ impl Visit {
     async fn make(self, context: &ToolContext) -> Result<ToolOutput, Failure> {
         let until = Instant::now() + self.left;
         let url = self.address.url.clone();
-        let fail = |why: String| Failure::Tell(format!("{url} could not be fetched: {why}."));
+        let fail = |why: String| Failure::ForModel(format!("{url} could not be fetched: {why}."));
         let named = self.address.is_named(&self.private);
         let accept = match self.format {
             PageFormat::Markdown => "text/markdown, text/plain;q=0.9, text/html;q=0.8, */*;q=0.1",
@@ -294,7 +294,7 @@ impl Visit {
     /// Returns the request for permission to follow a redirect.
     fn follow(self, to: &str, left: Duration) -> Failure {
         let from = self.address.url.clone();
-        let fail = |why: String| Failure::Tell(format!("{from} could not be fetched: {why}."));
+        let fail = |why: String| Failure::ForModel(format!("{from} could not be fetched: {why}."));
         if self.hops >= MAX_REDIRECTS {
             return fail(format!("it has redirected {MAX_REDIRECTS} times"));
         }
@@ -328,7 +328,7 @@ impl Visit {
             needs: vec![need],
             run: Box::new(run),
         };
-        Failure::Further(Box::new(FurtherCall { call, is_agreed }))
+        Failure::NeedsPermission(Box::new(FurtherCall { call, is_agreed }))
     }
 }
 

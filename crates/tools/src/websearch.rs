@@ -16,11 +16,11 @@ use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::webfetch::secrets;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::environment::Environment;
 use base::text;
 use events::{Sample, SampleRequest, SessionRequest, ToolKind};
-use permission::Need;
+use permission::AccessRequest;
 use providers::FoundPage;
 use providers::http::HttpClient;
 use providers::request::{ModelInput as Asked, ModelMessage};
@@ -176,7 +176,7 @@ impl Tool for WebsearchTool {
     const DESCRIPTION: &'static str = include_str!("websearch.md");
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
-    const OFFER: Offer = Offer::PerStep;
+    const OFFER: Availability = Availability::PerStep;
     const ALIASES: Aliases = Aliases {
         also: &["searchweb", "googlesearch", "internetsearch"],
         says: &[],
@@ -199,10 +199,10 @@ impl Tool for WebsearchTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let query = input.query.split_whitespace().collect::<Vec<_>>().join(" ");
         if query.is_empty() || query.chars().count() > MAX_QUERY_CHARS {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "A query is one line of at most {MAX_QUERY_CHARS} characters."
             )));
         }
@@ -225,7 +225,7 @@ impl Tool for WebsearchTool {
             .num_results
             .unwrap_or(DEFAULT_RESULTS)
             .clamp(1, MAX_RESULTS);
-        let need = Need::new(Self::NAME, query.as_str()).always(query.as_str());
+        let need = AccessRequest::new(Self::NAME, query.as_str()).always(query.as_str());
         Ok((vec![need], Ready { by, query, count }))
     }
 
@@ -240,7 +240,7 @@ impl Tool for WebsearchTool {
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
         let failed = |why: String| {
-            Failure::Tell(format!("The search failed: {}.", why.trim_end_matches('.')))
+            Failure::ForModel(format!("The search failed: {}.", why.trim_end_matches('.')))
         };
         Ok(ToolOutput::text(answer.map_err(failed)?))
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::disk;
 use permission::PermissionContext;
 use permission::credentials::git_command;
-use permission::shell::{Effect, JudgedLine, Unit};
+use permission::shell::{CommandAnalysis, CommandUnit, Effect};
 
 /// A path that a command line writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub(super) struct NamedWrite {
 
 /// Returns the paths that a command line names to be written.
 pub(super) fn opened(
-    line: &JudgedLine,
+    line: &CommandAnalysis,
     place: &PermissionContext,
     git_dirs: &[PathBuf],
 ) -> Vec<NamedWrite> {
-    let known = |unit: &Unit| {
+    let known = |unit: &CommandUnit| {
         unit.opaque.is_none() && (unit.effect != Effect::Unproven || configures_git(unit))
     };
     let is_known = line.opaque.is_none() && line.unread.is_empty() && line.units.iter().all(known);
@@ -63,7 +63,7 @@ pub(super) fn opened(
 
 /// Returns whether a unit changes settings of git; permission for that covers the whole command and
 /// names no file.
-fn configures_git(unit: &Unit) -> bool {
+fn configures_git(unit: &CommandUnit) -> bool {
     unit.program.as_deref() == Some("git")
         && unit.foreign.is_none()
         && unit.floor.is_some()
@@ -153,7 +153,7 @@ pub(super) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use permission::shell::analyse;
+    use permission::shell::analyze;
 
     #[test]
     fn named_writes_are_unprotected_but_not_their_siblings() {
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn paths_written_by_a_line_are_found() {
-        let lab = permission::testing::Lab::new();
+        let lab = permission::testing::PathFixture::new();
         let root = &lab.place.root;
         for (text, names, is_known) in [
             (
@@ -261,7 +261,7 @@ mod tests {
             ("sed -i s/a/b/ /etc/hosts", vec!["/etc/hosts".into()], true),
             ("cat /etc/hosts", vec![], true),
         ] {
-            let found = opened(&analyse(text, &lab.place), &lab.place, &[root.join(".git")]);
+            let found = opened(&analyze(text, &lab.place), &lab.place, &[root.join(".git")]);
             let wanted: Vec<NamedWrite> = names
                 .into_iter()
                 .map(|path| NamedWrite { path, is_known })

@@ -8,9 +8,9 @@ use super::aliases::{Aliases, PATH};
 use super::document::{Document, target};
 use super::edit::describe;
 use super::language::Check;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use events::ToolKind;
-use permission::Need;
+use permission::AccessRequest;
 use transcript::Change;
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Tool for WriteTool {
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";
-    const OFFER: Offer = Offer::OtherModels;
+    const OFFER: Availability = Availability::OtherModels;
     const ALIASES: Aliases = Aliases {
         also: &[
             "create",
@@ -76,7 +76,7 @@ impl Tool for WriteTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<Need>, Ready), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let mut document = target(context, &input.file_path).await?;
         document.check_whole(context)?;
         let change = document.change(&document.replacement(&input.content))?;

@@ -610,7 +610,7 @@ impl Message {
         });
         let (attachments, prose): (Vec<_>, Vec<_>) =
             texts.partition(|text| attached(&text.text).is_some());
-        prose.into_iter().chain(attachments).map(Text::for_people)
+        prose.into_iter().chain(attachments).map(Text::for_display)
     }
 }
 
@@ -627,7 +627,7 @@ pub fn attached(text: &str) -> Option<(&str, &str)> {
 
 impl Text {
     /// Returns the text for display, which is the file name for an attached file.
-    pub fn for_people(&self) -> Cow<'_, str> {
+    pub fn for_display(&self) -> Cow<'_, str> {
         let Some((uri, _)) = attached(&self.text) else {
             return self.text.as_str().into();
         };

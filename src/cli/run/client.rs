@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anstyle::Style;
 use protocol::acp::v1;
-use protocol::table::{self, Cx};
+use protocol::table::{self, RequestContext};
 use tokio::sync::oneshot;
 
 use super::keyboard::{Keyboard, LineCheck};
@@ -345,7 +345,7 @@ impl Client {
     /// Handles `session/request_permission`.
     pub(super) fn permit(
         client: &Arc<Self>,
-        cx: Cx,
+        cx: RequestContext,
         request: v1::RequestPermissionRequest,
     ) -> table::Reply<v1::RequestPermissionResponse> {
         use v1::PermissionOptionKind::{AllowAlways, AllowOnce, RejectOnce};
@@ -415,7 +415,7 @@ impl Client {
     /// Handles `elicitation/create`.
     pub(super) fn inquire(
         client: &Arc<Self>,
-        cx: Cx,
+        cx: RequestContext,
         request: v1::CreateElicitationRequest,
     ) -> table::Reply<v1::CreateElicitationResponse> {
         let client = client.clone();

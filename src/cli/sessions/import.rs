@@ -86,7 +86,7 @@ async fn import_one(
 
 struct Opened {
     feed: SessionFeed,
-    left_out: opencode::LeftOut,
+    left_out: opencode::Omitted,
 }
 
 /// Opens an exported session. One message of adjutant's own format at a time is in memory, unless
@@ -111,7 +111,7 @@ fn opened(file: &Path) -> anyhow::Result<Opened> {
         Ok(feed) => {
             return Ok(Opened {
                 feed,
-                left_out: opencode::LeftOut::default(),
+                left_out: opencode::Omitted::default(),
             });
         }
         Err(error) => error,

@@ -117,13 +117,13 @@ async fn follow_directory(
     let Some(cwd) = follow(&stored.record.cwd) else {
         return Ok(false);
     };
-    session::elsewhere::carry_contents(environment, &stored.record.cwd, &cwd)
+    session::relocate::carry_contents(environment, &stored.record.cwd, &cwd)
         .await
         .context("the stored contents of its changes cannot be copied")?;
     for extra in &mut stored.record.extra {
         *extra = follow(extra).unwrap_or_else(|| std::mem::take(extra));
     }
-    session::elsewhere::relocate(store, environment, &mut stored, &cwd).await;
+    session::relocate::relocate(store, environment, &mut stored, &cwd).await;
     Ok(true)
 }
 

@@ -8,7 +8,7 @@ macro_rules! forms {
         use protocol::acp::$version as acp;
         use protocol::rpc::Peer;
 
-        use crate::face::{EditorAnswer, Form, FormAnswer};
+        use crate::view::{EditorAnswer, Form, FormAnswer};
         use base::id::SessionId;
         use events::{
             FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits,
@@ -210,7 +210,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::face::FormAnswer;
+    use crate::view::FormAnswer;
     use crate::{v1, v2};
 
     fn assert_answers(decode: impl Fn(Value) -> FormAnswer) {

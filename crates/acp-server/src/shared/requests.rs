@@ -7,10 +7,10 @@ macro_rules! requests {
         use std::sync::Arc;
 
         use protocol::acp::$version as acp;
-        use protocol::table::{Cx, Reply};
+        use protocol::table::{RequestContext, Reply};
         use serde_json::json;
 
-        use crate::error::Refusal;
+        use crate::error::RequestError;
         use crate::login::{self, Account};
         use crate::meta::{self, CHANGED};
         use crate::server::Server;
@@ -21,7 +21,7 @@ macro_rules! requests {
         /// session/set_title: a title of the user's, which no generated title replaces.
         pub(crate) fn set_title(
             server: &Arc<Server>,
-            _: Cx,
+            _: RequestContext,
             request: acp::SetSessionTitleRequest,
         ) -> Reply<acp::SetSessionTitleResponse> {
             let title = sessions::set_title(server, &request.session_id.0, &request.title);
@@ -31,7 +31,7 @@ macro_rules! requests {
         /// session/status.
         pub(crate) fn status(
             server: &Arc<Server>,
-            _: Cx,
+            _: RequestContext,
             request: acp::SessionStatusRequest,
         ) -> Reply<acp::SessionStatusResponse> {
             let status = sessions::status(server.clone(), SessionId::new(request.session_id.0));
@@ -45,12 +45,12 @@ macro_rules! requests {
 
         /// Returns whether to list archived sessions (`Some(true)`), the others (`Some(false)`), or
         /// both (`None`).
-        pub(crate) fn archive_filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
+        pub(crate) fn archive_filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Option<bool>, RequestError> {
             match archived {
                 None | Some(acp::SessionArchiveFilter::Exclude) => Ok(Some(false)),
                 Some(acp::SessionArchiveFilter::Include) => Ok(None),
                 Some(acp::SessionArchiveFilter::Only) => Ok(Some(true)),
-                Some(_) => Err(Refusal::Invalid("archived must be exclude, include or only".into())),
+                Some(_) => Err(RequestError::Invalid("archived must be exclude, include or only".into())),
             }
         }
 
@@ -71,7 +71,7 @@ macro_rules! requests {
         /// session/close.
         pub(crate) fn close(
             server: &Arc<Server>,
-            _: Cx,
+            _: RequestContext,
             request: acp::CloseSessionRequest,
         ) -> Reply<acp::CloseSessionResponse> {
             let closed = sessions::close(server, &request.session_id.0);
@@ -81,7 +81,7 @@ macro_rules! requests {
         /// session/delete.
         pub(crate) fn delete(
             server: &Arc<Server>,
-            _: Cx,
+            _: RequestContext,
             request: acp::DeleteSessionRequest,
         ) -> Reply<acp::DeleteSessionResponse> {
             let deleted = sessions::delete(server, &request.session_id.0);
@@ -91,7 +91,7 @@ macro_rules! requests {
         /// session/archive.
         pub(crate) fn archive(
             server: &Arc<Server>,
-            _: Cx,
+            _: RequestContext,
             request: acp::ArchiveSessionRequest,
         ) -> Reply<acp::ArchiveSessionResponse> {
             let done = sessions::archive(server, &request.session_id.0, true);
@@ -101,7 +101,7 @@ macro_rules! requests {
         /// session/unarchive.
         pub(crate) fn unarchive(
             server: &Arc<Server>,
-            _: Cx,
+            _: RequestContext,
             request: acp::UnarchiveSessionRequest,
         ) -> Reply<acp::UnarchiveSessionResponse> {
             let done = sessions::archive(server, &request.session_id.0, false);
@@ -122,7 +122,7 @@ macro_rules! requests {
         }
 
         /// auth/status.
-        pub(crate) fn auth_status(server: &Arc<Server>, _: Cx, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
+        pub(crate) fn auth_status(server: &Arc<Server>, _: RequestContext, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
             let known = login::known(server);
             Reply::later(async move {
                 let accounts = known.await.into_iter().map(|Account { label, name }| acp::AuthAccount::new(label).name(name));

@@ -1,11 +1,11 @@
 //! Permission requests, and their answers.
 
-use protocol::acp::{Explicit, v1};
+use protocol::acp::{WithExplicitNull, v1};
 use protocol::rpc::Peer;
 
-use super::card::ShownCalls;
-use crate::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
+use super::tool_call_view::ToolCallViews;
 use crate::meta;
+use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use base::id::SessionId;
 
 /// Sends a question. It contains the tool call in full.
@@ -13,7 +13,7 @@ pub(super) fn ask(
     peer: &Peer,
     session: &SessionId,
     asked: ChoiceRequest,
-    cards: &mut ShownCalls,
+    cards: &mut ToolCallViews,
 ) -> EditorAnswer<Option<PickedAnswer>> {
     let one = |answer: AnswerOption| {
         v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind))
@@ -22,7 +22,7 @@ pub(super) fn ask(
     let show = cards.question(&asked.show, &asked.text);
     let request =
         v1::RequestPermissionRequest::new(session.share(), show, options).meta(asked.meta);
-    let request = Explicit(request);
+    let request = WithExplicitNull(request);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
 }

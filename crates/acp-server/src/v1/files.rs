@@ -7,7 +7,7 @@ use std::time::Duration;
 use protocol::acp::v1;
 use protocol::rpc::Peer;
 
-use crate::face::EditorAnswer;
+use crate::view::EditorAnswer;
 use base::id::SessionId;
 
 /// The time limit of a file request: some clients never answer a request that they do not know.

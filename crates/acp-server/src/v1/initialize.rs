@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use protocol::acp::{Initialize, ProtocolVersion, v1};
-use protocol::table::{Cx, Reply};
+use protocol::table::{Reply, RequestContext};
 
-use crate::face::DisplayCapabilities;
 use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
 use crate::meta::{ALONE, of_ours};
 use crate::server::{Capabilities, Server};
+use crate::view::DisplayCapabilities;
 use tools::FileCapabilities;
 
 pub(super) fn initialize(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     Initialize(request): Initialize,
 ) -> Reply<v1::InitializeResponse> {
     let client = &request.client_capabilities;
@@ -138,7 +138,7 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
 /// authenticate: succeeds immediately, any number of times.
 pub(super) fn authenticate(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     request: v1::AuthenticateRequest,
 ) -> Reply<v1::AuthenticateResponse> {
     let known = login::log_in(server, &request.method_id.0);
@@ -151,7 +151,7 @@ pub(super) fn authenticate(
 
 pub(super) fn logout(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     _: v1::LogoutRequest,
 ) -> Reply<v1::LogoutResponse> {
     let forgotten = login::log_out(server);

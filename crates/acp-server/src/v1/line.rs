@@ -10,7 +10,7 @@ pub(super) fn line(session: &SessionId, update: v1::SessionUpdate) -> Vec<u8> {
     let note = v1::SessionNotification::new(session.share(), update);
     rpc::note(
         <v1::SessionNotification as acp::Method>::NAME,
-        &acp::Explicit(note),
+        &acp::WithExplicitNull(note),
     )
 }
 

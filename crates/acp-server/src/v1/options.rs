@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use protocol::acp::{Empty, SetModel, v1};
-use protocol::table::{Cx, Reply};
+use protocol::table::{Reply, RequestContext};
 
 use super::line;
-use crate::error::Refusal;
-use crate::face::{Alternative, Category, Group, Setting, SettingValue};
+use crate::error::RequestError;
 use crate::meta::Meta;
 use crate::options::{self, Chosen, MODE};
 use crate::server::{ChoiceReply, Server};
 use crate::updates::UpdateSender;
-use session::Handle;
+use crate::view::{Alternative, Category, Group, Setting, SettingValue};
+use session::SessionHandle;
 
 /// Encodes the config options of a session.
 pub(super) fn encode(settings: Vec<Setting>) -> Vec<v1::SessionConfigOption> {
@@ -64,7 +64,7 @@ fn group(group: Group) -> v1::SessionConfigSelectGroup {
 /// Returns the config options of a session, with the mode also in the form of version 1.
 pub(super) fn choices(
     server: &Server,
-    session: &Handle,
+    session: &SessionHandle,
 ) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
     let settings = options::settings(server, session);
     let modes = settings.iter().find_map(|setting| match &setting.value {
@@ -89,7 +89,7 @@ pub(super) fn choices(
 /// session/set_config_option. A new mode is also reported as a mode.
 pub(super) fn set_config_option(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v1::SetSessionConfigOptionRequest,
 ) -> Reply<v1::SetSessionConfigOptionResponse> {
     let server = server.clone();
@@ -102,7 +102,7 @@ pub(super) fn set_config_option(
             v1::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
             v1::SessionConfigOptionValue::ValueId { value } => Chosen::Value(&value.0),
             _ => {
-                return Err(Refusal::Invalid(
+                return Err(RequestError::Invalid(
                     "this kind of value is not supported".into(),
                 ));
             }
@@ -133,7 +133,7 @@ pub(super) fn set_config_option(
 /// session/set_mode. Takes effect at the next step, also of a running turn.
 pub(super) fn set_mode(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v1::SetSessionModeRequest,
 ) -> Reply<v1::SetSessionModeResponse> {
     let own = server.clone();
@@ -152,7 +152,11 @@ pub(super) fn set_mode(
 
 /// session/set_model, for clients that still use it. They may send the current model again, which
 /// must not reset the effort.
-pub(super) fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty> {
+pub(super) fn set_model(
+    server: &Arc<Server>,
+    cx: RequestContext,
+    request: SetModel,
+) -> Reply<Empty> {
     let server = server.clone();
     let id = request.session_id.0.clone();
     server.clone().when_open(&id, move || {

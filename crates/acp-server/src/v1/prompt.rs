@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use protocol::acp::v1;
 use protocol::rpc;
-use protocol::table::{Cx, Reply};
+use protocol::table::{Reply, RequestContext};
 
 use super::{content, line};
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::meta::{self, SCHEMA};
-use crate::prompt::{self, Ended, IncomingPrompt, PromptTurn};
+use crate::prompt::{self, FinishedTurn, IncomingPrompt, TurnStream};
 use crate::server::Server;
-use session::Handle;
-use session::turn::Outcome;
+use session::SessionHandle;
+use session::turn::TurnOutcome;
 use transcript::FaultKind;
 
 /// session/prompt.
 pub(super) fn prompt(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v1::PromptRequest,
 ) -> Reply<v1::PromptResponse> {
     let Some(wait) = server.wait(&request.session_id.0) else {
@@ -41,7 +41,7 @@ pub(super) fn prompt(
     })
 }
 
-fn decode(request: v1::PromptRequest) -> Result<IncomingPrompt, Refusal> {
+fn decode(request: v1::PromptRequest) -> Result<IncomingPrompt, RequestError> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
     let options = prompt::options(request.meta.as_ref())?;
     Ok(IncomingPrompt {
@@ -54,9 +54,9 @@ fn decode(request: v1::PromptRequest) -> Result<IncomingPrompt, Refusal> {
 
 async fn answer(
     server: &Server,
-    session: &Handle,
-    turn: Option<PromptTurn>,
-    cx: &Cx,
+    session: &SessionHandle,
+    turn: Option<TurnStream>,
+    cx: &RequestContext,
 ) -> Result<v1::PromptResponse, rpc::Error> {
     let Some(turn) = turn else {
         // Some clients send an empty prompt after a turn without visible output. They would repeat
@@ -70,7 +70,7 @@ async fn answer(
         .await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let Ended {
+    let FinishedTurn {
         result,
         told: reported,
     } = turn.ended(&cx.cancelled).await?;
@@ -79,18 +79,21 @@ async fn answer(
     Ok(response(result.outcome)?.meta(meta))
 }
 
-fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
+fn response(outcome: TurnOutcome) -> Result<v1::PromptResponse, rpc::Error> {
     let reason = match outcome {
         // A steering message has a turn and a response of its own.
-        Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
-            v1::StopReason::EndTurn
+        TurnOutcome::Ended
+        | TurnOutcome::NotDone
+        | TurnOutcome::Rejected
+        | TurnOutcome::Steered => v1::StopReason::EndTurn,
+        TurnOutcome::Cancelled => v1::StopReason::Cancelled,
+        TurnOutcome::Refused => v1::StopReason::Refusal,
+        TurnOutcome::MaxTokens => v1::StopReason::MaxTokens,
+        TurnOutcome::StepLimit => v1::StopReason::MaxTurnRequests,
+        TurnOutcome::Failed(fault) if fault.kind == FaultKind::Interrupted => {
+            v1::StopReason::Cancelled
         }
-        Outcome::Cancelled => v1::StopReason::Cancelled,
-        Outcome::Refused => v1::StopReason::Refusal,
-        Outcome::MaxTokens => v1::StopReason::MaxTokens,
-        Outcome::StepLimit => v1::StopReason::MaxTurnRequests,
-        Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => v1::StopReason::Cancelled,
-        Outcome::Failed(fault) => return Err(Refusal::from(fault).into()),
+        TurnOutcome::Failed(fault) => return Err(RequestError::from(fault).into()),
     };
     Ok(v1::PromptResponse::new(reason))
 }

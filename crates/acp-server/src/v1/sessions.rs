@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use protocol::acp::{LoadSession, NewSession, v1};
-use protocol::table::{Cx, Reply};
+use protocol::table::{Reply, RequestContext};
 
 use super::options::choices;
 use super::requests::{archive_filter, session_info, system_text};
@@ -16,7 +16,7 @@ use config::settings::McpEntry;
 /// session/new.
 pub(super) fn new(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: NewSession,
 ) -> Reply<v1::NewSessionResponse> {
     let NewSession(request) = request;
@@ -43,7 +43,7 @@ pub(super) fn new(
 /// session/load: sends the whole history before the response.
 pub(super) fn load(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: LoadSession,
 ) -> Reply<v1::LoadSessionResponse> {
     let LoadSession(request) = request;
@@ -75,7 +75,7 @@ pub(super) fn load(
 /// session/resume: opens a session without sending its history.
 pub(super) fn resume(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v1::ResumeSessionRequest,
 ) -> Reply<v1::ResumeSessionResponse> {
     let system = request.system_prompt.map(system_text);
@@ -106,7 +106,7 @@ pub(super) fn resume(
 /// session/fork: creates a session with the history of another.
 pub(super) fn fork(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v1::ForkSessionRequest,
 ) -> Reply<v1::ForkSessionResponse> {
     let system = request.system_prompt.map(system_text);
@@ -133,7 +133,7 @@ pub(super) fn fork(
 /// session/list: newest first, in pages.
 pub(super) fn list(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     request: v1::ListSessionsRequest,
 ) -> Reply<v1::ListSessionsResponse> {
     let archived = archive_filter(request.archived.as_ref());

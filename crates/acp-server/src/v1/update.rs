@@ -1,5 +1,5 @@
 //! Converts events to `session/update`, for live and replayed events alike. Tool calls are in
-//! `card.rs`.
+//! `tool_call_view.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use protocol::acp::v1;
 use protocol::rpc::{self, Peer};
 
-use super::card::ShownCalls;
 use super::content::block;
 use super::line::line;
+use super::tool_call_view::ToolCallViews;
 use super::{ask, files, forms, options};
-use crate::card::{ATTACHED, PIECE};
-use crate::face::{
+use crate::tool_call_view::{ATTACHED, PIECE};
+use crate::view::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
     SessionView, Setting, UpdateLines,
 };
@@ -28,20 +28,20 @@ struct ShownState {
     peer: Peer,
     shows: DisplayCapabilities,
     /// The calls that have not ended.
-    cards: ShownCalls,
+    cards: ToolCallViews,
     /// The prefix and the number of ids for messages that are not part of the history.
-    asides: (String, u32),
+    out_of_turn_events: (String, u32),
 }
 
 /// Creates the view of a session of which nothing has been shown.
 pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
-    let cards = ShownCalls::new(shows.terminals);
+    let cards = ToolCallViews::new(shows.terminals);
     let peer = peer.clone();
     Box::new(ShownState {
         peer,
         shows,
         cards,
-        asides: ("aside".into(), 0),
+        out_of_turn_events: ("aside".into(), 0),
     })
 }
 
@@ -60,7 +60,7 @@ impl SessionView for ShownState {
     }
 
     fn name_asides(&mut self, name: String) {
-        self.asides.0 = name;
+        self.out_of_turn_events.0 = name;
     }
 
     fn ask(
@@ -281,7 +281,7 @@ fn notice(
             notice.description(details.map(|details| text::shown(details).into_owned())),
         );
     }
-    let (prefix, number) = &mut seen.asides;
+    let (prefix, number) = &mut seen.out_of_turn_events;
     *number += 1;
     let text = format!(
         "{}\n\n",

@@ -3,9 +3,9 @@
 use protocol::acp::v2;
 use protocol::rpc::Peer;
 
-use super::card::ShownCalls;
-use crate::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
+use super::tool_call_view::ToolCallViews;
 use crate::meta;
+use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use base::id::SessionId;
 
 /// Sends a question, which is complete in itself; the card of the call does not change.
@@ -13,7 +13,7 @@ pub(super) fn ask(
     peer: &Peer,
     session: &SessionId,
     asked: ChoiceRequest,
-    cards: &ShownCalls,
+    cards: &ToolCallViews,
 ) -> EditorAnswer<Option<PickedAnswer>> {
     let one = |answer: AnswerOption| {
         v2::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind))

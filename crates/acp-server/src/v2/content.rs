@@ -2,20 +2,20 @@
 
 use protocol::acp::v2;
 
-use crate::card::ATTACHED;
-use crate::error::Refusal;
+use crate::error::RequestError;
+use crate::tool_call_view::ATTACHED;
 use transcript::{Content, File, Text, attach};
 
 /// Converts content blocks to parts. Links are read when the prompt's turn begins
 /// (`session/mention.rs`).
 ///
 /// # Errors
-/// [`Refusal::Invalid`] for a kind of content that is not among the prompt capabilities.
-pub(super) fn parts(blocks: Vec<v2::ContentBlock>) -> Result<Vec<Content>, Refusal> {
+/// [`RequestError::Invalid`] for a kind of content that is not among the prompt capabilities.
+pub(super) fn parts(blocks: Vec<v2::ContentBlock>) -> Result<Vec<Content>, RequestError> {
     blocks.into_iter().map(part).collect()
 }
 
-fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
+fn part(block: v2::ContentBlock) -> Result<Content, RequestError> {
     let text = |text: String| {
         Content::Text(Text {
             text: text.into(),
@@ -50,7 +50,7 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
                 refused: false,
             }),
             _ => {
-                return Err(Refusal::Invalid(
+                return Err(RequestError::Invalid(
                     "this kind of embedded resource is not supported".into(),
                 ));
             }
@@ -63,7 +63,7 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
             refused: false,
         }),
         _ => {
-            return Err(Refusal::Invalid(
+            return Err(RequestError::Invalid(
                 "this kind of content is not supported".into(),
             ));
         }

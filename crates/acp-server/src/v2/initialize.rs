@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use protocol::acp::{Initialize2, ProtocolVersion, v2};
-use protocol::table::{Cx, Reply};
+use protocol::acp::{InitializeV2, ProtocolVersion, v2};
+use protocol::table::{Reply, RequestContext};
 
-use crate::face::DisplayCapabilities;
 use crate::login::{self, AT_THE_TERMINAL, KEYS};
 use crate::meta::{ALONE, of_ours};
 use crate::server::{Capabilities, Server};
+use crate::view::DisplayCapabilities;
 use tools::FileCapabilities;
 
 /// initialize. A later handshake replaces the earlier one.
 pub(super) fn initialize(
     server: &Arc<Server>,
-    _: Cx,
-    request: Initialize2,
+    _: RequestContext,
+    request: InitializeV2,
 ) -> Reply<v2::InitializeResponse> {
-    let Initialize2(request) = request;
+    let InitializeV2(request) = request;
     let client = &request.capabilities;
     server.replace_capabilities(Capabilities {
         files: FileCapabilities {
@@ -103,7 +103,7 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
 /// auth/login: succeeds immediately, any number of times.
 pub(super) fn login(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     request: v2::LoginAuthRequest,
 ) -> Reply<v2::LoginAuthResponse> {
     let known = login::log_in(server, &request.method_id.0);
@@ -117,7 +117,7 @@ pub(super) fn login(
 /// auth/logout.
 pub(super) fn logout(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     _: v2::LogoutAuthRequest,
 ) -> Reply<v2::LogoutAuthResponse> {
     let forgotten = login::log_out(server);

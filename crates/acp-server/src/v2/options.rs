@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use protocol::acp::v2;
-use protocol::table::{Cx, Reply};
+use protocol::table::{Reply, RequestContext};
 
-use crate::error::Refusal;
-use crate::face::{Alternative, Category, Group, Setting, SettingValue};
+use crate::error::RequestError;
 use crate::options::{self, Chosen};
 use crate::server::{ChoiceReply, Server};
-use session::Handle;
+use crate::view::{Alternative, Category, Group, Setting, SettingValue};
+use session::SessionHandle;
 
 /// Encodes the config options of a session.
 pub(super) fn encode(settings: Vec<Setting>) -> Vec<v2::SessionConfigOption> {
@@ -17,7 +17,7 @@ pub(super) fn encode(settings: Vec<Setting>) -> Vec<v2::SessionConfigOption> {
 }
 
 /// Returns the config options of a session.
-pub(super) fn choices(server: &Server, session: &Handle) -> Vec<v2::SessionConfigOption> {
+pub(super) fn choices(server: &Server, session: &SessionHandle) -> Vec<v2::SessionConfigOption> {
     encode(options::settings(server, session))
 }
 
@@ -66,7 +66,7 @@ fn group(group: Group) -> v2::SessionConfigSelectGroup {
 /// session/set_config_option.
 pub(super) fn set_config_option(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     request: v2::SetSessionConfigOptionRequest,
 ) -> Reply<v2::SetSessionConfigOptionResponse> {
     let server = server.clone();
@@ -79,7 +79,7 @@ pub(super) fn set_config_option(
             v2::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
             v2::SessionConfigOptionValue::Id { value } => Chosen::Value(&value.0),
             _ => {
-                return Err(Refusal::Invalid(
+                return Err(RequestError::Invalid(
                     "this kind of value is not supported".into(),
                 ));
             }

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use protocol::acp::v2;
-use protocol::table::{Cx, Reply};
+use protocol::table::{Reply, RequestContext};
 use tokio_util::sync::CancellationToken;
 
 use super::{content, line};
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::meta::{self, SCHEMA};
-use crate::prompt::{self, IncomingPrompt, PromptTurn};
+use crate::prompt::{self, IncomingPrompt, TurnStream};
 use crate::server::Server;
-use session::Handle;
+use session::SessionHandle;
 
 /// session/prompt.
 pub(super) fn prompt(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v2::PromptRequest,
 ) -> Reply<v2::PromptResponse> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
@@ -46,7 +46,7 @@ pub(super) fn prompt(
     Reply::later(async move {
         let queued = prompt::queue_when_open(&server, decode, wait, &cx.cancelled)
             .await?
-            .ok_or(Refusal::Cancelled)?;
+            .ok_or(RequestError::Cancelled)?;
         Ok(insert(server, queued, echo, &cx).await?)
     })
 }
@@ -54,11 +54,11 @@ pub(super) fn prompt(
 /// Waits until the prompt is in the conversation; the turn is shown after the response.
 async fn insert(
     server: Arc<Server>,
-    (session, turn): (Handle, Option<PromptTurn>),
+    (session, turn): (SessionHandle, Option<TurnStream>),
     echo: Vec<v2::ContentBlock>,
-    cx: &Cx,
-) -> Result<v2::PromptResponse, Refusal> {
-    let empty = || Refusal::Invalid("the prompt is empty".into());
+    cx: &RequestContext,
+) -> Result<v2::PromptResponse, RequestError> {
+    let empty = || RequestError::Invalid("the prompt is empty".into());
     let mut turn = turn.ok_or_else(empty)?;
     let id = turn.inserted(&cx.cancelled).await?;
     let message = v2::UserMessage::new(id.share()).content(echo);

@@ -4,22 +4,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use protocol::acp::v2;
-use protocol::table::{Cx, Reply};
+use protocol::table::{Reply, RequestContext};
 
 use super::options::choices;
 use super::requests::{archive_filter, session_info, system_text};
 use super::update;
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::meta::{self, BEFORE, Restrictions};
 use crate::server::Server;
 use crate::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
 use config::settings::McpEntry;
-use session::Handle;
+use session::SessionHandle;
 
 /// session/new.
 pub(super) fn new(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v2::NewSessionRequest,
 ) -> Reply<v2::NewSessionResponse> {
     let system = request.system_prompt.map(system_text);
@@ -41,20 +41,20 @@ pub(super) fn new(
     })
 }
 
-fn commands(session: &Handle) -> Vec<v2::AvailableCommand> {
+fn commands(session: &SessionHandle) -> Vec<v2::AvailableCommand> {
     update::commands(&session.commands())
 }
 
 /// session/resume: opens a session, and sends its history if the client requests that.
 pub(super) fn resume(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v2::ResumeSessionRequest,
 ) -> Reply<v2::ResumeSessionResponse> {
     let history = match request.replay_from {
         None => Ok(HistoryMode::Known),
         Some(v2::ReplayFrom::Start(_)) => Ok(HistoryMode::Shown),
-        Some(_) => Err(Refusal::Invalid(
+        Some(_) => Err(RequestError::Invalid(
             "a session is replayed from its start, or not at all".into(),
         )),
     };
@@ -83,7 +83,7 @@ pub(super) fn resume(
 /// session/fork: creates a session with the history of another.
 pub(super) fn fork(
     server: &Arc<Server>,
-    cx: Cx,
+    cx: RequestContext,
     request: v2::ForkSessionRequest,
 ) -> Reply<v2::ForkSessionResponse> {
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
@@ -109,7 +109,7 @@ pub(super) fn fork(
 /// session/list: newest first, in pages.
 pub(super) fn list(
     server: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     request: v2::ListSessionsRequest,
 ) -> Reply<v2::ListSessionsResponse> {
     let cursor = request.cursor.map(|cursor| cursor.0.to_string());
@@ -134,7 +134,7 @@ pub(super) fn cancel(server: &Arc<Server>, note: v2::CancelSessionNotification) 
 /// tool_call/cancel: not offered for any call.
 pub(super) fn cancel_call(
     _: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     _: v2::CancelToolCallRequest,
 ) -> Reply<v2::CancelToolCallResponse> {
     Reply::now(Err(not_alone("call")))
@@ -143,14 +143,14 @@ pub(super) fn cancel_call(
 /// terminal/cancel: not offered for any terminal.
 pub(super) fn cancel_terminal(
     _: &Arc<Server>,
-    _: Cx,
+    _: RequestContext,
     _: v2::CancelTerminalRequest,
 ) -> Reply<v2::CancelTerminalResponse> {
     Reply::now(Err(not_alone("terminal")))
 }
 
 fn not_alone(what: &str) -> protocol::rpc::Error {
-    Refusal::Invalid(format!(
+    RequestError::Invalid(format!(
         "this {what} cannot be cancelled by itself; session/cancel stops the turn"
     ))
     .into()
@@ -161,7 +161,7 @@ fn place(
     extra: Vec<v2::AbsolutePath>,
     servers: Vec<v2::McpServer>,
     system: Option<SystemWords>,
-) -> Result<SessionSetup, Refusal> {
+) -> Result<SessionSetup, RequestError> {
     let extra: Vec<PathBuf> = extra
         .into_iter()
         .map(v2::AbsolutePath::into_inner)
@@ -172,7 +172,7 @@ fn place(
         .enumerate()
         .find_map(|(n, name)| names[..n].contains(name).then_some(*name))
     {
-        return Err(Refusal::Invalid(format!(
+        return Err(RequestError::Invalid(format!(
             "two of mcpServers are called \"{}\"",
             base::text::title(twice)
         )));
@@ -201,7 +201,7 @@ fn name(server: &v2::McpServer) -> Option<&str> {
 
 /// Converts an MCP server to a settings entry. A kind that was not offered at the handshake is
 /// refused.
-fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, Refusal> {
+fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> {
     match server {
         v2::McpServer::Stdio(server) => {
             let program = server.command.into_inner().display().to_string();
@@ -221,7 +221,7 @@ fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, Refusal> {
                 .collect();
             Ok(sessions::remote(server.name, server.url, headers, false))
         }
-        _ => Err(Refusal::Invalid(format!(
+        _ => Err(RequestError::Invalid(format!(
             "mcpServers[{n}] is of a kind that was not offered; stdio and http are"
         ))),
     }

@@ -1,38 +1,38 @@
 //! Converts events to `session/update`, for live and replayed events alike. Tool calls are in
-//! `card.rs`.
+//! `tool_call_view.rs`.
 
 use std::sync::Arc;
 
 use protocol::acp::v2;
 use protocol::rpc::{self, Peer};
 
-use super::card::ShownCalls;
 use super::content::block;
 use super::line::line;
+use super::tool_call_view::ToolCallViews;
 use super::{ask, forms, options};
-use crate::card::{ATTACHED, PIECE};
-use crate::error::Refusal;
-use crate::face::{
+use crate::error::RequestError;
+use crate::tool_call_view::{ATTACHED, PIECE};
+use crate::view::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
     SessionActivity, SessionView, Setting, UpdateLines,
 };
 use base::id::SessionId;
 use base::text;
 use events::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
-use session::turn::Outcome;
+use session::turn::TurnOutcome;
 use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
 
 struct ShownState {
     peer: Peer,
     /// The calls that have not ended.
-    cards: ShownCalls,
+    cards: ToolCallViews,
 }
 
 /// Creates the view of a session of which nothing has been shown.
 pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
     Box::new(ShownState {
         peer: peer.clone(),
-        cards: ShownCalls::default(),
+        cards: ToolCallViews::default(),
     })
 }
 
@@ -82,19 +82,22 @@ impl SessionView for ShownState {
     }
 }
 
-fn stop_reason(outcome: Outcome) -> v2::StopReason {
+fn stop_reason(outcome: TurnOutcome) -> v2::StopReason {
     match outcome {
         // A steering message has a turn of its own.
-        Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
-            v2::StopReason::EndTurn
+        TurnOutcome::Ended
+        | TurnOutcome::NotDone
+        | TurnOutcome::Rejected
+        | TurnOutcome::Steered => v2::StopReason::EndTurn,
+        TurnOutcome::Cancelled => v2::StopReason::Cancelled,
+        TurnOutcome::Refused => v2::StopReason::Refusal,
+        TurnOutcome::MaxTokens => v2::StopReason::MaxTokens,
+        TurnOutcome::StepLimit => v2::StopReason::MaxTurnRequests,
+        TurnOutcome::Failed(fault) if fault.kind == FaultKind::Interrupted => {
+            v2::StopReason::Cancelled
         }
-        Outcome::Cancelled => v2::StopReason::Cancelled,
-        Outcome::Refused => v2::StopReason::Refusal,
-        Outcome::MaxTokens => v2::StopReason::MaxTokens,
-        Outcome::StepLimit => v2::StopReason::MaxTurnRequests,
-        Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => v2::StopReason::Cancelled,
-        Outcome::Failed(fault) => {
-            let error = rpc::Error::from(Refusal::from(fault));
+        TurnOutcome::Failed(fault) => {
+            let error = rpc::Error::from(RequestError::from(fault));
             let error = v2::Error::new(error.code, error.message).data(error.data);
             v2::StopReason::Error(v2::ErrorStopReason::new().error(error))
         }
@@ -102,7 +105,7 @@ fn stop_reason(outcome: Outcome) -> v2::StopReason {
 }
 
 /// Returns the updates that show an event.
-fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
+fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
     use v2::SessionUpdate as U;
     match event {
         Event::User {

@@ -21,7 +21,7 @@ pub fn is_hidden(c: char) -> bool {
 
 /// Returns whether a character is hidden, or a space other than the ASCII one, and so could
 /// disguise a command or a path.
-pub fn is_odd(c: char) -> bool {
+pub fn is_deceptive(c: char) -> bool {
     is_hidden(c) || (c.is_whitespace() && !c.is_ascii())
 }
 
@@ -33,7 +33,7 @@ pub fn escaped(text: &str) -> String {
 /// Escapes what [`escaped`] does, and unusual spaces as well: for commands and paths.
 pub fn spelled(text: &str) -> String {
     written(text, |c, is_legitimate| {
-        is_legitimate && !c.is_control() && !is_odd(c)
+        is_legitimate && !c.is_control() && !is_deceptive(c)
     })
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::node::{ConfigOrigin, Layer};
 use super::*;
-use permission::{Need, command_need, evaluate};
+use permission::{AccessRequest, command_need, evaluate};
 
 fn layer(json: &Json, project: bool) -> ParsedLayer {
     let layer = if project {
@@ -119,7 +119,7 @@ fn remaining_settings_loosen_nothing() {
             let need = if key == "bash" {
                 command_need(&text, &place)
             } else {
-                Need::new(key, text)
+                AccessRequest::new(key, text)
             };
             let judge =
                 |agent: &RosterEntry| evaluate(&agent.rules, &Rules::default(), &need).action;

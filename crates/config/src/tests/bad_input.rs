@@ -375,7 +375,7 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
         .write("work/repo/node_modules/pkg/package.json", "{}")
         .write("work/repo/opencode.json", r#"{"plugin": ["pkg@1"]}"#);
     place.write("home/.config/opencode/plugins/own.mjs", "");
-    let names = |loaded: &Loaded| -> Vec<String> {
+    let names = |loaded: &LoadedSettings| -> Vec<String> {
         loaded
             .settings
             .scripts
@@ -433,7 +433,7 @@ fn package_in_project_needs_trust_whatever_names_it() {
         "ADJUTANT_CONFIG_CONTENT",
         r#"{"plugin": ["upward", "./x.js"]}"#,
     );
-    let seen = |loaded: &Loaded| -> Vec<(String, bool)> {
+    let seen = |loaded: &LoadedSettings| -> Vec<(String, bool)> {
         loaded
             .settings
             .scripts
@@ -646,7 +646,7 @@ fn keys_are_substituted() {
         "work/repo/opencode.json",
         r#"{"agent": {"{env:NAME}": {"description": "one"}, "other": {"description": "two"}}}"#,
     );
-    let names = |loaded: &Loaded| -> Vec<String> {
+    let names = |loaded: &LoadedSettings| -> Vec<String> {
         loaded
             .settings
             .agents
@@ -672,7 +672,7 @@ fn unquoted_variables_are_substituted() {
         place.var(name, value);
     }
     let text = r#"{"agent": {"a": {"temperature": {env:HALF}, "hidden": {env:ON}, "steps": {env:WORD}, "description": "d"}}}"#;
-    let seen = |loaded: &Loaded| {
+    let seen = |loaded: &LoadedSettings| {
         let agent = &loaded.settings.agents[0];
         (
             agent.temperature,

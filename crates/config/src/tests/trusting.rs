@@ -326,7 +326,7 @@ fn trusted_project_lifts_no_deny_of_user() {
         permission::evaluate(
             rules,
             &Rules::default(),
-            &permission::Need::new(permission, pattern),
+            &permission::AccessRequest::new(permission, pattern),
         )
         .action
     };
@@ -636,7 +636,7 @@ const GUARDED: &str = r#"{"hook": {
 const PLUGIN: &str =
     "export const Plugin = async () => ({ \"tool.execute.before\": async () => {} })\n";
 
-fn lost(loaded: &Loaded) -> Vec<String> {
+fn lost(loaded: &LoadedSettings) -> Vec<String> {
     let lost = loaded
         .problems
         .iter()

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::guards::TrustedGuard;
 use super::{Decision, Review};
-use crate::disk::plain;
 use crate::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::problem::{Problem, ProblemCode};
+use crate::reader::plain;
 use base::environment::{Environment, Timestamp, private_dir};
 
 /// The maximum size of the file of answers.

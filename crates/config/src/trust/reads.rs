@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
-use crate::disk::ExternalValue;
+use crate::agent_rules::Roster;
 use crate::node::Node;
+use crate::reader::ExternalValue;
 use crate::resolve;
-use crate::roster::Roster;
 use base::environment::Environment;
 use base::worktree::Worktree;
-use permission::sight::Sight;
+use permission::search_filter::SearchFilter;
 use permission::{Action, PermissionContext, Policy};
 
 /// Removes the files that the agent of a new session may read, judged by the user's own settings
@@ -32,7 +32,7 @@ pub(crate) fn drop_readable(
         .map(|agent| agent.rules.clone())
         .unwrap_or_default();
     let place = PermissionContext::new(environment, worktree, cwd);
-    let search_filter = Sight::new(&Policy {
+    let search_filter = SearchFilter::new(&Policy {
         rules,
         place,
         ..Policy::default()

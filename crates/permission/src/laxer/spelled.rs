@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::shell::{Effect, JudgedLine, Unit};
+use super::super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::super::wildcard::{fold, readings, slash};
-use super::super::{Action, Need, Rule, SandboxGuarantee};
+use super::super::{AccessRequest, Action, Rule, SandboxGuarantee};
 use super::{Changed, content, distinct, need};
 
 /// A pattern symbol for any run of characters without a blank.
@@ -17,7 +17,11 @@ const PATH: char = '\u{1}';
 
 /// Returns a command for every pair of rules of which the first may allow what the second stops,
 /// though no words match both; and one for every removed rule, under its former names.
-pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: bool) -> Vec<Need> {
+pub(super) fn commands(
+    rules: &[&Rule],
+    changed: Option<&Changed<'_>>,
+    posture: bool,
+) -> Vec<AccessRequest> {
     let mut found = SharedNeeds {
         posture,
         fresh: fresh(rules),
@@ -131,7 +135,7 @@ struct SharedNeeds {
     posture: bool,
     /// A letter that is in no rule.
     fresh: char,
-    needs: Vec<Need>,
+    needs: Vec<AccessRequest>,
 }
 
 impl SharedNeeds {
@@ -214,21 +218,21 @@ impl SharedNeeds {
     fn perhaps(&mut self, text: &str) {
         let unit = written(text, Effect::Unproven);
         let tails = text.split(' ').skip(1).map(str::to_owned).collect();
-        self.push(Unit { tails, ..unit });
-        self.needs.push(need(JudgedLine {
+        self.push(CommandUnit { tails, ..unit });
+        self.needs.push(need(CommandAnalysis {
             unread: vec![text.to_owned()],
-            ..JudgedLine::default()
+            ..CommandAnalysis::default()
         }));
     }
 
-    fn push(&mut self, unit: Unit) {
-        let need = need(JudgedLine {
+    fn push(&mut self, unit: CommandUnit) {
+        let need = need(CommandAnalysis {
             text: unit.text.clone(),
             units: vec![unit],
-            ..JudgedLine::default()
+            ..CommandAnalysis::default()
         });
         if self.posture {
-            self.needs.push(Need {
+            self.needs.push(AccessRequest {
                 guarantee: SandboxGuarantee::READ_ONLY,
                 ..need.clone()
             });
@@ -255,18 +259,18 @@ fn may_have_path(pattern: &str) -> bool {
 }
 
 /// Returns a command with these words; its program is also known without its path.
-pub(super) fn written(text: &str, effect: Effect) -> Unit {
+pub(super) fn written(text: &str, effect: Effect) -> CommandUnit {
     let (program, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
     let base = program
         .rsplit_once('/')
         .map(|(_, base)| format!("{base}{rest}"));
-    Unit {
+    CommandUnit {
         text: text.to_owned(),
         normal: text.to_owned(),
         program: (!program.is_empty()).then(|| program.to_owned()),
         names: base.into_iter().collect(),
         effect,
-        ..Unit::default()
+        ..CommandUnit::default()
     }
 }
 

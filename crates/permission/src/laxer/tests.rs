@@ -295,17 +295,17 @@ fn random_more_permissive_needs_are_found() {
                         SandboxGuarantee::READ_ONLY,
                         SandboxGuarantee::WORKSPACE,
                     ];
-                    Need {
+                    AccessRequest {
                         guarantee: found[random.usize(..found.len())],
                         ..need
                     }
                 }
-                "webfetch" => Need::new(key, urls[random.usize(..urls.len())]),
-                "read" if random.bool() => Need {
+                "webfetch" => AccessRequest::new(key, urls[random.usize(..urls.len())]),
+                "read" if random.bool() => AccessRequest {
                     floor: Some((Ask, String::new())),
-                    ..Need::new(key, word(&mut random))
+                    ..AccessRequest::new(key, word(&mut random))
                 },
-                _ => Need::new(key, word(&mut random)),
+                _ => AccessRequest::new(key, word(&mut random)),
             };
             let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
             let laxer = judge(&with) < judge(&before);
@@ -579,7 +579,7 @@ fn random_spellings_are_compared() {
         text
     };
     let lines: Vec<String> = (0..600).map(|_| one(&mut random, false)).collect();
-    let lines: Vec<Need> = lines
+    let lines: Vec<AccessRequest> = lines
         .iter()
         .map(|line| command_need(line, &place))
         .collect();
@@ -621,7 +621,7 @@ fn random_spellings_are_compared() {
             } else {
                 SandboxGuarantee::None
             };
-            let need = Need {
+            let need = AccessRequest {
                 guarantee,
                 ..lines[random.usize(..lines.len())].clone()
             };

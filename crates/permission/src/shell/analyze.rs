@@ -28,7 +28,7 @@ use super::disk::Disk;
 use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource};
 use super::parse::{self, syntax};
 use super::programs::{self, PickedFiles};
-use super::unit::{JudgedLine, Unit};
+use super::unit::{CommandAnalysis, CommandUnit};
 use crate::PermissionContext;
 use functions::JudgedBody;
 use syntax::{Item, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
@@ -46,7 +46,7 @@ struct Analyzer<'p> {
     expander: Expander<'p>,
     budget: Budget,
     frame: AnalyzerFrame,
-    units: Vec<Unit>,
+    units: Vec<CommandUnit>,
     opaque: Option<String>,
     /// Whether parts of the line were not analysed.
     unseen: bool,
@@ -71,7 +71,7 @@ struct AnalyzerFrame {
     picked: Option<PickedFiles>,
 }
 
-pub(super) fn analyze(command: &str, place: &PermissionContext) -> JudgedLine {
+pub(super) fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
     let mut analyzer = Analyzer {
         place,
         disk: Disk::new(place),
@@ -121,7 +121,7 @@ pub(super) fn analyze(command: &str, place: &PermissionContext) -> JudgedLine {
         unread,
         ..
     } = analyzer;
-    JudgedLine {
+    CommandAnalysis {
         text: command.into(),
         units,
         opaque,
@@ -255,17 +255,17 @@ impl<'p> Analyzer<'p> {
         self.update_traps(state);
     }
 
-    fn unit(&self, text: &str) -> Unit {
-        Unit {
+    fn unit(&self, text: &str) -> CommandUnit {
+        CommandUnit {
             text: text.to_owned(),
             normal: text.to_owned(),
             layer: self.frame.layer,
             carried: self.frame.carried,
-            ..Unit::default()
+            ..CommandUnit::default()
         }
     }
 
-    pub(super) fn push(&mut self, unit: Unit) {
+    pub(super) fn push(&mut self, unit: CommandUnit) {
         if !self.is_full() {
             self.units.push(unit);
         }
@@ -273,11 +273,11 @@ impl<'p> Analyzer<'p> {
 
     /// Reserves the position of a unit whose inner units come after it.
     pub(super) fn reserve(&mut self) -> usize {
-        self.push(Unit::default());
+        self.push(CommandUnit::default());
         self.units.len() - 1
     }
 
-    pub(super) fn fill(&mut self, index: usize, unit: Unit) {
+    pub(super) fn fill(&mut self, index: usize, unit: CommandUnit) {
         if let Some(slot) = self.units.get_mut(index) {
             *slot = unit;
         }

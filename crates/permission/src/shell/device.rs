@@ -1,6 +1,6 @@
 //! Devices: harmless ones, and disks.
 
-use super::unit::Unit;
+use super::unit::CommandUnit;
 use crate::Action;
 
 /// Returns whether a device holds no user data.
@@ -23,7 +23,7 @@ pub(super) fn is_harmless(text: &str) -> bool {
 }
 
 /// Records that a device is written.
-pub(super) fn written(text: &str, unit: &mut Unit) {
+pub(super) fn written(text: &str, unit: &mut CommandUnit) {
     let name = text.trim_start_matches("/dev/");
     let disks = [
         "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "mapper", "dm-", "loop", "md",

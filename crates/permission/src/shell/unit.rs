@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::{Action, Need, arity};
+use crate::{AccessRequest, Action, arity};
 
 #[derive(Debug, Clone, Default)]
-pub struct JudgedLine {
+pub struct CommandAnalysis {
     pub text: String,
     /// The commands and redirections, in the order in which they were found.
-    pub units: Vec<Unit>,
+    pub units: Vec<CommandUnit>,
     /// The reason why the line as a whole could not be analysed; then it is at least asked about.
     pub opaque: Option<String>,
     /// Some parts were not analysed, so the line may use paths or programs that are not in `units`.
@@ -30,7 +30,7 @@ pub enum Effect {
 
 /// One command or redirection of a line.
 #[derive(Debug, Clone, Default)]
-pub struct Unit {
+pub struct CommandUnit {
     pub text: String,
     /// The program as written; `None` for assignments, redirections and conditions.
     pub program: Option<String>,
@@ -83,7 +83,7 @@ pub struct Unit {
     /// Its program runs other programs or program text.
     pub carrier: bool,
     /// The paths it uses, as separate needs.
-    pub touches: Vec<Need>,
+    pub touches: Vec<AccessRequest>,
     /// The directories of the project that it lists or changes to.
     pub listed: Vec<PathBuf>,
     /// Paths it changes that were not located because there are too many, as they were written.
@@ -95,7 +95,7 @@ pub struct Unit {
     pub at_stake: Option<String>,
 }
 
-impl Unit {
+impl CommandUnit {
     /// Returns its only destination on the network, if its program is the system's and no option
     /// changes its effect.
     pub fn only_destination(&self) -> Option<&str> {
@@ -164,7 +164,7 @@ impl Unit {
 
     /// Records that it reads a secret that has no path.
     pub(super) fn add_secret(&mut self, shown: &str, reason: &str) {
-        let mut need = Need::new("read", shown);
+        let mut need = AccessRequest::new("read", shown);
         need.floor = Some((Action::Ask, reason.to_owned()));
         self.touches.push(need);
     }

@@ -8,10 +8,10 @@ use super::Agent;
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
-use config::roster::{Roster, RosterEntry};
+use config::agent_rules::{Roster, RosterEntry};
 use config::settings::{AgentEntry, Settings};
 use config::{Problem, ProblemCode};
-use permission::{Action, Need, Rule, Rules, evaluate};
+use permission::{AccessRequest, Action, Rule, Rules, evaluate};
 
 /// All agents, the built-in ones first, then in the order of the settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,7 +155,7 @@ impl Agents {
     /// Returns the subagents that may be started under some rules, by name.
     pub fn subagents_for(&self, rules: &Rules) -> Vec<Arc<Agent>> {
         let may = |agent: &&Arc<Agent>| {
-            let need = Need::new("task", agent.name.as_str());
+            let need = AccessRequest::new("task", agent.name.as_str());
             agent.is_subagent() && evaluate(rules, &Rules::default(), &need).action != Action::Deny
         };
         let mut found: Vec<Arc<Agent>> = self.all.iter().filter(may).cloned().collect();

@@ -9,7 +9,8 @@ use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::testing::records;
 use permission::{
-    Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate,
+    AccessRequest, Action, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need,
+    evaluate,
 };
 
 /// The maximum number of everyday lines that cause a question although they should not: 8 did when
@@ -328,7 +329,7 @@ fn sandbox_table_has_expected_verdicts() {
             let verdict = evaluate(
                 &policy.0,
                 &Rules::default(),
-                &Need {
+                &AccessRequest {
                     guarantee,
                     ..command_need(&line, &policy.1)
                 },

@@ -8,7 +8,7 @@ use base::listing::EntryState;
 use base::worktree::Worktree;
 use config::builtin::AGENTS;
 use config::file::PERMISSIONS;
-use permission::{Action, Need, Rules, evaluate};
+use permission::{AccessRequest, Action, Rules, evaluate};
 
 struct AgentFixture {
     _dir: tempfile::TempDir,
@@ -61,7 +61,7 @@ impl AgentFixture {
         evaluate(
             &agent.rules,
             &Rules::default(),
-            &Need::new(permission, pattern),
+            &AccessRequest::new(permission, pattern),
         )
         .action
     }

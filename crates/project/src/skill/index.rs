@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use base::environment::{Environment, private_dir, private_note};
+use base::environment::{Environment, private_dir, write_private_file};
 use base::text;
 
 /// The limits of one address: skills, files of one skill, bytes of a file, of a skill, of all.
@@ -224,7 +224,7 @@ pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<FetchedSkill>) -> io::R
         for (path, bytes) in files {
             let path = new.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
-            private_note(&path, bytes)?;
+            write_private_file(&path, bytes)?;
         }
         let place = dir.join(name);
         let old = tempfile::Builder::new().prefix(".old-").tempdir_in(dir)?;

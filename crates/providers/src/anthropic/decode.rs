@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::sse::Flow;
 use crate::wire::{Decoder, counted, entry, finished};
-use crate::{Delta, Error, FoundPage, classify};
+use crate::{Delta, Error, FoundPage, error_classification};
 use transcript::{Finish, Usage};
 
 /// The state of one answer.
@@ -296,8 +296,8 @@ fn append(map: &mut Map<String, Value>, name: &str, more: &str) {
 impl Decoder for Blocks {
     fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
         let garbled = |e: &serde_json::Error| {
-            let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!(
+            let excerpt = error_classification::excerpt(data.as_bytes());
+            Error::InvalidResult(format!(
                 "{} sent something that is not an event of an answer ({e}): {excerpt}.",
                 self.who
             ))
@@ -307,7 +307,7 @@ impl Decoder for Blocks {
         }
         let event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| garbled(&e))?;
         if let Some(error) = event.error.filter(|error| !error.is_null()) {
-            return Err(classify::event(&self.who, &error));
+            return Err(error_classification::event(&self.who, &error));
         }
         match (event.kind.as_ref(), event.index) {
             ("content_block_delta", Some(index)) => {

@@ -11,7 +11,7 @@ use crate::body::{Element, RequestBody};
 use crate::request::{
     Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec, last_shared_block,
 };
-use crate::target::{Knobs, Target};
+use crate::request_target::{RequestOptions, RequestTarget};
 use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::{Error, Model, Request};
 use base::text;
@@ -38,7 +38,11 @@ const NAMES: &[(&str, &str)] = &[
     ("mcpServers", "mcp_servers"),
 ];
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+pub(super) fn call(
+    request: &Request,
+    target: &RequestTarget,
+    knobs: &RequestOptions,
+) -> Result<HttpCall, Error> {
     let mut options = renamed(&knobs.options, NAMES);
     settle(&mut options, request);
     let thinking = options.get("thinking").cloned().unwrap_or_default();
@@ -123,7 +127,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
 }
 
 fn headers(
-    target: &Target,
+    target: &RequestTarget,
     options: &Map<String, Value>,
     request: &Request,
 ) -> Vec<(String, String)> {
@@ -212,7 +216,7 @@ fn begins_with_thought(request: &Request) -> bool {
 }
 
 /// Returns the maximum output in tokens, to which thinking counts as well.
-fn max_tokens(request: &Request, knobs: &Knobs, budget: u64) -> u64 {
+fn max_tokens(request: &Request, knobs: &RequestOptions, budget: u64) -> u64 {
     let wanted = knobs
         .max_output
         .or(Some(request.params.max_output))
@@ -223,7 +227,7 @@ fn max_tokens(request: &Request, knobs: &Knobs, budget: u64) -> u64 {
     with.min(limit).max(budget + 1)
 }
 
-fn cache_mark(target: &Target, knobs: &Knobs) -> Option<Value> {
+fn cache_mark(target: &RequestTarget, knobs: &RequestOptions) -> Option<Value> {
     if target.cache_key == Some(false) {
         return None;
     }

@@ -10,9 +10,9 @@ use crate::sse::Flow;
 use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
-    let mut decoder = Messages.decoder(&Target {
+    let mut decoder = Messages.decoder(&RequestTarget {
         name: "Acme".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     });
     let mut out = Vec::new();
     for event in events {
@@ -158,8 +158,8 @@ fn stop_reasons_and_errors_end_answer() {
             "{reason}"
         );
     }
-    assert!(matches!(read(&text), Err(Error::Garbled(_))));
-    assert!(matches!(read(&[]), Err(Error::Garbled(_))));
+    assert!(matches!(read(&text), Err(Error::InvalidResult(_))));
+    assert!(matches!(read(&[]), Err(Error::InvalidResult(_))));
     let error = |kind: &str| json!({"type": "error", "error": {"type": kind, "message": "m"}});
     assert!(matches!(
         read(&[text[0].clone(), error("overloaded_error")]),
@@ -169,7 +169,10 @@ fn stop_reasons_and_errors_end_answer() {
         read(&[error("rate_limit_error")]),
         Err(Error::RateLimited { .. })
     ));
-    assert!(matches!(read(&[json!("half")]), Err(Error::Garbled(_))));
+    assert!(matches!(
+        read(&[json!("half")]),
+        Err(Error::InvalidResult(_))
+    ));
     let whole = json!({"type": "message", "content": [{"type": "text", "text": "all"}, {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}}], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 2}});
     assert_eq!(
         read(&[whole]).unwrap(),
@@ -269,13 +272,13 @@ fn conversation() -> Vec<ModelMessage> {
     ]
 }
 
-fn target() -> Target {
-    Target {
+fn target() -> RequestTarget {
+    RequestTarget {
         provider: "anthropic".into(),
         base_url: "http://h/v1".into(),
         key: Some(Secret::new("k")),
         headers: vec![("anthropic-beta".into(), "mine-1".into())],
-        ..Target::default()
+        ..RequestTarget::default()
     }
 }
 
@@ -283,11 +286,11 @@ fn encode(request: &Request, options: Value) -> Value {
     let Value::Object(options) = options else {
         panic!()
     };
-    let knobs = Knobs {
+    let knobs = RequestOptions {
         max_output: Some(32_000),
         temperature: Some(0.5),
         options,
-        ..Knobs::default()
+        ..RequestOptions::default()
     };
     serde_json::from_slice(&Messages.encode(request, &target(), &knobs).unwrap().body).unwrap()
 }
@@ -295,7 +298,11 @@ fn encode(request: &Request, options: Value) -> Value {
 #[test]
 fn conversation_is_encoded() {
     let call = Messages
-        .encode(&request(conversation()), &target(), &Knobs::default())
+        .encode(
+            &request(conversation()),
+            &target(),
+            &RequestOptions::default(),
+        )
         .unwrap();
     assert_eq!(call.url, "http://h/v1/messages");
     let header = |name: &str| {
@@ -323,14 +330,18 @@ fn conversation_is_encoded() {
 
 #[test]
 fn request_without_marks_extends_previous_one() {
-    let quiet = Target {
+    let quiet = RequestTarget {
         cache_key: Some(false),
         ..target()
     };
     let all = conversation();
     let body = |n: usize| {
         Messages
-            .encode(&request(all[..n].to_vec()), &quiet, &Knobs::default())
+            .encode(
+                &request(all[..n].to_vec()),
+                &quiet,
+                &RequestOptions::default(),
+            )
             .unwrap()
             .body
     };

@@ -6,7 +6,7 @@ use super::chunk::{Arguments, ChatChunk, ChunkChoice, ToolCallDelta};
 use super::think::{ThinkPiece, ThinkTags};
 use crate::sse::Flow;
 use crate::wire::{Decoder, entry, finished, tokens};
-use crate::{Delta, Error, classify};
+use crate::{Delta, Error, error_classification};
 use transcript::{Finish, Usage};
 
 /// The state of one answer.
@@ -350,7 +350,7 @@ impl Chunks {
             let error = choice
                 .error
                 .unwrap_or_else(|| Value::String(format!("it stopped with \"{reason}\"")));
-            return Err(classify::event(&self.who, &error));
+            return Err(error_classification::event(&self.who, &error));
         }
         self.finish = Some(match reason.as_str() {
             "length" | "max_tokens" | "model_length" => Finish::Length,
@@ -393,18 +393,18 @@ impl Decoder for Chunks {
             return Ok(Flow::More);
         }
         let chunk: ChatChunk = serde_json::from_str(data).map_err(|e| {
-            let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!(
+            let excerpt = error_classification::excerpt(data.as_bytes());
+            Error::InvalidResult(format!(
                 "{} sent something that is not a chunk of an answer ({e}): {excerpt}.",
                 self.who
             ))
         })?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(classify::event(&self.who, &error));
+            return Err(error_classification::event(&self.who, &error));
         }
         if event == "error" || chunk.object.as_deref() == Some("error") {
             let whole = serde_json::from_str(data).unwrap_or_default();
-            return Err(classify::event(&self.who, &whole));
+            return Err(error_classification::event(&self.who, &whole));
         }
         let whole = chunk.object.as_deref() == Some("chat.completion");
         for choice in chunk.choices.into_iter().flatten() {

@@ -11,7 +11,7 @@ use crate::request::{
     Attachment, CallResult, DataUrl, ModelInput, ModelMessage, ModelOutput, ToolSpec,
     last_shared_block,
 };
-use crate::target::{Knobs, Target};
+use crate::request_target::{RequestOptions, RequestTarget};
 use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::{Error, Model, Request};
 
@@ -30,7 +30,11 @@ const NAMES: &[(&str, &str)] = &[
     ("topK", "top_k"),
 ];
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+pub(super) fn call(
+    request: &Request,
+    target: &RequestTarget,
+    knobs: &RequestOptions,
+) -> Result<HttpCall, Error> {
     let dialect = ChatDialect::of(&request.model, target);
     let head = head(request, target, knobs, &dialect);
     let mut body = RequestBody::new(head, &renamed(&knobs.options, NAMES), RESERVED, request)?;
@@ -72,8 +76,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
 
 fn head(
     request: &Request,
-    target: &Target,
-    knobs: &Knobs,
+    target: &RequestTarget,
+    knobs: &RequestOptions,
     dialect: &ChatDialect,
 ) -> Map<String, Value> {
     let mut head = Map::new();
@@ -122,7 +126,7 @@ struct ChatDialect {
 }
 
 impl ChatDialect {
-    fn of(model: &Model, target: &Target) -> Self {
+    fn of(model: &Model, target: &RequestTarget) -> Self {
         let id = model.api_id.to_lowercase();
         let any = |names: &[&str]| names.iter().any(|name| id.contains(name));
         let claude = any(&["claude", "anthropic"]);

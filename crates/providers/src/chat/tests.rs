@@ -14,9 +14,9 @@ use transcript::{Finish, ModelRef, Usage};
 
 /// Decodes an answer and formats it, one line per block.
 fn read(events: &[&str]) -> Result<String, Error> {
-    let target = Target {
+    let target = RequestTarget {
         name: "Acme".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let mut decoder = Chat.decoder(&target);
     let mut out = Vec::new();
@@ -252,7 +252,7 @@ fn finish_reasons_are_mapped() {
     // one.
     assert_eq!(read(&[&text, "[DONE]"]).unwrap(), "0 text x\nfinish Stop");
     for cut in [&[text.as_str()][..], &[], &["[DONE]"]] {
-        assert!(matches!(read(cut), Err(Error::Garbled(_))), "{cut:?}");
+        assert!(matches!(read(cut), Err(Error::InvalidResult(_))), "{cut:?}");
     }
     assert!(matches!(
         read(&[&text, &end("error")]),
@@ -283,9 +283,12 @@ fn errors_inside_an_answer_are_classified() {
     ));
     assert!(matches!(
         of(r#"{"choices":[{"delta":{"con"#),
-        Error::Garbled(_)
+        Error::InvalidResult(_)
     ));
-    assert!(matches!(of("ceci n'est pas du JSON"), Error::Garbled(_)));
+    assert!(matches!(
+        of("ceci n'est pas du JSON"),
+        Error::InvalidResult(_)
+    ));
     // Unusual content is not an error.
     for odd in [
         "{}",
@@ -432,27 +435,27 @@ fn conversation() -> Vec<ModelMessage> {
     ]
 }
 
-fn body(request: &Request, target: &Target) -> Value {
-    turned(request, target, &Knobs::default())
+fn body(request: &Request, target: &RequestTarget) -> Value {
+    turned(request, target, &RequestOptions::default())
 }
 
-fn turned(request: &Request, target: &Target, knobs: &Knobs) -> Value {
+fn turned(request: &Request, target: &RequestTarget, knobs: &RequestOptions) -> Value {
     serde_json::from_slice(&Chat.encode(request, target, knobs).unwrap().body).unwrap()
 }
 
 #[test]
 fn conversation_is_encoded() {
-    let target = Target {
+    let target = RequestTarget {
         base_url: "http://h/v1/".into(),
         key: Some(Secret::new("k")),
         headers: vec![("x-a".into(), "b".into())],
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let call = Chat
         .encode(
             &request(model(), conversation()),
             &target,
-            &Knobs::default(),
+            &RequestOptions::default(),
         )
         .unwrap();
     assert_eq!(call.url, "http://h/v1/chat/completions");
@@ -482,9 +485,9 @@ fn conversation_is_encoded() {
 
 #[test]
 fn request_extends_previous_one() {
-    let target = Target {
+    let target = RequestTarget {
         base_url: "http://h".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let all = conversation();
     let mut before: Option<Vec<u8>> = None;
@@ -493,7 +496,7 @@ fn request_extends_previous_one() {
             .encode(
                 &request(model(), all[..n].to_vec()),
                 &target,
-                &Knobs::default(),
+                &RequestOptions::default(),
             )
             .unwrap()
             .body;
@@ -502,7 +505,7 @@ fn request_extends_previous_one() {
             Chat.encode(
                 &request(model(), all[..n].to_vec()),
                 &target,
-                &Knobs::default()
+                &RequestOptions::default()
             )
             .unwrap()
             .body
@@ -519,21 +522,21 @@ fn request_extends_previous_one() {
 
 #[test]
 fn request_follows_server_and_model() {
-    let openai = Target {
+    let openai = RequestTarget {
         provider: "openai".into(),
         base_url: "https://api.openai.com/v1".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let mut asked = request(
         model(),
         vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])],
     );
     asked.must_call = true;
-    let knobs = Knobs {
+    let knobs = RequestOptions {
         max_output: Some(8000),
         temperature: Some(0.5),
         options: entry("reasoningEffort", "high"),
-        ..Knobs::default()
+        ..RequestOptions::default()
     };
     let sent = turned(&asked, &openai, &knobs);
     assert_eq!(sent["max_completion_tokens"], 8000);
@@ -542,10 +545,10 @@ fn request_follows_server_and_model() {
     assert_eq!(sent["tool_choice"], "required");
     assert_eq!(sent["reasoning_effort"], "high");
 
-    let mistral = Target {
+    let mistral = RequestTarget {
         provider: "mistral".into(),
         base_url: "https://h".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let sent = body(&request(model(), conversation()), &mistral);
     assert_eq!(sent["messages"][2]["tool_calls"][0]["id"], "wire10000");
@@ -572,10 +575,10 @@ fn request_follows_server_and_model() {
     asked.tools.clear();
     let sent = body(
         &asked,
-        &Target {
+        &RequestTarget {
             provider: "openrouter".into(),
             base_url: "https://h".into(),
-            ..Target::default()
+            ..RequestTarget::default()
         },
     );
     assert_eq!(sent["tools"][0]["function"]["name"], "_noop");
@@ -616,9 +619,9 @@ fn unsupported_attachment_is_replaced_by_text() {
     });
     let sent = body(
         &request(blind, vec![ModelMessage::User(files.to_vec())]),
-        &Target {
+        &RequestTarget {
             base_url: "http://h".into(),
-            ..Target::default()
+            ..RequestTarget::default()
         },
     );
     for i in 0..3 {
@@ -635,9 +638,9 @@ fn unsupported_attachment_is_replaced_by_text() {
     };
     let sent = body(
         &request(sighted, vec![ModelMessage::User(files.to_vec())]),
-        &Target {
+        &RequestTarget {
             base_url: "http://h".into(),
-            ..Target::default()
+            ..RequestTarget::default()
         },
     );
     assert_eq!(
@@ -652,7 +655,7 @@ fn unsupported_attachment_is_replaced_by_text() {
 
 #[test]
 fn finish_is_the_last_delta() {
-    let mut decoder = Chat.decoder(&Target::default());
+    let mut decoder = Chat.decoder(&RequestTarget::default());
     let mut out = Vec::new();
     decoder.decode("", STOP, &mut out).unwrap();
     decoder

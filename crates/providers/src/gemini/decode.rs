@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::sse::Flow;
 use crate::wire::{Decoder, counted, entry, finished};
-use crate::{Delta, Error, FoundPage, classify};
+use crate::{Delta, Error, FoundPage, error_classification};
 use transcript::{Finish, Usage};
 
 /// The state of one answer.
@@ -134,8 +134,8 @@ impl Decoder for Parts {
             return Ok(Flow::More);
         }
         let garbled = |e: &serde_json::Error| {
-            let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!(
+            let excerpt = error_classification::excerpt(data.as_bytes());
+            Error::InvalidResult(format!(
                 "{} sent something that is not a chunk of an answer ({e}): {excerpt}.",
                 self.who
             ))
@@ -148,7 +148,7 @@ impl Decoder for Parts {
         };
         for chunk in chunks {
             if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-                return Err(classify::event(&self.who, &error));
+                return Err(error_classification::event(&self.who, &error));
             }
             let candidate = chunk
                 .candidates
@@ -191,7 +191,7 @@ impl Decoder for Parts {
                 // The model made an invalid call; a retry usually helps.
                 "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
                     let detail = candidate.finish_message.unwrap_or_default();
-                    return Err(Error::Garbled(
+                    return Err(Error::InvalidResult(
                         format!("{} made a call that cannot be read. {detail}", self.who)
                             .trim_end()
                             .to_owned(),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{generation, schema};
 use crate::body::{Element, RequestBody};
 use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput};
-use crate::target::{Knobs, Target};
+use crate::request_target::{RequestOptions, RequestTarget};
 use crate::wire::{HttpCall, has_calls, merge, readable};
 use crate::{Error, Model, Request, optional};
 
@@ -17,7 +17,11 @@ const TOP: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier
 /// The value that Google documents for required signatures, if another model made the call.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+pub(super) fn call(
+    request: &Request,
+    target: &RequestTarget,
+    knobs: &RequestOptions,
+) -> Result<HttpCall, Error> {
     let mut generation = Map::new();
     let numbers = [("temperature", knobs.temperature), ("topP", knobs.top_p)];
     generation.extend(

@@ -10,9 +10,9 @@ use crate::sse::Flow;
 use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
-    let mut decoder = Gemini.decoder(&Target {
+    let mut decoder = Gemini.decoder(&RequestTarget {
         name: "Acme".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     });
     let mut out = Vec::new();
     for event in events {
@@ -89,11 +89,11 @@ fn finish_reasons_and_errors_end_answer() {
     }
     assert!(matches!(
         read(std::slice::from_ref(&text)),
-        Err(Error::Garbled(_))
+        Err(Error::InvalidResult(_))
     ));
     assert!(matches!(
         read(&[text.clone(), finish("MALFORMED_FUNCTION_CALL")]),
-        Err(Error::Garbled(_))
+        Err(Error::InvalidResult(_))
     ));
     assert_eq!(
         read(&[json!({"promptFeedback": {"blockReason": "SAFETY"}})]).unwrap(),
@@ -179,16 +179,16 @@ fn conversation() -> Vec<ModelMessage> {
 
 #[test]
 fn conversation_is_encoded() {
-    let target = Target {
+    let target = RequestTarget {
         base_url: "http://h/v1beta".into(),
         key: Some(Secret::new("k")),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     let call = Gemini
         .encode(
             &request("gemini-3-pro", conversation()),
             &target,
-            &Knobs::default(),
+            &RequestOptions::default(),
         )
         .unwrap();
     assert_eq!(
@@ -207,7 +207,7 @@ fn conversation_is_encoded() {
     );
     assert_eq!(std::str::from_utf8(&call.body).unwrap(), expected);
 
-    let token = Target {
+    let token = RequestTarget {
         key: Some(Secret::new("ya29.t")),
         ..target
     };
@@ -215,7 +215,7 @@ fn conversation_is_encoded() {
         .encode(
             &request("gemini-2.5-pro", conversation()),
             &token,
-            &Knobs::default(),
+            &RequestOptions::default(),
         )
         .unwrap();
     assert_eq!(
@@ -236,18 +236,18 @@ fn options_and_efforts_are_encoded() {
         vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])],
     );
     asked.must_call = true;
-    let mut options = Gemini.effort(&asked.model, &Target::default(), "high");
+    let mut options = Gemini.effort(&asked.model, &RequestTarget::default(), "high");
     options.insert("safetySettings".into(), json!([]));
     options.insert("seed".into(), 7.into());
-    let knobs = Knobs {
+    let knobs = RequestOptions {
         temperature: Some(1.0),
         top_k: Some(64),
         max_output: Some(10),
         options,
-        ..Knobs::default()
+        ..RequestOptions::default()
     };
     let sent = Gemini
-        .encode(&asked, &Target::default(), &knobs)
+        .encode(&asked, &RequestTarget::default(), &knobs)
         .unwrap()
         .body;
     let sent: Value = serde_json::from_slice(&sent).unwrap();

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::RequestTimeouts;
 use crate::sse::{self, BadEvent, Flow, MAX_EVENT_BYTES, SseParser};
 use crate::wire::Decoder;
-use crate::{AnswerStream, Delta, Error, classify};
+use crate::{AnswerStream, Delta, Error, error_classification};
 use base::task;
 
 /// The number of idle limits without content after which an answer has stalled. Comments, pings and
@@ -163,7 +163,7 @@ enum BodyFormat {
 
 impl From<BadEvent> for Error {
     fn from(bad: BadEvent) -> Self {
-        Self::Garbled(format!("The answer cannot be read: {bad}."))
+        Self::InvalidResult(format!("The answer cannot be read: {bad}."))
     }
 }
 
@@ -377,7 +377,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             },
         };
         let cut = || {
-            Error::Garbled(format!(
+            Error::InvalidResult(format!(
                 "The answer of {} was cut off before its end.",
                 self.who
             ))
@@ -385,7 +385,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         match last {
             Ok(Flow::Done) => self.over = true,
             Ok(Flow::More) if self.events == 0 && self.head.trim_ascii().is_empty() => {
-                self.cut(Error::Garbled(format!(
+                self.cut(Error::InvalidResult(format!(
                     "{} closed the connection without an answer.",
                     self.who
                 )));
@@ -393,7 +393,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             Ok(Flow::More) if self.events == 0 => self.fault = Some(self.not_an_answer()),
             Ok(Flow::More) => self.cut(cut()),
             // An invalid event at the very end is a truncated one.
-            Err(Error::Garbled(_)) if self.events > 1 => self.cut(cut()),
+            Err(Error::InvalidResult(_)) if self.events > 1 => self.cut(cut()),
             Err(fault) => self.fault = Some(fault),
         }
         self.pass_on();
@@ -417,8 +417,8 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
     }
 
     fn not_an_answer(&self) -> Error {
-        let excerpt = classify::excerpt(&self.head);
-        Error::Garbled(format!(
+        let excerpt = error_classification::excerpt(&self.head);
+        Error::InvalidResult(format!(
             "{} answered with something that is not a model's answer: {excerpt}.",
             self.who
         ))

@@ -9,8 +9,8 @@ use super::*;
 use crate::Delta;
 use crate::anthropic::Messages;
 use crate::chat::Chat;
-use crate::target::Target;
-use crate::wire::Wire;
+use crate::request_target::RequestTarget;
+use crate::wire::WireFormat;
 use transcript::Finish;
 
 const HEAD: &str =
@@ -141,9 +141,9 @@ async fn ask(
         headers: vec![("x-key".into(), "k".into())],
         body: "{}".into(),
     };
-    let target = Target {
+    let target = RequestTarget {
         name: "Acme".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     };
     client
         .ask("Acme".into(), call, Chat.decoder(&target), limits, None)
@@ -204,7 +204,7 @@ async fn characters_split_between_packets_are_joined() {
                 .into_iter()
                 .map(|b| Ok(Bytes::from(vec![b]))),
         ),
-        Chat.decoder(&Target::default()),
+        Chat.decoder(&RequestTarget::default()),
         RequestTimeouts::default(),
         None,
     );
@@ -295,7 +295,7 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
         let error = answer.last().unwrap().as_ref().expect_err(name);
         let kind = match error {
             Error::Network(_) => "network",
-            Error::Garbled(_) => "garbled",
+            Error::InvalidResult(_) => "garbled",
             Error::TooMuch(_) => "too much",
             Error::Stalled(_) => "stalled",
             Error::RateLimited { .. } => "rate",
@@ -406,7 +406,7 @@ async fn dropped_answer_closes_the_connection() {
     let mut answer = client().ask(
         "Acme".into(),
         call,
-        Chat.decoder(&Target::default()),
+        Chat.decoder(&RequestTarget::default()),
         RequestTimeouts::default(),
         None,
     );
@@ -453,8 +453,8 @@ async fn panic_of_a_decoder_reaches_the_caller() {
 /// for ever.
 #[tokio::test(start_paused = true)]
 async fn answer_without_content_stalls() {
-    let chat: &dyn Wire = &Chat;
-    let table: [(&dyn Wire, &str); 5] = [
+    let chat: &dyn WireFormat = &Chat;
+    let table: [(&dyn WireFormat, &str); 5] = [
         (chat, ": wait\n\n"),
         (chat, "data: {\"choices\":[]}\n\n"),
         (
@@ -473,7 +473,7 @@ async fn answer_without_content_stalls() {
             Some((Ok(Bytes::from_static(nothing.as_bytes())), ()))
         });
         let begun = Instant::now();
-        let decoder = wire.decoder(&Target::default());
+        let decoder = wire.decoder(&RequestTarget::default());
         let mut reading = ResponseStream::new(
             "Acme".into(),
             Box::pin(nothings),
@@ -507,7 +507,7 @@ async fn answer_without_content_stalls() {
     let mut reading = ResponseStream::new(
         "Acme".into(),
         silence,
-        Chat.decoder(&Target::default()),
+        Chat.decoder(&RequestTarget::default()),
         total,
         deadline,
     );
@@ -524,7 +524,7 @@ async fn deltas_of_one_packet_are_merged() {
     let mut reading = ResponseStream::new(
         "Acme".into(),
         bytes,
-        Chat.decoder(&Target::default()),
+        Chat.decoder(&RequestTarget::default()),
         RequestTimeouts::default(),
         None,
     );
@@ -558,7 +558,7 @@ async fn endless_answer_is_cut_off() {
         let mut reading = ResponseStream::new(
             "Acme".into(),
             bytes,
-            Chat.decoder(&Target::default()),
+            Chat.decoder(&RequestTarget::default()),
             RequestTimeouts::default(),
             None,
         );
@@ -600,7 +600,7 @@ async fn long_stream_is_read() {
     let mut reading = ResponseStream::new(
         "Acme".into(),
         futures_util::stream::iter(items),
-        Chat.decoder(&Target::default()),
+        Chat.decoder(&RequestTarget::default()),
         RequestTimeouts::default(),
         None,
     );

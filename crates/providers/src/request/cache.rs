@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 
 use super::Request;
-use crate::target::Target;
+use crate::request_target::RequestTarget;
 use base::lock::{locked, unlocked};
 
 /// The encoded body of a request; before encoding, the preceding request.
@@ -20,7 +20,7 @@ struct CacheState {
 }
 
 pub(crate) struct CachedBody {
-    pub(crate) target: Target,
+    pub(crate) target: RequestTarget,
     /// The end offsets of the leading elements that later requests do not change.
     pub(crate) ends: Vec<ElementEnd>,
     pub(crate) body: Bytes,
@@ -49,7 +49,11 @@ impl BodyCache {
     /// Takes the encoded body that this request may begin with, and the number of leading messages
     /// that are the same. The body is of this request itself if it is sent again, otherwise of the
     /// preceding one.
-    pub(crate) fn take(&self, request: &Request, target: &Target) -> Option<(CachedBody, usize)> {
+    pub(crate) fn take(
+        &self,
+        request: &Request,
+        target: &RequestTarget,
+    ) -> Option<(CachedBody, usize)> {
         let mut state = locked(&self.0);
         let (written, same) = match (state.written.take(), state.before.take()) {
             (Some(written), _) => (written, request.messages.len()),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::sse::Flow;
 use crate::wire::{Decoder, entry, finished, tokens};
-use crate::{Delta, Error, FoundPage, classify};
+use crate::{Delta, Error, FoundPage, error_classification};
 use transcript::{Finish, Usage};
 
 /// The state of one answer.
@@ -246,7 +246,7 @@ impl Items {
 
     fn complete(&mut self, mut response: Value, out: &mut Vec<Delta>) -> Result<(), Error> {
         if let Some(error) = response.get("error").filter(|error| !error.is_null()) {
-            return Err(classify::event(&self.who, error));
+            return Err(error_classification::event(&self.who, error));
         }
         // Without streaming, the response contains all items.
         if self.blocks.is_empty()
@@ -341,8 +341,8 @@ impl Decoder for Items {
             return Ok(Flow::More);
         }
         let mut event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| {
-            let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!(
+            let excerpt = error_classification::excerpt(data.as_bytes());
+            Error::InvalidResult(format!(
                 "{} sent something that is not an event of an answer ({e}): {excerpt}.",
                 self.who
             ))
@@ -394,7 +394,10 @@ impl Decoder for Items {
                     .get("error")
                     .filter(|error| error.is_object())
                     .cloned();
-                return Err(classify::event(&self.who, &inner.unwrap_or(whole)));
+                return Err(error_classification::event(
+                    &self.who,
+                    &inner.unwrap_or(whole),
+                ));
             }
             ("", _) if event.object.as_deref() == Some("response") => {
                 let whole = serde_json::from_str(data).unwrap_or_default();
@@ -402,7 +405,10 @@ impl Decoder for Items {
                 return Ok(Flow::Done);
             }
             ("", _) if event.error.is_some() => {
-                return Err(classify::event(&self.who, &event.error.unwrap_or_default()));
+                return Err(error_classification::event(
+                    &self.who,
+                    &event.error.unwrap_or_default(),
+                ));
             }
             _ => {}
         }

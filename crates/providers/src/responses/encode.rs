@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::gpt;
 use crate::body::{Element, RequestBody};
 use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec};
-use crate::target::{Knobs, Target};
+use crate::request_target::{RequestOptions, RequestTarget};
 use crate::wire::{CallNames, HttpCall, merge, readable, renamed};
 use crate::{Error, Request};
 
@@ -33,7 +33,11 @@ const NAMES: &[(&str, &str)] = &[
     ("previousResponseId", "previous_response_id"),
 ];
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+pub(super) fn call(
+    request: &Request,
+    target: &RequestTarget,
+    knobs: &RequestOptions,
+) -> Result<HttpCall, Error> {
     let mut body = RequestBody::new(
         head(request, target, knobs),
         &options(knobs),
@@ -81,7 +85,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     })
 }
 
-fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value> {
+fn head(request: &Request, target: &RequestTarget, knobs: &RequestOptions) -> Map<String, Value> {
     let model = &request.model;
     let mut head = Map::new();
     head.insert("model".into(), model.api_id.as_str().into());
@@ -112,7 +116,7 @@ fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value>
 }
 
 /// Converts OpenCode's flat options to the nested fields of the API.
-fn options(knobs: &Knobs) -> Map<String, Value> {
+fn options(knobs: &RequestOptions) -> Map<String, Value> {
     let mut options = Value::Object(renamed(&knobs.options, NAMES));
     for (flat, outer, inner) in [
         ("reasoningEffort", "reasoning", "effort"),

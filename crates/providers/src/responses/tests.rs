@@ -11,9 +11,9 @@ use crate::wire::entry;
 use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
-    let mut decoder = Responses.decoder(&Target {
+    let mut decoder = Responses.decoder(&RequestTarget {
         name: "Acme".into(),
-        ..Target::default()
+        ..RequestTarget::default()
     });
     let mut out = Vec::new();
     for event in events {
@@ -186,9 +186,9 @@ fn finish_reasons_and_errors_end_answer() {
     ));
     assert!(matches!(
         read(std::slice::from_ref(&text)),
-        Err(Error::Garbled(_))
+        Err(Error::InvalidResult(_))
     ));
-    assert!(matches!(with(json!(7)), Err(Error::Garbled(_))));
+    assert!(matches!(with(json!(7)), Err(Error::InvalidResult(_))));
     // The whole answer at once, with and without streaming.
     let output = json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "all"}]}, {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}]});
     let whole = completed(output)["response"].clone();
@@ -287,18 +287,22 @@ fn conversation() -> Vec<ModelMessage> {
     ]
 }
 
-fn target() -> Target {
-    Target {
+fn target() -> RequestTarget {
+    RequestTarget {
         base_url: "http://h/v1".into(),
         key: Some(Secret::new("k")),
-        ..Target::default()
+        ..RequestTarget::default()
     }
 }
 
 #[test]
 fn conversation_is_encoded_and_extends_previous_one() {
     let call = Responses
-        .encode(&request(conversation()), &target(), &Knobs::default())
+        .encode(
+            &request(conversation()),
+            &target(),
+            &RequestOptions::default(),
+        )
         .unwrap();
     assert_eq!(call.url, "http://h/v1/responses");
     assert_eq!(call.headers, [("authorization".into(), "Bearer k".into())]);
@@ -319,7 +323,11 @@ fn conversation_is_encoded_and_extends_previous_one() {
     for n in 2..=all.len() {
         let body = |n: usize| {
             Responses
-                .encode(&request(all[..n].to_vec()), &target(), &Knobs::default())
+                .encode(
+                    &request(all[..n].to_vec()),
+                    &target(),
+                    &RequestOptions::default(),
+                )
                 .unwrap()
                 .body
         };
@@ -334,11 +342,11 @@ fn options_are_nested() {
     let Value::Object(options) = options else {
         panic!()
     };
-    let knobs = Knobs {
+    let knobs = RequestOptions {
         options,
         temperature: Some(0.1),
         max_output: Some(100),
-        ..Knobs::default()
+        ..RequestOptions::default()
     };
     let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
         "hi".into(),

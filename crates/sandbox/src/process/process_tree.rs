@@ -61,7 +61,7 @@ pub(super) fn processes() -> impl Iterator<Item = i32> {
 const NAME: &std::ffi::CStr = c"adjutant";
 
 /// Sets the process name that [`is_ours`] recognizes (Linux).
-pub fn be_known() {
+pub fn set_process_name() {
     #[cfg(target_os = "linux")]
     if let Err(e) = rustix::thread::set_name(NAME) {
         tracing::info!("this process keeps the name of its file: {e}");

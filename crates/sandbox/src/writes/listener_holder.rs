@@ -74,7 +74,9 @@ impl ListenerHolder {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        program(theirs.as_raw_fd()).passing(theirs).start_apart()?;
+        program(theirs.as_raw_fd())
+            .passing(theirs)
+            .start_detached()?;
         *socket = Some(ours);
         Ok(())
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::TurnFuture;
-use crate::turn::{History, Outcome, TurnContext};
+use crate::turn::{History, TurnContext, TurnOutcome};
 use base::channel::Receiver;
 use base::id::{CallId, SessionId};
 use base::text;
@@ -113,22 +113,23 @@ impl<'a> ChildProgress<'a> {
     }
 
     /// Reports that the child has ended.
-    pub(super) async fn end(&mut self, outcome: &Outcome) {
+    pub(super) async fn end(&mut self, outcome: &TurnOutcome) {
         if !self.parent.exposed {
             return;
         }
         let stop = match outcome {
-            Outcome::Ended | Outcome::NotDone | Outcome::Rejected | Outcome::Steered => {
-                SubagentStop::Done
-            }
-            Outcome::Cancelled => SubagentStop::Cancelled,
-            Outcome::Refused => SubagentStop::Refused,
-            Outcome::MaxTokens => SubagentStop::MaxTokens,
-            Outcome::StepLimit => SubagentStop::StepLimit,
-            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => {
+            TurnOutcome::Ended
+            | TurnOutcome::NotDone
+            | TurnOutcome::Rejected
+            | TurnOutcome::Steered => SubagentStop::Done,
+            TurnOutcome::Cancelled => SubagentStop::Cancelled,
+            TurnOutcome::Refused => SubagentStop::Refused,
+            TurnOutcome::MaxTokens => SubagentStop::MaxTokens,
+            TurnOutcome::StepLimit => SubagentStop::StepLimit,
+            TurnOutcome::Failed(fault) if fault.kind == FaultKind::Interrupted => {
                 SubagentStop::Cancelled
             }
-            Outcome::Failed(fault) => SubagentStop::Failed(fault.message.clone()),
+            TurnOutcome::Failed(fault) => SubagentStop::Failed(fault.message.clone()),
         };
         self.state(None, SubagentState::Over(stop)).await;
     }
@@ -179,7 +180,7 @@ impl<'a> ChildProgress<'a> {
         &mut self,
         mut work: TurnFuture<'_>,
         mut events: Receiver<TurnMessage>,
-    ) -> (History, Outcome) {
+    ) -> (History, TurnOutcome) {
         let done = loop {
             let due = self
                 .last

@@ -82,7 +82,7 @@ async fn task_returns_last_text() {
     assert!(!tools(1).contains(&"task"), "the depth is 1");
     assert!(!tools(1).contains(&"todowrite"), "general has no plan");
     assert_eq!(asked[1].messages.len(), 1, "a conversation of its own");
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
 /// A cancel ends a child in each of its waits, and the parent with it.
@@ -130,7 +130,7 @@ async fn cancel_ends_every_wait_of_a_child() {
         let played = play(&mut stage, "go").await;
         assert_eq!(
             played.outcome,
-            Outcome::Cancelled,
+            TurnOutcome::Cancelled,
             "{name}: {:?}",
             played.events
         );
@@ -153,7 +153,7 @@ async fn cancel_ends_every_wait_of_a_child() {
         stage.model = Scripted::new([ScriptedAnswer::text("fine")]);
         assert_eq!(
             play(&mut stage, "and now?").await.outcome,
-            Outcome::Ended,
+            TurnOutcome::Ended,
             "{name}"
         );
     }
@@ -271,7 +271,7 @@ async fn cancel_at_any_moment_leaves_usable_session() {
     let (played, all) = play_until(&mut stage, "go", usize::MAX).await;
     assert_eq!(
         (&played.outcome, stage.model.left()),
-        (&Outcome::Ended, 0),
+        (&TurnOutcome::Ended, 0),
         "{:#?}",
         played.events
     );
@@ -284,15 +284,15 @@ async fn cancel_at_any_moment_leaves_usable_session() {
         let (played, woken) = play_until(&mut stage, "go", moment).await;
         let name = format!("moment {moment} of {all}");
         if woken < moment {
-            assert_eq!(played.outcome, Outcome::Ended, "{name}");
+            assert_eq!(played.outcome, TurnOutcome::Ended, "{name}");
             break;
         }
         assert!(
-            matches!(played.outcome, Outcome::Cancelled | Outcome::Ended),
+            matches!(played.outcome, TurnOutcome::Cancelled | TurnOutcome::Ended),
             "{name}: {:?}",
             played.outcome
         );
-        cancelled += usize::from(played.outcome == Outcome::Cancelled);
+        cancelled += usize::from(played.outcome == TurnOutcome::Cancelled);
         played.is_settled(&name);
         no_task_is_left(&name).await;
         // If the window is full, the first of these is a summary.
@@ -302,7 +302,7 @@ async fn cancel_at_any_moment_leaves_usable_session() {
             ScriptedAnswer::text("fine"),
         ]);
         let next = play(&mut stage, "and now?").await;
-        assert_eq!(next.outcome, Outcome::Ended, "{name}");
+        assert_eq!(next.outcome, TurnOutcome::Ended, "{name}");
         next.is_settled(&name);
         paired(&stage.model.asked());
         moment += 1;

@@ -13,26 +13,26 @@ use serde_json::Value;
 
 use super::adopt::{adopt, known};
 use super::change_recorder::ChangeRecorder;
-use super::doom::Repeats;
-use super::frame::Frame;
+use super::repetition::Repeats;
 use super::resolve::{ResolvedCall, resolved};
+use super::step_context::StepContext;
 use super::waiting_line::{WaitingLine, order};
 use super::{
-    History, TurnContext, compaction_carryover, doom, hooks, next, permit, pictures, tool_context,
-    view,
+    History, TurnContext, authorize, compaction_carryover, hooks, next, pictures, repetition,
+    tool_context, view,
 };
 use base::id::{MessageId, PartId};
-use base::task::on_threads;
+use base::task::poll_on_blocking_threads;
 use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
 use permission::plan::SharedAnalysis;
-use permission::{Action, Denial, Need};
+use permission::{AccessRequest, Action, Denial};
 use tools::loaded_instructions::{self, LoadedInstructions};
 use tools::task::TaskTool;
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
-    ToolContext, ToolOutput, accept, truncate,
+    ToolContext, ToolOutput, argument_repair, truncate,
 };
 use transcript::{
     Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part,
@@ -62,7 +62,7 @@ const CANCELLED: &str = "Cancelled by the user while it was running.";
 pub async fn make(
     history: &History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     message: &mut Message,
     changes: &ChangeRecorder,
 ) {
@@ -127,7 +127,7 @@ pub async fn make(
 async fn waiting<'a>(
     history: &History,
     scope: &'a TurnContext,
-    frame: &'a Frame,
+    frame: &'a StepContext,
     changes: &'a ChangeRecorder,
     id: &'a MessageId,
     parts: &[Part],
@@ -163,11 +163,11 @@ async fn waiting<'a>(
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
         let before = if unbroken {
-            doom::repeats(history, &call.tool, &call.input)
+            repetition::repeats(history, &call.tool, &call.input)
         } else {
             Repeats::default()
         };
-        let refusals = here + doom::refusals(history, &call.tool, &call.input);
+        let refusals = here + repetition::refusals(history, &call.tool, &call.input);
         earlier.push((call.tool.clone(), call.input.clone()));
         let repeats = Repeats {
             calls: here + before.calls,
@@ -296,7 +296,7 @@ pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
 
 struct RunningCall<'a> {
     scope: &'a TurnContext,
-    frame: &'a Frame,
+    frame: &'a StepContext,
     changes: &'a ChangeRecorder,
     message: &'a MessageId,
     part: PartId,
@@ -377,7 +377,7 @@ impl RunningCall<'_> {
         let context = self.context();
         let images = self.scope.project.settings.images;
         let pdf = self.frame.model.pdf;
-        let (output, left_out) = on_threads(async move {
+        let (output, left_out) = poll_on_blocking_threads(async move {
             loaded_instructions::add(&mut output, &context).await;
             let mut output = truncate::finish(output, &context);
             context.session.seen.show(&output.text);
@@ -404,25 +404,25 @@ impl RunningCall<'_> {
     /// the thread pool.
     async fn failure_text(&self, failure: String) -> String {
         let context = self.context();
-        on_threads(async move { truncate::failure(failure, &context) }).await
+        poll_on_blocking_threads(async move { truncate::failure(failure, &context) }).await
     }
 
     /// Converts a failure to a state: its text for the model, and its cause.
     async fn failed(&self, failure: Failure) -> CallState {
         let mut cause = FailureCause::Error;
         let error = match failure {
-            Failure::Tell(text) => {
+            Failure::ForModel(text) => {
                 let text = self.failure_text(text).await;
                 match self.note.as_deref() {
                     Some(note) => format!("{text}\n\n{}", self.scope.mark.note(note)),
                     None => text,
                 }
             }
-            Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= doom::LIMIT => {
+            Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= repetition::LIMIT => {
                 cause = FailureCause::Rejected;
                 format!(
                     "{text} The call was refused {} times, so the turn ends here.",
-                    doom::LIMIT
+                    repetition::LIMIT
                 )
             }
             Failure::Denied(Denial::Unanswered(text)) => {
@@ -457,7 +457,7 @@ impl RunningCall<'_> {
                 let done = self.failure_text(done).await;
                 format!("{}\n\n{CANCELLED}", done.trim_end_matches('\n'))
             }
-            Failure::Further(_) => "The call did not finish.".into(),
+            Failure::NeedsPermission(_) => "The call did not finish.".into(),
             Failure::Broken(cause) => {
                 tracing::error!("{} failed: {cause}", self.call.tool);
                 format!("The tool failed: {cause}")
@@ -486,7 +486,7 @@ impl RunningCall<'_> {
         let Some(tool) = self.tool.clone() else {
             self.line.come(&self.scope.cancelled).await;
             self.show(None).await;
-            return Err(Failure::Tell(accept::unknown(
+            return Err(Failure::ForModel(argument_repair::unknown(
                 &self.frame.tools,
                 &self.call.tool,
             )));
@@ -494,10 +494,10 @@ impl RunningCall<'_> {
         if let Some(why) = self.wrong.take() {
             self.line.come(&self.scope.cancelled).await;
             self.show(None).await;
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "The arguments of {} are not a JSON object ({why}). It takes {}. Write the call again.",
                 self.call.tool,
-                accept::wanted(&tool.schema())
+                argument_repair::wanted(&tool.schema())
             )));
         }
         let mut context = self.context();
@@ -527,7 +527,7 @@ impl RunningCall<'_> {
         self.show(Some(changes)).await;
         let prepared = self.hooked(&tool, &context, prepared).await?;
         if self.repeats.is_loop() {
-            let need = Need::new("doom_loop", &self.call.tool).always(&self.call.tool);
+            let need = AccessRequest::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
             self.permit(&[need], Some(&reason), false).await?;
         }
@@ -574,7 +574,7 @@ impl RunningCall<'_> {
     ) -> Result<(PreparedCall, Vec<Change>), Failure> {
         let changes = match &prepared {
             Ok((_, changes)) => changes.as_slice(),
-            Err(Failure::Tell(_)) => &[],
+            Err(Failure::ForModel(_)) => &[],
             Err(_) => return prepared,
         };
         if self.call.kind != ToolKind::Edit || tool.is_foreign() {
@@ -583,7 +583,7 @@ impl RunningCall<'_> {
         let changed = changes.iter().map(|change| PathBuf::from(&change.path));
         let named = self.call.locations.iter().map(|location| &location.path);
         let paths: Vec<PathBuf> = changed.chain(named.cloned()).collect();
-        let unseen = on_threads({
+        let unseen = poll_on_blocking_threads({
             let context = context.clone();
             async move {
                 let unseen = loaded_instructions::unseen(&paths, &context).await?;
@@ -597,7 +597,7 @@ impl RunningCall<'_> {
             .note(|facts| *facts = std::mem::take(facts).and(unseen.facts));
         self.note = Some(unseen.note).filter(|note| !note.is_empty());
         match prepared {
-            Ok(_) => Err(Failure::Tell(refusal)),
+            Ok(_) => Err(Failure::ForModel(refusal)),
             failed => failed,
         }
     }
@@ -625,7 +625,7 @@ impl RunningCall<'_> {
         if let Some(input) = advice.input.filter(|input| *input != *self.call.input) {
             let asked = tool.clone();
             let described = context.clone();
-            let input = on_threads(async move {
+            let input = poll_on_blocking_threads(async move {
                 let input = asked.accept(input)?.input;
                 Ok((
                     asked.describe(&input, &described),
@@ -640,7 +640,7 @@ impl RunningCall<'_> {
                 )
             };
             let (description, json, input) =
-                input.await.map_err(|why| Failure::Tell(wrong(why)))?;
+                input.await.map_err(|why| Failure::ForModel(wrong(why)))?;
             self.call.input = input;
             self.notes.push(format!(
                 "The hook {} has changed the arguments; the call was made with: {json}",
@@ -662,9 +662,9 @@ impl RunningCall<'_> {
                 Some(_) => {}
                 None => {
                     let floor = Some((Action::Ask, why));
-                    prepared.needs.push(Need {
+                    prepared.needs.push(AccessRequest {
                         floor,
-                        ..Need::new(tool.permission(), "*")
+                        ..AccessRequest::new(tool.permission(), "*")
                     });
                 }
             }
@@ -710,7 +710,7 @@ impl RunningCall<'_> {
         loop {
             let done = self.run(run, context).await;
             match self.followed(done, context).await {
-                Err(Failure::Further(further)) => {
+                Err(Failure::NeedsPermission(further)) => {
                     let FurtherCall { call, is_agreed } = *further;
                     self.permit(&call.needs, None, is_agreed).await?;
                     run = call.run;
@@ -728,7 +728,7 @@ impl RunningCall<'_> {
             scope.cancelled.cancelled().await;
             tokio::time::sleep(CANCEL_GRACE).await; // the grace a tool has to clean up
         });
-        let mut output = on_threads(caught(run(context.clone())));
+        let mut output = poll_on_blocking_threads(caught(run(context.clone())));
         loop {
             tokio::select! {
                 output = &mut output => return output,
@@ -781,11 +781,11 @@ impl RunningCall<'_> {
     /// agreed to before.
     async fn permit(
         &self,
-        needs: &[Need],
+        needs: &[AccessRequest],
         reason: Option<&str>,
         is_agreed: bool,
     ) -> Result<(), Failure> {
-        permit::permit(
+        authorize::permit(
             self.scope,
             &self.frame.agent,
             &self.call,
@@ -840,7 +840,7 @@ pub(super) async fn prepared(
     let tool = tool.clone();
     let input = input.clone();
     let context = context.clone();
-    on_threads(caught(async move {
+    poll_on_blocking_threads(caught(async move {
         let prepared = tool.prepare(Value::clone(&input), &context).await?;
         let changes = prepared
             .needs

@@ -27,8 +27,8 @@ use base::task::{JoinHandle, spawn_blocking};
 use config::settings::HookPoint;
 use events::{Event, Severity};
 use extensions::any;
-use permission::Need;
-use permission::shell::Unit;
+use permission::AccessRequest;
+use permission::shell::CommandUnit;
 use sandbox::{PendingWrite, WriteObserver};
 use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use tools::bash::BashTool;
@@ -142,7 +142,7 @@ impl WriteObserver for JournalObserver {
 }
 
 /// Returns whether a call is a command line in which every part is known to change nothing.
-fn only_reads(needs: &[Need]) -> bool {
+fn only_reads(needs: &[AccessRequest]) -> bool {
     let mut lines = needs
         .iter()
         .filter_map(|need| need.command.as_ref())
@@ -151,11 +151,11 @@ fn only_reads(needs: &[Need]) -> bool {
 }
 
 /// Returns whether a command delegates work to a service, whose writes are not reported.
-fn uses_a_service(needs: &[Need]) -> bool {
+fn uses_a_service(needs: &[AccessRequest]) -> bool {
     let lines = needs.iter().filter_map(|need| need.command.as_ref());
     lines
         .flat_map(|line| &line.units)
-        .any(Unit::runs_in_container)
+        .any(CommandUnit::runs_in_container)
 }
 
 impl ChangeRecorder {
@@ -236,7 +236,7 @@ impl ChangeRecorder {
         &self,
         scope: &TurnContext,
         call: &Call,
-        needs: &[Need],
+        needs: &[AccessRequest],
         context: &ToolContext,
     ) {
         let Some(tracker) = &self.tracker else { return };
@@ -750,7 +750,7 @@ mod tests {
                 .map(|line| command_need(line, &place))
                 .collect::<Vec<_>>()
         };
-        let read = Need::new("read", "a.txt");
+        let read = AccessRequest::new("read", "a.txt");
         for lines in [&["echo a"][..], &["ls | wc -l"], &["ls", "cat a"]] {
             assert!(only_reads(&of(lines)), "{lines:?}");
             assert!(

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio::time::sleep;
 
-use super::frame::Frame;
 use super::next::CompactionTrigger;
+use super::step_context::StepContext;
 use super::view::{self, VisibleHistory, view};
 use super::{
-    History, Outcome, TurnContext, compaction_carryover, digest, hooks, remind, request, retry,
+    History, TurnContext, TurnOutcome, compaction_carryover, digest, hooks, remind, request, retry,
     size, step, unseen_results,
 };
 use base::environment::Timestamp;
@@ -68,10 +68,10 @@ enum SummaryError {
 pub async fn compact(
     history: &mut History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     why: CompactionTrigger,
     focus: Option<String>,
-) -> Result<(), Outcome> {
+) -> Result<(), TurnOutcome> {
     let auto = why != CompactionTrigger::Asked;
     let CompactionPlan {
         tail,
@@ -79,7 +79,7 @@ pub async fn compact(
         estimated,
         usable,
         unseen,
-    } = plan(history, scope, frame, why, focus.clone()).map_err(Outcome::Failed)?;
+    } = plan(history, scope, frame, why, focus.clone()).map_err(TurnOutcome::Failed)?;
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
     let report = async |state| {
         scope
@@ -105,12 +105,12 @@ pub async fn compact(
         Ok(summary) => summary,
         Err(SummaryError::Cancelled) => {
             report(CompactionState::Cancelled).await;
-            return Err(Outcome::Cancelled);
+            return Err(TurnOutcome::Cancelled);
         }
         Err(failed) => {
             let fault = fault(failed);
             report(CompactionState::Failed(fault.message.clone())).await;
-            return Err(Outcome::Failed(fault));
+            return Err(TurnOutcome::Failed(fault));
         }
     };
     let (before, trusted) = size_before(history, scope, frame, why, estimated);
@@ -161,7 +161,7 @@ pub async fn compact(
             "the summary would take no less room than what it replaces",
         ));
         report(CompactionState::Failed(fault.message.clone())).await;
-        return Err(Outcome::Failed(fault));
+        return Err(TurnOutcome::Failed(fault));
     }
     set_after(&mut history.messages[at], after);
     cut.record(history, scope).await;
@@ -185,7 +185,7 @@ pub async fn compact(
 fn size_before(
     history: &History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     why: CompactionTrigger,
     estimated: u64,
 ) -> (u64, bool) {
@@ -240,7 +240,7 @@ struct SummarySource {
 fn plan(
     history: &History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     why: CompactionTrigger,
     focus: Option<String>,
 ) -> Result<CompactionPlan, Fault> {
@@ -374,7 +374,7 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 
 /// Returns the model and parameters of the compaction agent, with the session's model unless the
 /// agent has its own.
-fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
+fn writer(scope: &TurnContext, frame: &StepContext) -> Summarizer {
     let agent = scope.project.agents.get("compaction");
     let near = &frame.model.id;
     let own = agent
@@ -567,7 +567,11 @@ async fn read(
         }
     }
     Ok(match finish {
-        None => return Err(Error::Garbled("the model's answer was cut off".into())),
+        None => {
+            return Err(Error::InvalidResult(
+                "the model's answer was cut off".into(),
+            ));
+        }
         Some(Finish::Length) => Err("the summary was cut off at its limit"),
         Some(Finish::Refusal) => Err("the model refused to write it"),
         Some(_) if text.trim().is_empty() => Err("the summary was empty"),
@@ -604,7 +608,7 @@ fn fault(failed: SummaryError) -> Fault {
 fn put(
     history: &mut History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     writer: &Summarizer,
     compaction: Compaction,
     id: PartId,

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{History, TurnContext, jobs, remind, tool_context};
-use permission::sight::Sight;
+use permission::search_filter::SearchFilter;
 use project::agent::Agent;
 use project::instruction::{self, InstructionText};
 use project::skill::Skill;
@@ -58,7 +58,7 @@ pub(super) async fn carried(
     let room = usize::try_from(usable / 2)
         .unwrap_or(usize::MAX)
         .min(MAX_CARRIED_BYTES);
-    let sight = Sight::new(&tool_context::policy(scope, agent));
+    let sight = SearchFilter::new(&tool_context::policy(scope, agent));
     let environment = scope.environment.clone();
     let worktree = scope.project.worktree.clone();
     let read = move || {

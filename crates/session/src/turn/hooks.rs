@@ -6,17 +6,17 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::frame::Frame;
-use super::{History, Outcome, TurnContext, frame, next, remind, step, tool_context};
+use super::step_context::StepContext;
+use super::{History, TurnContext, TurnOutcome, next, remind, step, step_context, tool_context};
 use base::text;
 use config::contribution::Contribution;
 use config::settings::HookPoint;
-use events::{Event, Outlet, Severity, Status};
-use extensions::advice::Advice;
-use extensions::moment::Moment;
-use extensions::subagents::TurnLoan;
+use events::{Event, EventSender, Severity, Status};
+use extensions::hook_event::Moment;
+use extensions::hook_outcome::Advice;
+use extensions::subagents::PluginTurnAccess;
 use extensions::{any, guards};
-use permission::{Action, Need, Verdict};
+use permission::{AccessRequest, Action, Verdict};
 use project::agent::Agent;
 use providers::Request;
 use store::Record;
@@ -35,7 +35,7 @@ fn call_event(
     on: HookPoint,
     agent: &str,
     call: &Call,
-    needs: &[Need],
+    needs: &[AccessRequest],
     context: &ToolContext,
 ) -> Moment {
     let mut moment = Moment::new(on, agent)
@@ -78,13 +78,13 @@ pub(super) async fn before(
     scope: &TurnContext,
     agent: &Agent,
     call: &Call,
-    needs: &[Need],
+    needs: &[AccessRequest],
     context: &ToolContext,
 ) -> Result<Advice, Failure> {
     let moment = call_event(HookPoint::ToolBefore, &agent.name, call, needs, context);
     let advice = scope.resources.extensions.ask(moment, context).await?;
     match advice.deny {
-        Some(why) => Err(Failure::Tell(why)),
+        Some(why) => Err(Failure::ForModel(why)),
         None => Ok(advice),
     }
 }
@@ -99,7 +99,7 @@ pub(super) async fn after(
 ) -> Result<ToolOutput, Failure> {
     let (ok, text, changes) = match &done {
         Ok(output) => (true, output.text.as_str(), output.changes.as_slice()),
-        Err(Failure::Tell(text)) => (false, text.as_str(), &[][..]),
+        Err(Failure::ForModel(text)) => (false, text.as_str(), &[][..]),
         Err(_) => return done,
     };
     let named = |change: &Change| {
@@ -117,10 +117,10 @@ pub(super) async fn after(
             part: *part,
         })
     };
-    let need = Need {
+    let need = AccessRequest {
         changes: changes.iter().map(named).collect(),
         patterns: call_subjects(call),
-        ..Need::default()
+        ..AccessRequest::default()
     };
     let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[need], context);
     let moment = moment.with("ok", ok).with("output", text);
@@ -146,7 +146,7 @@ pub(super) async fn after(
             output
         }
         Err(failure) if notes.is_empty() => return Err(failure),
-        Err(failure) => return Err(Failure::Tell(format!("{failure}\n\n{notes}"))),
+        Err(failure) => return Err(Failure::ForModel(format!("{failure}\n\n{notes}"))),
     })
 }
 
@@ -170,7 +170,7 @@ pub(super) async fn judged(
     scope: &TurnContext,
     agent: &Agent,
     call: &Call,
-    need: &Need,
+    need: &AccessRequest,
     mut verdict: Verdict,
 ) -> Result<Verdict, Failure> {
     if verdict.action == Action::Deny || !any(&scope.project.settings, HookPoint::Permission) {
@@ -194,7 +194,7 @@ pub(super) async fn judged(
     .with("verdict", word);
     let advice = scope.resources.extensions.ask(moment, &context).await?;
     if let Some(why) = advice.deny {
-        return Err(Failure::Tell(why));
+        return Err(Failure::ForModel(why));
     }
     if let Some(why) = advice.ask {
         verdict.action = Action::Ask;
@@ -207,7 +207,7 @@ pub(super) async fn judged(
 }
 
 /// Returns whether only rules, or the lack of one, make this a question.
-fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
+fn asked_by_rules(need: &AccessRequest, verdict: &Verdict) -> bool {
     let units = verdict
         .units
         .iter()
@@ -225,7 +225,7 @@ pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
     if scope.project.settings.scripts.is_empty() {
         return Vec::new();
     }
-    let Ok(agent) = frame::agent(scope) else {
+    let Ok(agent) = step_context::agent(scope) else {
         return Vec::new();
     };
     let context = tool_context::context(scope, &agent, &scope.call_id());
@@ -251,7 +251,7 @@ pub async fn prompt(
         return Some(content);
     }
     // If there is no agent, the turn reports the error.
-    let Ok(agent) = frame::agent(scope) else {
+    let Ok(agent) = step_context::agent(scope) else {
         return Some(content);
     };
     let context = tool_context::context(scope, &agent, &scope.call_id());
@@ -305,7 +305,7 @@ pub async fn prompt(
     notes.extend(scripts.take_notes());
     notes.extend(plugin_prompts(scope).await);
     content = rewritten(content, async |texts| {
-        let model = frame::model(scope, &agent);
+        let model = step_context::model(scope, &agent);
         scope
             .resources
             .extensions
@@ -332,7 +332,7 @@ pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
 
 /// Gives plugins access to this step: to the subagents that the current agent may start without a
 /// question.
-pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
+pub(super) fn lend(scope: &TurnContext, frame: &StepContext) {
     if scope.depth > 0 {
         return;
     }
@@ -342,7 +342,7 @@ pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
         let speaker = frame.agent.name.as_str();
         let policy = tool_context::rules(scope, &frame.agent);
         let unasked = |name: &str| {
-            policy.judge(&Need::new("task", name)).action == Action::Allow
+            policy.judge(&AccessRequest::new("task", name)).action == Action::Allow
                 && !guards(settings, speaker, "task", name)
         };
         let deeper = scope.depth < settings.subagent_depth && !rules.hides("task");
@@ -351,7 +351,7 @@ pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
         } else {
             Vec::new()
         };
-        Some(TurnLoan {
+        Some(PluginTurnAccess {
             requests: scope.session_requests.clone(),
             agents: agents
                 .iter()
@@ -396,7 +396,7 @@ async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
 pub(super) async fn ended(
     history: &History,
     scope: &TurnContext,
-    outcome: &Outcome,
+    outcome: &TurnOutcome,
     sent_on: u32,
 ) -> Option<String> {
     let scripts = &scope.resources.extensions.scripts;
@@ -406,16 +406,16 @@ pub(super) async fn ended(
     remember(history, scope, false);
     report_end(scope, outcome);
     let word = match outcome {
-        Outcome::Ended | Outcome::NotDone | Outcome::Rejected => "ended",
-        Outcome::Refused => "refused",
-        Outcome::MaxTokens | Outcome::StepLimit => "limit",
-        Outcome::Failed(_) => "failed",
-        Outcome::Cancelled | Outcome::Steered => return None,
+        TurnOutcome::Ended | TurnOutcome::NotDone | TurnOutcome::Rejected => "ended",
+        TurnOutcome::Refused => "refused",
+        TurnOutcome::MaxTokens | TurnOutcome::StepLimit => "limit",
+        TurnOutcome::Failed(_) => "failed",
+        TurnOutcome::Cancelled | TurnOutcome::Steered => return None,
     };
     if scope.depth > 0 || !any(&scope.project.settings, HookPoint::TurnEnd) {
         return None;
     }
-    let agent = frame::agent(scope).ok()?;
+    let agent = step_context::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
     let last = next::turn(history)
         .iter()
@@ -431,7 +431,7 @@ pub(super) async fn ended(
         .ask(moment, &context)
         .await
         .ok()?;
-    if *outcome != Outcome::Ended {
+    if *outcome != TurnOutcome::Ended {
         return None;
     }
     let more = scripts.wants_more().await;
@@ -485,7 +485,7 @@ pub(super) async fn compaction(
 }
 
 /// Returns whether a turn continues after an automatic compaction: plugins may end it there.
-pub(super) async fn goes_on(scope: &TurnContext, frame: &Frame, overflow: bool) -> bool {
+pub(super) async fn goes_on(scope: &TurnContext, frame: &StepContext, overflow: bool) -> bool {
     let extensions = &scope.resources.extensions;
     if !extensions
         .scripts
@@ -509,7 +509,7 @@ pub async fn small_model(scope: &TurnContext, current: &ModelRef) -> Option<Mode
     {
         return None;
     }
-    let agent = frame::agent(scope).ok()?;
+    let agent = step_context::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
     extensions.small_model(current, &context).await.ok()?
 }
@@ -523,10 +523,10 @@ pub async fn session_end(scope: &TurnContext) {
     }
     let scope = TurnContext {
         cancelled: CancellationToken::new(),
-        outlet: Outlet::new().0,
+        outlet: EventSender::new().0,
         ..scope.clone()
     };
-    let Ok(agent) = frame::agent(&scope) else {
+    let Ok(agent) = step_context::agent(&scope) else {
         return;
     };
     let context = tool_context::context(&scope, &agent, &scope.call_id());
@@ -543,27 +543,27 @@ pub async fn session_end(scope: &TurnContext) {
 }
 
 /// Publishes the end of a turn.
-fn report_end(scope: &TurnContext, outcome: &Outcome) {
+fn report_end(scope: &TurnContext, outcome: &TurnOutcome) {
     let events = &scope.record.events;
     match outcome {
-        Outcome::Failed(fault) => events.failed(fault),
-        Outcome::Cancelled => events.failed(&step::cancelled()),
+        TurnOutcome::Failed(fault) => events.failed(fault),
+        TurnOutcome::Cancelled => events.failed(&step::cancelled()),
         // The turn of the next message continues.
-        Outcome::Steered => return,
-        Outcome::Ended
-        | Outcome::Rejected
-        | Outcome::Refused
-        | Outcome::MaxTokens
-        | Outcome::StepLimit
-        | Outcome::NotDone => {}
+        TurnOutcome::Steered => return,
+        TurnOutcome::Ended
+        | TurnOutcome::Rejected
+        | TurnOutcome::Refused
+        | TurnOutcome::MaxTokens
+        | TurnOutcome::StepLimit
+        | TurnOutcome::NotDone => {}
     }
     events.idle();
 }
 
 /// Publishes a permission question. Returns its id.
-pub(super) fn asked(scope: &TurnContext, call: &Call, needs: &[&Need]) -> String {
+pub(super) fn asked(scope: &TurnContext, call: &Call, needs: &[&AccessRequest]) -> String {
     let id = scope.environment.fresh("per");
-    let all = |of: fn(&Need) -> &Vec<String>| -> Vec<&String> {
+    let all = |of: fn(&AccessRequest) -> &Vec<String>| -> Vec<&String> {
         needs.iter().flat_map(|need| of(need)).collect()
     };
     let first = needs.first();
@@ -629,7 +629,7 @@ pub async fn command(
     content: Vec<Content>,
 ) -> Vec<Content> {
     let extensions = &scope.resources.extensions;
-    let Ok(agent) = frame::agent(scope) else {
+    let Ok(agent) = step_context::agent(scope) else {
         return content;
     };
     if !extensions.scripts.hangs_into("command.execute.before") {
@@ -647,7 +647,7 @@ pub async fn command(
 }
 
 /// Lets plugins change a step's request.
-pub(super) async fn request(scope: &TurnContext, frame: &Frame, request: &mut Request) {
+pub(super) async fn request(scope: &TurnContext, frame: &StepContext, request: &mut Request) {
     if scope.project.settings.scripts.is_empty() {
         return;
     }
@@ -662,7 +662,7 @@ pub(super) async fn request(scope: &TurnContext, frame: &Frame, request: &mut Re
 }
 
 /// Lets plugins rewrite the texts of a complete answer.
-pub(super) async fn complete(scope: &TurnContext, frame: &Frame, message: &mut Message) {
+pub(super) async fn complete(scope: &TurnContext, frame: &StepContext, message: &mut Message) {
     let extensions = &scope.resources.extensions;
     if !extensions.scripts.hangs_into("experimental.text.complete") {
         return;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{History, TurnContext, call, frame, permit, tool_context};
-use base::task::on_threads;
+use super::{History, TurnContext, authorize, call, step_context, tool_context};
+use base::task::poll_on_blocking_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress, ToolKind};
 use project::agent::Agent;
@@ -149,7 +149,7 @@ pub async fn call(
     tool: &Arc<dyn AnyTool>,
     input: Value,
 ) -> Result<ToolOutput, String> {
-    let agent = &frame::restricted(agent, scope);
+    let agent = &step_context::restricted(agent, scope);
     let call = Call {
         call: scope.call_id(),
         provider_id: None,
@@ -235,7 +235,7 @@ impl InsertCall<'_> {
         let mut context = tool_context::context(self.scope, self.agent, &self.call.call);
         context.call.instructions = self.draft.instructions.clone();
         let (prepared, _) = call::prepared(tool, &self.call.input, &context).await?;
-        permit::permit(
+        authorize::permit(
             self.scope,
             self.agent,
             &self.call,
@@ -255,7 +255,7 @@ impl InsertCall<'_> {
         // These tools never need a further permission while they run.
         let reads = self.call.kind == ToolKind::Read;
         let run = call::caught((prepared.run)(context.clone()));
-        let mut done = on_threads(async move {
+        let mut done = poll_on_blocking_threads(async move {
             let mut output = run.await?;
             // Only the text of a command goes into the prompt, without notes.
             if reads {

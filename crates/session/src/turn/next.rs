@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::budget::Remaining;
-use super::{History, Outcome, pictures, size, view};
+use super::{History, TurnOutcome, pictures, size, view};
 use base::text::thousands;
 use tools::question::QuestionTool;
 use tools::task::TaskTool;
@@ -31,7 +31,7 @@ pub enum NextAction {
     /// Leave out pictures that the provider rejects.
     LeaveOut,
     Compact(CompactionTrigger),
-    Finish(Outcome),
+    Finish(TurnOutcome),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,8 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     let answered = |m: &&Message| m.assistant().is_some_and(|a| !a.summary);
     let made = u32::try_from(turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
     let step = || match limits.steps {
-        Some(most) if made >= most => NextAction::Finish(Outcome::StepLimit),
-        _ if limits.money == Remaining::Over => NextAction::Finish(Outcome::StepLimit),
+        Some(most) if made >= most => NextAction::Finish(TurnOutcome::StepLimit),
+        _ if limits.money == Remaining::Over => NextAction::Finish(TurnOutcome::StepLimit),
         _ if full(history, limits) => compact_if_useful(history, limits),
         Some(most) if made + 1 >= most => NextAction::Step { made, last: true },
         _ => NextAction::Step {
@@ -70,7 +70,7 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
         },
     };
     let Some(last) = history.messages.last() else {
-        return NextAction::Finish(Outcome::Ended);
+        return NextAction::Finish(TurnOutcome::Ended);
     };
     let Role::Assistant(assistant) = &last.role else {
         let work = |part: &Part| matches!(part.content, Content::Subtask { .. });
@@ -88,23 +88,23 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
         return if refused && !in_vain(history) {
             NextAction::Compact(CompactionTrigger::Refused)
         } else {
-            NextAction::Finish(Outcome::Failed(fault.clone()))
+            NextAction::Finish(TurnOutcome::Failed(fault.clone()))
         };
     }
     if last.is_summary() {
         return step();
     }
     if !limits.continue_on_deny && last.calls().any(|call| rejected(&call.state)) {
-        return NextAction::Finish(Outcome::Rejected);
+        return NextAction::Finish(TurnOutcome::Rejected);
     }
     let owes = turn(history)
         .first()
         .is_some_and(|prompt| prompt.format().is_some());
     if owes && last.calls().any(|call| result(call).is_some()) {
-        return NextAction::Finish(Outcome::Ended);
+        return NextAction::Finish(TurnOutcome::Ended);
     }
     if owes && text_answers(history) + invalid_results(history) >= MAX_MISSED_RESULTS {
-        return NextAction::Finish(Outcome::Failed(Fault {
+        return NextAction::Finish(TurnOutcome::Failed(Fault {
             kind: FaultKind::Provider,
             message: "The model did not give a result that fits the schema.".into(),
             advice: Some("Try again, choose another model, or make the schema simpler.".into()),
@@ -117,20 +117,22 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     }
     NextAction::Finish(match assistant.finish {
         Some(Finish::Length) if cut_off(history) < MAX_CUT_OFF => return NextAction::Resume,
-        Some(Finish::Length) => Outcome::MaxTokens,
-        Some(Finish::Refusal) => Outcome::Refused,
-        Some(Finish::NotDone) => Outcome::NotDone,
+        Some(Finish::Length) => TurnOutcome::MaxTokens,
+        Some(Finish::Refusal) => TurnOutcome::Refused,
+        Some(Finish::NotDone) => TurnOutcome::NotDone,
         _ if owes => return NextAction::Insist,
         Some(Finish::Other) if unexplained(history) < MAX_UNEXPLAINED => return NextAction::GoOn,
-        _ => Outcome::Ended,
+        _ => TurnOutcome::Ended,
     })
 }
 
 /// Returns the outcome of the last turn; `None` if it did not end because its process was lost or
 /// gave it up.
-pub fn ended(history: &History) -> Option<Outcome> {
+pub fn ended(history: &History) -> Option<TurnOutcome> {
     match decide_next(history, &Limits::default()) {
-        NextAction::Finish(Outcome::Failed(fault)) if fault.kind == FaultKind::Interrupted => None,
+        NextAction::Finish(TurnOutcome::Failed(fault)) if fault.kind == FaultKind::Interrupted => {
+            None
+        }
         NextAction::Finish(outcome) => Some(outcome),
         _ => None,
     }
@@ -241,7 +243,7 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
             usage.input + usage.cache_read + usage.cache_write
         });
     match asked_with {
-        Some(tokens) if tokens >= usable => NextAction::Finish(Outcome::Failed(Fault {
+        Some(tokens) if tokens >= usable => NextAction::Finish(TurnOutcome::Failed(Fault {
             kind: FaultKind::ContextOverflow,
             message: format!(
                 "The conversation was summarised and still takes {} tokens; {} fit.",
@@ -513,7 +515,7 @@ pub(super) mod tests {
         let cut = || assistant(Some(Finish::Length), vec![]);
         let other = || assistant(Some(Finish::Other), vec![]);
         let table = [
-            (vec![], None, NextAction::Finish(Outcome::Ended)),
+            (vec![], None, NextAction::Finish(TurnOutcome::Ended)),
             (
                 vec![user("hi", false)],
                 None,
@@ -525,7 +527,7 @@ pub(super) mod tests {
             (
                 vec![user("hi", false), stop()],
                 None,
-                NextAction::Finish(Outcome::Ended),
+                NextAction::Finish(TurnOutcome::Ended),
             ),
             (
                 vec![user("hi", false), called()],
@@ -546,7 +548,7 @@ pub(super) mod tests {
             (
                 vec![user("hi", false), called(), called()],
                 Some(2),
-                NextAction::Finish(Outcome::StepLimit),
+                NextAction::Finish(TurnOutcome::StepLimit),
             ),
             (
                 vec![user("hi", false), called(), user("go on", true)],
@@ -591,12 +593,12 @@ pub(super) mod tests {
                     cut(),
                 ],
                 None,
-                NextAction::Finish(Outcome::MaxTokens),
+                NextAction::Finish(TurnOutcome::MaxTokens),
             ),
             (
                 vec![user("hi", false), cut(), user("go on", true)],
                 Some(1),
-                NextAction::Finish(Outcome::StepLimit),
+                NextAction::Finish(TurnOutcome::StepLimit),
             ),
             (
                 vec![
@@ -612,13 +614,13 @@ pub(super) mod tests {
             (
                 vec![user("hi", false), assistant(Some(Finish::Refusal), vec![])],
                 None,
-                NextAction::Finish(Outcome::Refused),
+                NextAction::Finish(TurnOutcome::Refused),
             ),
             (vec![user("hi", false), other()], None, NextAction::GoOn),
             (
                 vec![user("hi", false), other(), user("go on", true), other()],
                 None,
-                NextAction::Finish(Outcome::Ended),
+                NextAction::Finish(TurnOutcome::Ended),
             ),
             (
                 vec![
@@ -640,7 +642,7 @@ pub(super) mod tests {
                     ),
                 ],
                 None,
-                NextAction::Finish(Outcome::Rejected),
+                NextAction::Finish(TurnOutcome::Rejected),
             ),
             (
                 vec![
@@ -670,7 +672,7 @@ pub(super) mod tests {
             (
                 vec![user("hi", false), faulty],
                 None,
-                NextAction::Finish(Outcome::Failed(fault)),
+                NextAction::Finish(TurnOutcome::Failed(fault)),
             ),
         ];
         for (n, (messages, steps, expected)) in table.into_iter().enumerate() {
@@ -699,7 +701,7 @@ pub(super) mod tests {
             (
                 vec![step()],
                 Remaining::Over,
-                NextAction::Finish(Outcome::StepLimit),
+                NextAction::Finish(TurnOutcome::StepLimit),
             ),
         ];
         for (n, (steps, money, expected)) in table.into_iter().enumerate() {
@@ -897,7 +899,7 @@ pub(super) mod tests {
             match expected {
                 Some(expected) => assert_eq!(found, expected, "{name}"),
                 None => assert!(
-                    matches!(found, NextAction::Finish(Outcome::Failed(_))),
+                    matches!(found, NextAction::Finish(TurnOutcome::Failed(_))),
                     "{name}: {found:?}"
                 ),
             }
@@ -1020,7 +1022,7 @@ pub(super) mod tests {
             ),
             (
                 vec![asks(), fits()],
-                Some(NextAction::Finish(Outcome::Ended)),
+                Some(NextAction::Finish(TurnOutcome::Ended)),
             ),
             (
                 vec![asks(), wrong()],
@@ -1036,7 +1038,7 @@ pub(super) mod tests {
             ),
             (
                 vec![asks(), fits(), user("hi", false), words()],
-                Some(NextAction::Finish(Outcome::Ended)),
+                Some(NextAction::Finish(TurnOutcome::Ended)),
             ),
         ];
         for (n, (messages, expected)) in table.into_iter().enumerate() {
@@ -1044,7 +1046,7 @@ pub(super) mod tests {
             match expected {
                 Some(expected) => assert_eq!(found, expected, "row {n}"),
                 None => assert!(
-                    matches!(found, NextAction::Finish(Outcome::Failed(_))),
+                    matches!(found, NextAction::Finish(TurnOutcome::Failed(_))),
                     "row {n}: {found:?}"
                 ),
             }

@@ -1,11 +1,16 @@
 //! Notes to the model, which are stored in the history.
 
-use super::frame::Frame;
+use super::step_context::StepContext;
 use super::{History, TurnContext, remind};
 use transcript::{Content, Message, Role, User};
 
 /// Adds a note: to the last message if that is the user's, or else as a message of its own.
-pub(super) async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, text: &str) {
+pub(super) async fn note(
+    history: &mut History,
+    scope: &TurnContext,
+    frame: &StepContext,
+    text: &str,
+) {
     put(history, scope, frame, remind::note(text)).await;
 }
 
@@ -13,7 +18,7 @@ pub(super) async fn note(history: &mut History, scope: &TurnContext, frame: &Fra
 pub(super) async fn put(
     history: &mut History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     content: Content,
 ) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
@@ -27,7 +32,12 @@ pub(super) async fn put(
 }
 
 /// Adds a synthetic user message.
-pub(super) async fn add(history: &mut History, scope: &TurnContext, frame: &Frame, note: Content) {
+pub(super) async fn add(
+    history: &mut History,
+    scope: &TurnContext,
+    frame: &StepContext,
+    note: Content,
+) {
     let message = Message {
         id: scope.message_id(),
         created: scope.now(),

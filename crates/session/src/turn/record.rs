@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use super::Choice;
+use super::SessionChoices;
 use crate::published::SessionEvents;
 use base::id::{MessageId, SessionId};
 use base::lock::locked;
@@ -45,7 +45,7 @@ pub struct Recorder {
     /// across an await.
     sent: Arc<Mutex<HashSet<String>>>,
     /// The present choice; `None` for a session without choices.
-    choice: Option<watch::Receiver<Choice>>,
+    choice: Option<watch::Receiver<SessionChoices>>,
     /// Changes are published as well.
     pub events: SessionEvents,
 }
@@ -72,7 +72,7 @@ impl Recorder {
     /// Returns a recorder that stores the present choice instead of a record's, because the
     /// user may change it while a turn works with its own copy.
     #[must_use]
-    pub fn choosing(self, choice: watch::Receiver<Choice>) -> Self {
+    pub fn choosing(self, choice: watch::Receiver<SessionChoices>) -> Self {
         Self {
             choice: Some(choice),
             ..self

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use super::TurnContext;
-use super::frame::Frame;
+use super::step_context::StepContext;
 use base::lock::locked;
 use base::text;
 use events::{Event, Severity};
@@ -85,7 +85,7 @@ impl Refusals {
     /// error is about something else.
     pub(super) fn without(
         &mut self,
-        frame: &Frame,
+        frame: &StepContext,
         request: &Request,
         error: &Error,
     ) -> Option<Request> {
@@ -110,7 +110,12 @@ impl Refusals {
         Some(fewer)
     }
 
-    fn without_tool(&mut self, frame: &Frame, request: &Request, reason: &str) -> Option<Request> {
+    fn without_tool(
+        &mut self,
+        frame: &StepContext,
+        request: &Request,
+        reason: &str,
+    ) -> Option<Request> {
         let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
         let spec = find_refused(reason, &request.tools)?;
         let tool = find(&spec.name).filter(|tool| tool.is_foreign())?;
@@ -151,7 +156,7 @@ impl Refusals {
 
     /// Disables the rejected tools and fields after the request was accepted, and notifies the
     /// user.
-    pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &Frame) {
+    pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &StepContext) {
         let provider = &frame.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
             locked(&scope.resources.refused_tools.fields).insert((key(&frame.model), name));

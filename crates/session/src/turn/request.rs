@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::frame::Frame;
+use super::step_context::StepContext;
 use super::view::view;
 use super::{History, remind};
 use base::text;
@@ -36,7 +36,7 @@ pub fn interrupted(printed: Option<&str>) -> String {
 /// The replacement of an output that was cleared.
 const CLEARED: &str = "[Old tool result content cleared]";
 
-pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
+pub fn request(history: &History, frame: &StepContext, session: &str) -> Request {
     let tools = frame
         .tools
         .iter()
@@ -68,7 +68,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
     }
 }
 
-fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
+fn messages(history: &History, frame: &StepContext) -> Vec<ModelMessage> {
     let view = view(history);
     let mut out = Vec::new();
     let mut bare = 0;
@@ -112,7 +112,7 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
 }
 
 /// Converts a user message; `bare` leaves out its attachments.
-fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<ModelInput> {
+fn inputs(message: &Message, frame: &StepContext, bare: bool) -> Vec<ModelInput> {
     let one = |content: &Content| match content {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
         Content::Text(text) => {
@@ -157,7 +157,7 @@ pub(super) fn left_out(file: &File) -> String {
 }
 
 /// Converts an attachment, or describes it if the model does not accept it.
-fn attached(file: &File, frame: &Frame) -> ModelInput {
+fn attached(file: &File, frame: &StepContext) -> ModelInput {
     let name = file
         .name
         .as_deref()
@@ -185,7 +185,7 @@ fn attached(file: &File, frame: &Frame) -> ModelInput {
     ModelInput::Text(text.into())
 }
 
-fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
+fn attachment(file: &File, frame: &StepContext) -> Option<Attachment> {
     let able = match file.mime.as_str() {
         "application/pdf" => frame.model.pdf,
         mime => {
@@ -207,7 +207,7 @@ fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
 fn outputs(
     message: &Message,
     assistant: &Assistant,
-    frame: &Frame,
+    frame: &StepContext,
 ) -> (Vec<ModelOutput>, Vec<CallResult>) {
     let same = assistant.model.provider == frame.model.id.provider
         && assistant.model.model == frame.model.id.model;
@@ -271,7 +271,7 @@ fn valid_name(tool: &str) -> String {
     }
 }
 
-fn result(call: &Call, frame: &Frame) -> CallResult {
+fn result(call: &Call, frame: &StepContext) -> CallResult {
     let (text, failed, files): (Arc<str>, bool, &[File]) = match &call.state {
         CallState::Pending => (INTERRUPTED.into(), true, &[]),
         CallState::Running { printed, .. } => (interrupted(printed.as_deref()).into(), true, &[]),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::frame::Frame;
+use super::step_context::StepContext;
 use super::{TurnContext, tool_context};
-use base::task::on_threads;
+use base::task::poll_on_blocking_threads;
 use events::ToolKind;
 use permission::plan::SharedAnalysis;
-use tools::{AnyTool, CallDescription, ToolContext, accept};
+use tools::{AnyTool, CallDescription, ToolContext, argument_repair};
 use transcript::Call;
 
 /// A call with the names of this program.
@@ -35,14 +35,14 @@ pub(super) struct ResolvedCall {
 /// Resolves the calls of a message on the thread pool, because their arguments may be large.
 pub(super) async fn resolved(
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     calls: Vec<Call>,
 ) -> Vec<ResolvedCall> {
     let tools = frame.tools.clone();
     let several = calls.len() > 1;
     let one = |call: Call| (tool_context::context(scope, &frame.agent, &call.call), call);
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
-    on_threads(async move {
+    poll_on_blocking_threads(async move {
         let one = |(context, call): (ToolContext, Call)| {
             let mut resolved = resolve(&tools, call);
             if let Some(tool) = &resolved.tool {
@@ -69,12 +69,12 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
     let mut wrong = None;
     let announced = call.kind;
     if let Value::String(raw) = &*call.input {
-        match accept::arguments(&call.tool, raw) {
+        match argument_repair::arguments(&call.tool, raw) {
             Ok(input) => call.input = Arc::new(input),
             Err(why) => wrong = Some(why),
         }
     }
-    let tool = accept::named(tools, &call.tool, &call.input);
+    let tool = argument_repair::named(tools, &call.tool, &call.input);
     if let Some(tool) = &tool {
         if wrong.is_none()
             && let Ok(accepted) = tool.accept(Value::clone(&call.input))

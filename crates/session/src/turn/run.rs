@@ -2,12 +2,12 @@
 
 use super::budget::{self, Remaining};
 use super::change_recorder::StepChanges;
-use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, NextAction};
 use super::note::{add, note, put};
+use super::step_context::{self, StepContext};
 use super::{
-    History, Outcome, TurnContext, compact, evict, hooks, jobs, pictures, prune, remind, request,
-    size, step, subtask,
+    History, TurnContext, TurnOutcome, compact, evict, hooks, jobs, pictures, prune, remind,
+    request, size, step, subtask,
 };
 use base::text;
 use events::{Event, Severity, Status};
@@ -18,12 +18,12 @@ use transcript::{Content, Fault, FaultKind, Message, Text};
 
 /// Runs the turn whose prompt is the history's last message. Events are sent and messages are
 /// stored as they arise; the history is returned with the outcome.
-pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
+pub async fn run(mut history: History, scope: TurnContext) -> (History, TurnOutcome) {
     scope.report(Status::Busy).await;
     let mut outcome = make_steps(&mut history, &scope).await;
     let mut sent_on = 0;
     while let Some(prompt) = hooks::ended(&history, &scope, &outcome, sent_on).await {
-        let Ok(frame) = frame::freeze(&scope, false, &history) else {
+        let Ok(frame) = step_context::capture(&scope, false, &history) else {
             break;
         };
         add(&mut history, &scope, &frame, remind::note(&prompt)).await;
@@ -41,17 +41,17 @@ pub async fn summarise(
     history: &mut History,
     scope: &TurnContext,
     focus: Option<String>,
-) -> Outcome {
-    let made = match frame::freeze(scope, false, history) {
+) -> TurnOutcome {
+    let made = match step_context::capture(scope, false, history) {
         Ok(frame) => {
             compact::compact(history, scope, &frame, CompactionTrigger::Asked, focus).await
         }
-        Err(fault) => Err(Outcome::Failed(fault)),
+        Err(fault) => Err(TurnOutcome::Failed(fault)),
     };
     evict::evict(history, scope).await;
     scope.publish(&Status::Idle);
     scope.record.events.idle();
-    made.map_or_else(|outcome| outcome, |()| Outcome::Ended)
+    made.map_or_else(|outcome| outcome, |()| TurnOutcome::Ended)
 }
 
 /// Returns the notice about the limit that has ended the turn.
@@ -69,11 +69,11 @@ pub fn limit(history: &History, scope: &TurnContext) -> Event {
 }
 
 /// Makes steps until the turn ends. Their file changes are in the history afterwards.
-async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
+async fn make_steps(history: &mut History, scope: &TurnContext) -> TurnOutcome {
     let mut changed = None;
     let outcome = steps(history, scope, &mut changed).await;
     step::enter(history, scope, changed).await;
-    if outcome == Outcome::Rejected {
+    if outcome == TurnOutcome::Rejected {
         step::say_rejected(history, scope).await;
     }
     outcome
@@ -96,7 +96,7 @@ async fn steps(
     history: &mut History,
     scope: &TurnContext,
     changed: &mut Option<StepChanges>,
-) -> Outcome {
+) -> TurnOutcome {
     let mut asked = None;
     // Whether the last step without budget has been made, for the model's final text.
     let mut spoken_last = false;
@@ -104,14 +104,14 @@ async fn steps(
     interrupted(history, scope).await;
     loop {
         if scope.cancelled.is_cancelled() || scope.leaving.is_cancelled() {
-            return Outcome::Cancelled;
+            return TurnOutcome::Cancelled;
         }
         if scope.record.is_exhausted().await {
-            return Outcome::Failed(exhausted());
+            return TurnOutcome::Failed(exhausted());
         }
-        let agent = match frame::agent(scope) {
+        let agent = match step_context::agent(scope) {
             Ok(agent) => agent,
-            Err(fault) => return Outcome::Failed(fault),
+            Err(fault) => return TurnOutcome::Failed(fault),
         };
         let limits = limits(scope, &agent, spoken_last);
         let next = next::decide_next(history, &limits);
@@ -126,11 +126,11 @@ async fn steps(
             | NextAction::Resume
             | NextAction::GoOn) => match aside(&work, history, scope).await {
                 Ok(()) => continue,
-                Err(fault) => return Outcome::Failed(fault),
+                Err(fault) => return TurnOutcome::Failed(fault),
             },
             // A message sent meanwhile comes with its own turn.
             NextAction::Step { made: 1.., .. } if *scope.spoken.borrow() => {
-                return Outcome::Steered;
+                return TurnOutcome::Steered;
             }
             NextAction::Step { made, last } => (made, last),
             // Old results are cleared first; if that is enough, no summary is needed.
@@ -150,11 +150,11 @@ async fn steps(
             .servers
             .refresh(&scope.outlet, &scope.cancelled)
             .await;
-        let frozen =
-            frame::freeze(scope, last, history).and_then(|frame| frame.with_format(history));
+        let frozen = step_context::capture(scope, last, history)
+            .and_then(|frame| frame.with_format(history));
         let frame = match frozen.and_then(fitting) {
             Ok(frame) => frame,
-            Err(fault) => return Outcome::Failed(fault),
+            Err(fault) => return TurnOutcome::Failed(fault),
         };
         if size::load(history) == 0 && next::overfull(history, &limits, fixed(&frame)) {
             asked = None;
@@ -196,14 +196,14 @@ async fn aside(work: &NextAction, history: &mut History, scope: &TurnContext) ->
         NextAction::GoOn => prompts::reminder::GO_ON,
         _ => return subtask::subtasks(history, scope).await,
     };
-    let frame = frame::freeze(scope, false, history)?;
+    let frame = step_context::capture(scope, false, history)?;
     add(history, scope, &frame, remind::note(text)).await;
     Ok(())
 }
 
 /// Leaves out the pictures that the provider has just rejected, so that the turn can continue.
 async fn leave_out(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
-    let frame = frame::freeze(scope, false, history)?;
+    let frame = step_context::capture(scope, false, history)?;
     let fault = history
         .messages
         .last()
@@ -221,11 +221,11 @@ async fn compact_to_continue(
     scope: &TurnContext,
     limits: &Limits,
     why: CompactionTrigger,
-) -> Result<(), Outcome> {
+) -> Result<(), TurnOutcome> {
     if let Some(fault) = next::stuck(history, limits) {
-        return Err(Outcome::Failed(fault));
+        return Err(TurnOutcome::Failed(fault));
     }
-    let frame = frame::freeze(scope, false, history).map_err(Outcome::Failed)?;
+    let frame = step_context::capture(scope, false, history).map_err(TurnOutcome::Failed)?;
     // As before a turn's first step: the prompt is stored before it has any effect.
     if let Err(e) = scope.record.flush().await {
         tracing::error!("the conversation is not saved: {e}");
@@ -237,7 +237,7 @@ async fn compact_to_continue(
     if hooks::goes_on(scope, &frame, overflow).await {
         Ok(())
     } else {
-        Err(Outcome::Ended)
+        Err(TurnOutcome::Ended)
     }
 }
 
@@ -245,7 +245,11 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
     let settings = &scope.project.settings.compaction;
     // If there is no model, the step reports the error.
     let model = if settings.auto {
-        scope.project.models.find(&frame::model(scope, agent)).ok()
+        scope
+            .project
+            .models
+            .find(&step_context::model(scope, agent))
+            .ok()
     } else {
         None
     };
@@ -270,7 +274,7 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
 }
 
 /// Returns the frame if it leaves room for messages in the model's window.
-fn fitting(frame: Frame) -> Result<Frame, Fault> {
+fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
     /// The window size from which the system prompt is assumed to fit.
     const SMALL_WINDOW_TOKENS: u64 = 64_000;
     if let Some(window) = frame
@@ -287,7 +291,7 @@ fn fitting(frame: Frame) -> Result<Frame, Fault> {
 }
 
 /// Returns the size of the system prompt and the tools, in tokens.
-fn fixed(frame: &Frame) -> u64 {
+fn fixed(frame: &StepContext) -> u64 {
     size::fixed(&request::request(&History::default(), frame, ""))
 }
 
@@ -295,7 +299,7 @@ fn fixed(frame: &Frame) -> u64 {
 async fn remind_of(
     history: &mut History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     made: u32,
     last: bool,
 ) {
@@ -320,7 +324,7 @@ async fn remind_of(
 
 /// Notifies the model of MCP resources that have changed since they were read. Their contents are
 /// data, and are added as a part of their own after the note.
-async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
+async fn resources(history: &mut History, scope: &TurnContext, frame: &StepContext) {
     let servers = &scope.resources.servers;
     for changed in servers
         .changed_resources(&frame.agent.rules, &scope.cancelled)

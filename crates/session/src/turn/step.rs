@@ -14,18 +14,18 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::change_recorder::{ChangeRecorder, StepChanges};
-use super::frame::Frame;
 use super::refused_tools::Refusals;
+use super::step_context::StepContext;
 use super::{
     History, TurnContext, call, hooks, late_changes, next, request, retry, size, wrapped_calls,
 };
 use base::environment::Timestamp;
 use base::id::MessageId;
-use base::task::on_threads;
+use base::task::poll_on_blocking_threads;
 use events::{CallUpdate, Event, Progress, Status};
 use providers::request::BodyCache;
 use providers::{AnswerStream, Delta, Error, Model, Request};
-use tools::accept;
+use tools::argument_repair;
 use transcript::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role,
     Text, Usage,
@@ -62,7 +62,7 @@ const BROKEN_OFF: &str = "Not run: the model's answer was incomplete.";
 pub async fn step(
     history: &mut History,
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     asked: &mut Option<Request>,
     changed: &mut Option<StepChanges>,
     first: bool,
@@ -155,7 +155,7 @@ struct AnswerEnd {
 /// Requests an answer until one is complete or another attempt would not help.
 async fn ask(
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     request: &mut Arc<Request>,
     message: &mut Message,
     changes: &ChangeRecorder,
@@ -201,7 +201,7 @@ async fn ask(
                     return Ok(end);
                 }
                 pay_unused(scope, &frame.model, &end.usage);
-                Error::Garbled("the model's answer was empty".into())
+                Error::InvalidResult("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
         };
@@ -302,7 +302,7 @@ pub(super) fn cancelled() -> Fault {
 
 struct AnswerBuilder<'a> {
     scope: &'a TurnContext,
-    frame: &'a Frame,
+    frame: &'a StepContext,
     message: &'a mut Message,
     changes: &'a ChangeRecorder,
     /// Maps the provider's block number to an index of `message.parts`.
@@ -338,7 +338,7 @@ async fn report_unsaved(scope: &TurnContext, flushed: Result<(), store::Error>) 
 /// so that half an answer is not shown twice.
 async fn fold(
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     mut answer: Peekable<AnswerStream>,
     message: &mut Message,
     changes: &ChangeRecorder,
@@ -413,7 +413,9 @@ async fn fold(
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
         (None, Some(finish)) => Ok(AnswerEnd { finish, usage }),
-        (None, None) => Err(Error::Garbled("the model's answer was cut off".into())),
+        (None, None) => Err(Error::InvalidResult(
+            "the model's answer was cut off".into(),
+        )),
     })
 }
 
@@ -480,7 +482,7 @@ impl AnswerBuilder<'_> {
             input: Arc::new(Map::new().into()),
             kind: match self.scope.project.tools.find(&name) {
                 Some(tool) => tool.kind(),
-                None => accept::kind(&self.frame.tools, &name),
+                None => argument_repair::kind(&self.frame.tools, &name),
             },
             title: base::text::title(&name),
             locations: Vec::new(),
@@ -627,7 +629,7 @@ impl AnswerBuilder<'_> {
                 .map(|(index, json)| (index, arguments(json)))
                 .collect()
         };
-        let read: Vec<(usize, Value)> = on_threads(read).await;
+        let read: Vec<(usize, Value)> = poll_on_blocking_threads(read).await;
         for (index, input) in read {
             let Some(place) = self.places.get(&index).copied() else {
                 continue;

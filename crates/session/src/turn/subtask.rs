@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, json};
 
 use super::change_recorder::ChangeRecorder;
-use super::{History, TurnContext, call, frame, next, note, remind, step};
+use super::{History, TurnContext, call, next, note, remind, step, step_context};
 use events::{CallUpdate, Event, Progress};
 use tools::task::TaskTool;
 use tools::{Tool, erase};
@@ -61,7 +61,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         model,
     } in work
     {
-        let mut frame = frame::freeze(scope, false, history)?;
+        let mut frame = step_context::capture(scope, false, history)?;
         let task = TaskTool::new(
             Vec::new(),
             std::slice::from_ref(&agent),

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{History, Outcome, run};
+use super::{History, TurnOutcome, run};
 use events::PermissionReply;
 use permission::{Action, Denial};
 use providers::request;
@@ -26,7 +26,7 @@ async fn answer_is_sent_as_text() {
     let mut stage = Stage::new([ScriptedAnswer::text("hello")]);
     let played = stage.play("hi").await;
     assert_eq!(played.events, ["text: hello"]);
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn mistakes_are_reported_to_model() {
         "{failures:?}"
     );
     assert!(failures[1].contains("bash"), "{failures:?}");
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ async fn permanent_failure_is_a_fault_with_advice() {
     let mut stage = Stage::new([ScriptedAnswer::fails(Error::Auth(
         "the key is wrong".into(),
     ))]);
-    let Outcome::Failed(fault) = stage.play("hi").await.outcome else {
+    let TurnOutcome::Failed(fault) = stage.play("hi").await.outcome else {
         panic!("a fault")
     };
     assert_eq!(fault.kind, FaultKind::Auth);
@@ -167,11 +167,11 @@ async fn permanent_failure_is_a_fault_with_advice() {
         "five repetitions are shown: {:?}",
         played.events
     );
-    assert!(matches!(played.outcome, Outcome::Failed(_)));
+    assert!(matches!(played.outcome, TurnOutcome::Failed(_)));
     assert_eq!(stage.model.left(), 0);
     // The session can be used afterwards, and the model sees a valid conversation.
     stage.model = Scripted::new([ScriptedAnswer::text("back")]);
-    assert_eq!(stage.play("again").await.outcome, Outcome::Ended);
+    assert_eq!(stage.play("again").await.outcome, TurnOutcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +181,7 @@ async fn calls_of_interrupted_answer_are_not_run() {
     let mut stage = Stage::new([cut, ScriptedAnswer::text("never mind")]);
     let played = stage.play("go").await;
     assert!(!stage.dir.path().join("work/ran").exists());
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +220,7 @@ async fn cancel_ends_every_wait() {
     for (name, mut stage, at) in table {
         stage.cancel_at = Some(at);
         let played = stage.play("go").await;
-        assert_eq!(played.outcome, Outcome::Cancelled, "{name}");
+        assert_eq!(played.outcome, TurnOutcome::Cancelled, "{name}");
         played.is_settled(name);
         for call in played.history.messages.iter().flat_map(Message::calls) {
             let done = call.tool == "list";
@@ -249,7 +249,7 @@ async fn cancel_ends_every_wait() {
         stage.model = Scripted::new(summary.into_iter().chain([ScriptedAnswer::text("fine")]));
         assert_eq!(
             stage.play("and now?").await.outcome,
-            Outcome::Ended,
+            TurnOutcome::Ended,
             "{name}"
         );
     }
@@ -280,7 +280,7 @@ async fn answers_to_questions_are_applied() {
     let played = no.play("go").await;
     assert_eq!(
         (played.outcome, no.model.left()),
-        (Outcome::Rejected, 1),
+        (TurnOutcome::Rejected, 1),
         "a rejection ends the turn"
     );
     let reply = Denial::Corrected("use ls".into());
@@ -290,7 +290,7 @@ async fn answers_to_questions_are_applied() {
     let played = corrected.play("go").await;
     assert_eq!(
         (played.outcome, corrected.model.left()),
-        (Outcome::Ended, 0),
+        (TurnOutcome::Ended, 0),
         "the comment goes to the model"
     );
     assert!(
@@ -353,7 +353,7 @@ async fn question_without_user_is_refused_to_model() {
     let played = stage.play("go").await;
     assert_eq!(
         (played.outcome.clone(), stage.model.left()),
-        (Outcome::Ended, 0),
+        (TurnOutcome::Ended, 0),
         "the turn goes on"
     );
     let failure = "failed: Not allowed: this needs the user's permission (it is asked about by default), and no user is present.";
@@ -374,7 +374,7 @@ async fn question_without_user_is_refused_to_model() {
     let played = stage.play("go").await;
     assert_eq!(
         (played.outcome.clone(), stage.model.left()),
-        (Outcome::Rejected, 0),
+        (TurnOutcome::Rejected, 0),
         "{:?}",
         played.events
     );
@@ -391,7 +391,7 @@ async fn question_without_user_is_refused_to_model() {
     let played = stage.play("go").await;
     assert_eq!(
         (played.outcome, stage.model.left()),
-        (Outcome::Rejected, 1),
+        (TurnOutcome::Rejected, 1),
         "{:?}",
         played.events
     );
@@ -439,7 +439,7 @@ async fn third_identical_call_asks() {
         "{:?}",
         played.events
     );
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
@@ -452,7 +452,7 @@ async fn step_limit_is_hard() {
         ..Default::default()
     }];
     let played = stage.play("go").await;
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
     let last = &stage.model.asked()[1];
     assert!(last.tools.is_empty(), "no tools on the last step");
     assert_eq!(stage.model.left(), 0);
@@ -463,7 +463,7 @@ async fn empty_answer_is_requested_again_and_replaced_by_text() {
     let nothing = || ScriptedAnswer::from_iter([Delta::Finish(Finish::Stop)]);
     let mut stage = Stage::new([nothing(), nothing()]);
     let played = stage.play("hi").await;
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
     assert!(
         played
             .events
@@ -494,10 +494,10 @@ async fn finish_reason_determines_outcome() {
         ])
     };
     for (finish, outcome) in [
-        (Finish::Length, Outcome::MaxTokens),
-        (Finish::Refusal, Outcome::Refused),
-        (Finish::Other, Outcome::Ended),
-        (Finish::Stop, Outcome::Ended),
+        (Finish::Length, TurnOutcome::MaxTokens),
+        (Finish::Refusal, TurnOutcome::Refused),
+        (Finish::Other, TurnOutcome::Ended),
+        (Finish::Stop, TurnOutcome::Ended),
     ] {
         // An answer that is cut off at the output limit, or stops for an unknown reason, is
         // continued at first.
@@ -534,7 +534,7 @@ async fn call_that_was_cut_off_is_not_run() {
             let mut stage = Stage::new([script.then_ends(finish), ScriptedAnswer::text("done")]);
             std::fs::create_dir(stage.dir.path().join("src")).unwrap();
             let played = stage.play("go").await;
-            assert_eq!(played.outcome, Outcome::Ended);
+            assert_eq!(played.outcome, TurnOutcome::Ended);
             let calls: Vec<&transcript::Call> = played
                 .history
                 .messages
@@ -564,14 +564,14 @@ async fn message_during_turn_is_received_between_steps() {
     let played = stage.play("go").await;
     assert_eq!(
         (played.outcome, stage.model.left()),
-        (Outcome::Steered, 1),
+        (TurnOutcome::Steered, 1),
         "after the step, with its results"
     );
     let mut stage = Stage::new([ScriptedAnswer::text("done")]);
     stage.spoken = watch::channel(true).1;
     assert_eq!(
         stage.play("go").await.outcome,
-        Outcome::Ended,
+        TurnOutcome::Ended,
         "an answer that is complete is the end"
     );
 }
@@ -616,7 +616,7 @@ async fn shown_text_is_stored_when_model_stalls() {
             let done = tokio::select! {
                 done = run::run(history, scope) => done,
                                 stored = tokio::time::timeout(Duration::from_secs(20), stored) => {
-                                    let outcome = if stored.is_ok() { Outcome::Cancelled } else { Outcome::Ended };
+                                    let outcome = if stored.is_ok() { TurnOutcome::Cancelled } else { TurnOutcome::Ended };
                     (History::default(), outcome)
                 }
             };
@@ -624,7 +624,7 @@ async fn shown_text_is_stored_when_model_stalls() {
             done
         })
     });
-    assert_eq!(played.await.outcome, Outcome::Cancelled);
+    assert_eq!(played.await.outcome, TurnOutcome::Cancelled);
 }
 
 /// However a turn ends, it leaves no open state, and the next one works.
@@ -664,67 +664,71 @@ async fn every_outcome_leaves_usable_session() {
     };
     let ask = [("list", "*", Action::Ask)];
     let no = || [PermissionReply::No(Denial::Rejected)];
-    let table: Vec<(&str, Stage, Outcome)> = vec![
+    let table: Vec<(&str, Stage, TurnOutcome)> = vec![
         (
             "done",
             Stage::new([call(), ScriptedAnswer::text("done")]),
-            Outcome::Ended,
+            TurnOutcome::Ended,
         ),
         (
             "cancelled before it began",
             Stage::new([]),
-            Outcome::Cancelled,
+            TurnOutcome::Cancelled,
         ),
         (
             "refused",
             Stage::new([call(), end(Finish::Refusal)]),
-            Outcome::Refused,
+            TurnOutcome::Refused,
         ),
         (
             "output limit, once",
             Stage::new([call(), end(Finish::Length), ScriptedAnswer::text("done")]),
-            Outcome::Ended,
+            TurnOutcome::Ended,
         ),
         (
             "output limit",
             Stage::new(std::iter::once(call()).chain((0..3).map(|_| end(Finish::Length)))),
-            Outcome::MaxTokens,
+            TurnOutcome::MaxTokens,
         ),
         (
             "output limit in every call",
             Stage::new((0..3).map(|_| call().then_ends(Finish::Length))),
-            Outcome::MaxTokens,
+            TurnOutcome::MaxTokens,
         ),
         (
             "a filter in every call",
             Stage::new((0..3).map(|_| call().then_ends(Finish::Refusal))),
-            Outcome::Refused,
+            TurnOutcome::Refused,
         ),
         (
             "rejected",
             Stage::new([call()]).rules(&ask).answering(no()),
-            Outcome::Rejected,
+            TurnOutcome::Rejected,
         ),
-        ("steered", spoken(Stage::new([call()])), Outcome::Steered),
+        (
+            "steered",
+            spoken(Stage::new([call()])),
+            TurnOutcome::Steered,
+        ),
         (
             "step limit",
             steps(Stage::new([call(), call()]), 2),
-            Outcome::StepLimit,
+            TurnOutcome::StepLimit,
         ),
         (
             "wrong key",
             Stage::new([call(), fails(Error::Auth("no".into()))]),
-            Outcome::Failed(failed(FaultKind::Auth)),
+            TurnOutcome::Failed(failed(FaultKind::Auth)),
         ),
         (
             "retries",
             Stage::new((0..6).map(|_| network())),
-            Outcome::Failed(failed(FaultKind::Provider)),
+            TurnOutcome::Failed(failed(FaultKind::Provider)),
         ),
         (
             "retries half-way",
             Stage::new((0..6).map(|_| call().then_fails(Error::Network("reset".into())))),
-            Outcome::Failed(failed(FaultKind::Provider)),
+            TurnOutcome::Failed(failed(FaultKind::Provider)),
         ),
         (
             "overflow, and the summary does not help",
@@ -734,7 +738,7 @@ async fn every_outcome_leaves_usable_session() {
                 ScriptedAnswer::text("## Objective"),
                 overflow(),
             ]),
-            Outcome::Failed(failed(FaultKind::ContextOverflow)),
+            TurnOutcome::Failed(failed(FaultKind::ContextOverflow)),
         ),
         (
             "a summary that fails",
@@ -744,16 +748,16 @@ async fn every_outcome_leaves_usable_session() {
                 end(Finish::Refusal),
                 end(Finish::Refusal),
             ]),
-            Outcome::Failed(failed(FaultKind::Provider)),
+            TurnOutcome::Failed(failed(FaultKind::Provider)),
         ),
     ];
     for (name, mut stage, expected) in table {
-        if expected == Outcome::Cancelled {
+        if expected == TurnOutcome::Cancelled {
             stage.cancelled.cancel();
         }
         let played = stage.play("go").await;
         match (&played.outcome, &expected) {
-            (Outcome::Failed(found), Outcome::Failed(expected)) => {
+            (TurnOutcome::Failed(found), TurnOutcome::Failed(expected)) => {
                 assert_eq!(found.kind, expected.kind, "{name}")
             }
             (found, expected) => assert_eq!(found, expected, "{name}"),
@@ -768,7 +772,7 @@ async fn every_outcome_leaves_usable_session() {
             ScriptedAnswer::text("fine"),
         ]);
         let played = stage.play("and now?").await;
-        assert_eq!(played.outcome, Outcome::Ended, "{name}");
+        assert_eq!(played.outcome, TurnOutcome::Ended, "{name}");
         played.is_settled(name);
         paired(&stage.model.asked());
     }

@@ -6,7 +6,7 @@ use super::TurnContext;
 use base::id::CallId;
 use events::LiveFacts;
 use permission::plan::SharedAnalysis;
-use permission::{Action, Need, PermissionContext, Policy, Rules, evaluate};
+use permission::{AccessRequest, Action, PermissionContext, Policy, Rules, evaluate};
 use project::agent::Agent;
 use tools::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 
@@ -46,7 +46,7 @@ pub(super) fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
 /// Returns whether an agent may start the agent `explore`, at least after a question.
 fn can_explore(scope: &TurnContext, agent: &Agent) -> bool {
     const EXPLORE: &str = "explore";
-    let need = Need::new("task", EXPLORE);
+    let need = AccessRequest::new("task", EXPLORE);
     scope.depth < scope.project.settings.subagent_depth
         && scope
             .project

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::view::VisibleHistory;
 use super::{History, TurnContext, request, size, tool_context};
 use base::id::MessageId;
-use base::task::on_threads;
+use base::task::poll_on_blocking_threads;
 use base::text::mark::ReminderMark;
 use config::settings::OutputLimits;
 use project::agent::Agent;
@@ -118,7 +118,7 @@ pub(super) async fn cut_to_fit(
         }
         let context = tool_context::context(scope, agent, &call.call);
         let bytes = usize::try_from(share * 4).unwrap_or(usize::MAX);
-        let call = on_threads(async move { shortened(call, bytes, &context) }).await;
+        let call = poll_on_blocking_threads(async move { shortened(call, bytes, &context) }).await;
         before.push((at, message.parts[at].clone()));
         message.parts[at].content = Content::Tool(call);
     }

@@ -6,9 +6,9 @@ use serde_json::Map;
 
 use super::TurnContext;
 use super::change_recorder::ChangeRecorder;
-use super::frame::Frame;
+use super::step_context::StepContext;
 use events::{CallUpdate, Event, Progress};
-use tools::accept;
+use tools::argument_repair;
 use transcript::{Call, CallState, Content, Message};
 
 /// Replaces each call that wraps others by these, as if the model had made them one by one. They
@@ -16,7 +16,7 @@ use transcript::{Call, CallState, Content, Message};
 /// the others follow at the end of the message.
 pub(super) async fn unwrap(
     scope: &TurnContext,
-    frame: &Frame,
+    frame: &StepContext,
     message: &mut Message,
     changes: &ChangeRecorder,
 ) {
@@ -27,12 +27,13 @@ pub(super) async fn unwrap(
         if call.state != CallState::Pending {
             continue;
         }
-        let Some(mut inner) = accept::wrapped(&frame.tools, &call.tool, &call.input) else {
+        let Some(mut inner) = argument_repair::wrapped(&frame.tools, &call.tool, &call.input)
+        else {
             continue;
         };
         let others = inner.split_off(1);
-        if let Some(accept::WrappedCall { tool, input }) = inner.pop() {
-            call.kind = accept::kind(&frame.tools, &tool);
+        if let Some(argument_repair::WrappedCall { tool, input }) = inner.pop() {
+            call.kind = argument_repair::kind(&frame.tools, &tool);
             call.title = base::text::title(&tool);
             call.tool = tool;
             call.input = Arc::new(input);
@@ -41,11 +42,11 @@ pub(super) async fn unwrap(
             scope.record.part(&message.id, &message.parts[place]).await;
             scope.outlet.event(Event::Call(Box::new(update))).await;
         }
-        for accept::WrappedCall { tool, input } in others {
+        for argument_repair::WrappedCall { tool, input } in others {
             let call = Call {
                 call: scope.call_id(),
                 provider_id: None,
-                kind: accept::kind(&frame.tools, &tool),
+                kind: argument_repair::kind(&frame.tools, &tool),
                 title: base::text::title(&tool),
                 tool,
                 input: Arc::new(input),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{LeftOut, patch};
+use super::{Omitted, patch};
 use crate::{DiffStats, Record, TitleSource, UndoEntry};
 use base::environment::Timestamp;
 use base::id::{CallId, MessageId, PartId, SessionId};
@@ -97,7 +97,7 @@ fn is_placeholder(title: &str) -> bool {
 }
 
 /// Converts the properties of a session.
-pub(super) fn record(info: &Value, left_out: &LeftOut) -> Result<Record, String> {
+pub(super) fn record(info: &Value, left_out: &Omitted) -> Result<Record, String> {
     let id = text(info, &["id"]).ok_or("the session has no id")?;
     let cwd = text(info, &["directory"])
         .or_else(|| text(info, &["path", "cwd"]))
@@ -208,11 +208,11 @@ pub(super) struct Converter {
     /// The costs of subagents with all below them, which OpenCode does not count in the messages
     /// that started them.
     child_costs: HashMap<SessionId, f64>,
-    left_out: LeftOut,
+    left_out: Omitted,
 }
 
 impl Converter {
-    pub(super) fn new(record: &Record, model: Option<ModelRef>, left_out: LeftOut) -> Self {
+    pub(super) fn new(record: &Record, model: Option<ModelRef>, left_out: Omitted) -> Self {
         Self {
             session: record.id.clone(),
             cwd: record.cwd.clone(),

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 use serde_json::{Map, Value, json};
 
 use super::convert::{self, Converter};
-use super::{LeftOut, RawMessage, ReadError};
+use super::{Omitted, RawMessage, ReadError};
 use crate::{Error, SessionFeed};
 use base::id::SessionId;
 use transcript::Message;
@@ -153,7 +153,7 @@ impl Database {
     pub(super) fn read(
         &self,
         session: &SessionId,
-        left_out: &LeftOut,
+        left_out: &Omitted,
     ) -> Result<SessionFeed, ReadError> {
         let id = session.as_str();
         let read = || {

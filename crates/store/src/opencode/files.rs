@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{LeftOut, RawMessage, ReadError, whole};
+use super::{Omitted, RawMessage, ReadError, whole};
 use crate::SessionFeed;
 use base::id::SessionId;
 
@@ -37,7 +37,7 @@ impl Files {
     }
 
     /// Returns the readable sessions, each with its parent.
-    pub(super) fn sessions(&self, left_out: &LeftOut) -> Vec<(SessionId, Option<SessionId>)> {
+    pub(super) fn sessions(&self, left_out: &Omitted) -> Vec<(SessionId, Option<SessionId>)> {
         let mut found = Vec::new();
         for (id, file) in &self.sessions {
             match json(file) {
@@ -56,7 +56,7 @@ impl Files {
     pub(super) fn read(
         &self,
         session: &SessionId,
-        left_out: &LeftOut,
+        left_out: &Omitted,
     ) -> Result<SessionFeed, ReadError> {
         let Some(file) = self.sessions.get(session.as_str()) else {
             return Err(ReadError::Nothing(self.storage.clone()));
@@ -92,7 +92,7 @@ impl Files {
         whole(&info, &todos.unwrap_or_default(), messages, left_out).map_err(unreadable)
     }
 
-    fn parts(&self, message: &str, left_out: &LeftOut) -> Vec<Value> {
+    fn parts(&self, message: &str, left_out: &Omitted) -> Vec<Value> {
         let mut parts = Vec::new();
         for file in entries(&self.storage.join("part").join(message)) {
             let Some(id) = id(&file) else { continue };

@@ -13,7 +13,7 @@ fn info(more: &Value) -> Value {
 }
 
 fn message(info: &Value, parts: Vec<Value>) -> (Option<Message>, Vec<(String, usize)>) {
-    let left_out = LeftOut::default();
+    let left_out = Omitted::default();
     let record = convert::record(&self::info(&json!({})), &left_out).unwrap();
     let message = Converter::new(&record, None, left_out.clone()).message(info, parts);
     (message, left_out.list())
@@ -28,7 +28,7 @@ fn title_is_left_to_adjutant_if_opencode_gave_none() {
         ("New session - a plan", Some("New session - a plan")),
         ("", None),
     ] {
-        let record = convert::record(&info(&json!({"title": title})), &LeftOut::default()).unwrap();
+        let record = convert::record(&info(&json!({"title": title})), &Omitted::default()).unwrap();
         assert_eq!(record.title.as_deref(), kept, "{title}");
     }
 }
@@ -43,7 +43,7 @@ fn session_without_id_or_directory_is_refused() {
         json!([]),
     ] {
         assert!(
-            convert::record(&broken, &LeftOut::default()).is_err(),
+            convert::record(&broken, &Omitted::default()).is_err(),
             "{broken}"
         );
     }
@@ -190,7 +190,7 @@ fn things_without_a_place_are_counted() {
             ("unreadable messages and parts", 1),
         ]
     );
-    let left_out = LeftOut::default();
+    let left_out = Omitted::default();
     let more = json!({
         "share": {"url": "https://example.org"},
         "metadata": {},

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 
 /// The protection of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) const DATABASE_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Returns the problem in words for the user, never with the password.
-pub(super) fn parse(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
+pub(super) fn parse(place: &DatabaseLocation) -> Result<DatabaseAddress, String> {
     let (base, query) = place.url.split_once('?').unwrap_or((&place.url, ""));
     if !["postgres://", "postgresql://"]
         .iter()
@@ -167,7 +167,7 @@ mod tests {
             ("postgres://u:secret@localhost:x/d", Err("cannot be read")),
         ];
         for (url, expected) in table {
-            let read = parse(&DatabasePlace::new(url)).map(|address| address.privacy);
+            let read = parse(&DatabaseLocation::new(url)).map(|address| address.privacy);
             match expected {
                 Ok(privacy) => assert_eq!(read, Ok(privacy), "{url}"),
                 Err(words) => {

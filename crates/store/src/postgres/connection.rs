@@ -19,7 +19,7 @@ use super::fault::DatabaseFault;
 use super::{address, rows, schema, tls};
 use crate::{Error, StoreMeters};
 use base::id::SessionId;
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 
 /// The time without further attempts after the database could not be reached.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
@@ -62,7 +62,7 @@ pub(super) struct DatabaseConnection {
 
 impl DatabaseConnection {
     pub(super) fn new(
-        place: &DatabasePlace,
+        place: &DatabaseLocation,
         instance: &str,
         events: UnboundedSender<ConnectionEvent>,
         meters: Arc<StoreMeters>,

@@ -18,7 +18,7 @@ use crate::StoreMeters;
 use crate::job::{JobScope, StoreJob};
 use base::channel::Receiver;
 use base::id::SessionId;
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 
 /// The maximum number of jobs that are sorted and not started.
 const MAX_SORTED_JOBS: usize = 4096;
@@ -60,7 +60,7 @@ struct Scheduler<'a> {
 
 /// Executes jobs until all senders are dropped, or a stop job arrives.
 pub(super) async fn run(
-    place: DatabasePlace,
+    place: DatabaseLocation,
     mut jobs: Receiver<StoreJob>,
     meters: Arc<StoreMeters>,
 ) {

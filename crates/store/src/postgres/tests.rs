@@ -11,10 +11,10 @@ use crate::tests::{message, record, write};
 use crate::{Error, ListQuery, OwnerRequest, Store};
 use base::environment::Timestamp;
 use base::id::SessionId;
-use base::store_place::StorePlace;
+use base::store_location::StoreLocation;
 
-fn store(place: &DatabasePlace) -> Store {
-    let place = StorePlace::Database(place.clone());
+fn store(place: &DatabaseLocation) -> Store {
+    let place = StoreLocation::Database(place.clone());
     Store::open(move || place)
 }
 
@@ -28,7 +28,7 @@ async fn requested_session_is_handed_over() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(30));
+    let place = DatabaseLocation::new(&database.fresh(30));
     let one = store(&place);
     let other = store(&place);
     let record = record(id().as_str(), "/w", 1);
@@ -58,7 +58,7 @@ async fn write_of_former_owner_is_refused() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let one = store(&place);
     let other = store(&place);
     let record = record(id().as_str(), "/w", 1);
@@ -100,7 +100,7 @@ async fn write_of_former_owner_is_refused() {
 /// Errors of a list do not mention saving, and state the cause once.
 #[tokio::test]
 async fn list_error_states_cause_once() {
-    let store = store(&DatabasePlace::new(
+    let store = store(&DatabaseLocation::new(
         "postgres://nobody@127.0.0.1:1/none?sslmode=disable",
     ));
     for _ in 0..2 {
@@ -125,7 +125,7 @@ async fn unreachable_database_is_written_after_restart() {
     let Ok(database) = Database::start() else {
         return;
     };
-    let mut place = DatabasePlace::new(&database.fresh(60));
+    let mut place = DatabaseLocation::new(&database.fresh(60));
     place.away.bytes = 10_000;
     let one = store(&place);
     let record = record(id().as_str(), "/w", 1);
@@ -161,7 +161,7 @@ async fn newer_format_is_refused_and_concurrent_start_works() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let stores: Vec<Store> = (0..8).map(|_| store(&place)).collect();
     let lists = stores.iter().map(|store| store.list(None, None, 9));
     for listed in futures_util::future::join_all(lists).await {
@@ -182,7 +182,7 @@ async fn newer_format_is_refused_and_concurrent_start_works() {
     );
 }
 
-async fn direct_client(place: &DatabasePlace) -> (tokio_postgres::Client, String) {
+async fn direct_client(place: &DatabaseLocation) -> (tokio_postgres::Client, String) {
     let address = address::parse(place).unwrap();
     let (client, connection) = address.config.connect(tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -215,7 +215,7 @@ async fn full_database_is_written_once_it_has_space() {
     let Some(database) = Database::get() else {
         return;
     };
-    let mut place = DatabasePlace::new(&database.fresh(60));
+    let mut place = DatabaseLocation::new(&database.fresh(60));
     place.away.bytes = 10_000;
     let one = store(&place);
     let record = record(id().as_str(), "/w", 1);
@@ -304,7 +304,7 @@ async fn promoted_standby_continues() {
     let both = database
         .url
         .replace(primary_port, &format!("{primary_port},127.0.0.1:{port}"));
-    let place = DatabasePlace::new(&format!("{both}?namespace=standby&lease=60"));
+    let place = DatabaseLocation::new(&format!("{both}?namespace=standby&lease=60"));
     let (client, _) = direct_client(&place).await;
     // Acknowledged data is on both.
     for line in [
@@ -339,7 +339,7 @@ async fn filled_database_of_first_format_is_upgraded() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let one = store(&place);
     let ids: Vec<SessionId> = (0..20)
         .map(|n| SessionId::new(format!("ses_{n:08}")))
@@ -398,7 +398,7 @@ async fn invalid_address_is_reported() {
         ("postgres://u@localhost/d?namespace=A", "namespace"),
     ];
     for (url, words) in table {
-        let store = store(&DatabasePlace::new(url));
+        let store = store(&DatabaseLocation::new(url));
         let said = store.list(None, None, 9).await.unwrap_err().to_string();
         assert!(
             said.contains(words) && !said.contains("secret"),

@@ -18,7 +18,7 @@ use crate::takeover::{OwnerRequest, RequestSource};
 use crate::write::SessionWrite;
 use crate::{Error, LockHolder, Record, RecordChange, SessionFeed, StoreMeters, StoredSession};
 use base::id::SessionId;
-use base::store_place::{AwayLimits, DatabasePlace};
+use base::store_location::{DatabaseLocation, OutageLimits};
 
 /// The maximum duration of the final writes when the process ends.
 const END_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -32,7 +32,7 @@ pub(super) struct Worker {
     pub(super) display_address: String,
     /// Borrowed for short operations, never across an await.
     pub(super) owned: RefCell<HashMap<SessionId, LeasedSession>>,
-    limits: AwayLimits,
+    limits: OutageLimits,
     pub(super) meters: Arc<StoreMeters>,
     /// The sender of other processes' requests for our sessions, and of their loss.
     request_sender: mpsc::UnboundedSender<OwnerRequest>,
@@ -42,7 +42,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(
-        place: &DatabasePlace,
+        place: &DatabaseLocation,
         events: mpsc::UnboundedSender<ConnectionEvent>,
         meters: Arc<StoreMeters>,
     ) -> Self {

@@ -257,7 +257,7 @@ impl SessionIndex {
             }
             if !is_whole {
                 let note = old.display().to_string();
-                base::environment::private_note(&lost_grants_file(dir), note.as_bytes())
+                base::environment::write_private_file(&lost_grants_file(dir), note.as_bytes())
                     .map_err(io(dir))?;
             }
         }

@@ -238,7 +238,7 @@ fn readable(path: &Path, parent: &Path) -> std::io::Result<Option<(RawRows, bool
         if has_log && !self::has_log(path) {
             continue;
         }
-        base::environment::private_note(&temp_dir.path().join(name), &bytes)?;
+        base::environment::write_private_file(&temp_dir.path().join(name), &bytes)?;
         if let Some((rows, _)) = attempt(name, has_log)? {
             return Ok(Some((rows, false)));
         }

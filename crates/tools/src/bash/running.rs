@@ -8,9 +8,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until};
 
+use super::super::background_jobs::drain_pipe;
 use super::super::captured_output::{CapturedOutput, ShownOutput};
 use super::super::exit_status::ending;
-use super::super::jobs::drain_pipe;
 use super::super::live::{LiveOutput, due};
 use super::super::{Failure, ToolContext};
 use super::shell_line::noted;

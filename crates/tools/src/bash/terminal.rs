@@ -1,7 +1,7 @@
 //! Programs that draw on a terminal. A command has none, so they fail, or wait until the timeout.
 //! They are refused before they start, with another way to the result.
 
-use permission::shell::{JudgedLine, Unit};
+use permission::shell::{CommandAnalysis, CommandUnit};
 
 /// Programs of one kind.
 struct ScreenPrograms {
@@ -86,7 +86,7 @@ const TRANSPARENT: [&str; 18] = [
 
 /// Returns the reason, with advice, why a command line needs a terminal. `None` if it needs none,
 /// or if that is not certain.
-pub(super) fn needs_terminal(line: &JudgedLine) -> Option<String> {
+pub(super) fn needs_terminal(line: &CommandAnalysis) -> Option<String> {
     if line.unseen || line.opaque.is_some() {
         return None;
     }
@@ -111,7 +111,7 @@ pub(super) fn needs_terminal(line: &JudgedLine) -> Option<String> {
 }
 
 /// Returns the kind of a program that would draw on a terminal.
-fn screen_program(unit: &Unit) -> Option<&'static ScreenPrograms> {
+fn screen_program(unit: &CommandUnit) -> Option<&'static ScreenPrograms> {
     let name = base_name(unit)?;
     if !unit.is_usual || unit.carried {
         return None;
@@ -171,7 +171,7 @@ fn is_ex_command(kind: &ScreenPrograms, word: &str) -> bool {
 
 /// Returns whether a unit has the standard streams of the line: no program around it gives it a
 /// terminal or ends it. `before` are the preceding units.
-fn is_direct(before: &[Unit], layer: usize) -> bool {
+fn is_direct(before: &[CommandUnit], layer: usize) -> bool {
     let mut layer = layer;
     for unit in before.iter().rev() {
         if layer == 0 {
@@ -188,7 +188,7 @@ fn is_direct(before: &[Unit], layer: usize) -> bool {
     layer == 0
 }
 
-fn base_name(unit: &Unit) -> Option<&str> {
+fn base_name(unit: &CommandUnit) -> Option<&str> {
     let name = unit.program.as_deref()?;
     name.rsplit('/').next()
 }
@@ -327,7 +327,7 @@ mod tests {
             path: vec![PathBuf::from("/usr/bin"), PathBuf::from("/bin")],
             ..PermissionContext::default()
         };
-        let reason = |command: &str| needs_terminal(&permission::shell::analyse(command, &place));
+        let reason = |command: &str| needs_terminal(&permission::shell::analyze(command, &place));
         for command in refused {
             let reason = reason(command).unwrap_or_else(|| panic!("{command} is not refused"));
             assert!(reason.contains("needs a terminal"), "{command}: {reason}");

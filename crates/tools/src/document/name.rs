@@ -3,7 +3,7 @@
 
 use super::super::disk::{self, SetAside};
 use super::super::path::{Access, PathKind, ResolvedPath, resolve};
-use super::super::seen::KnownFile;
+use super::super::read_tracker::KnownFile;
 use super::super::{Failure, ToolContext};
 use super::{Document, target};
 use base::text;
@@ -19,7 +19,7 @@ pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failu
     let opened = target(context, path).await;
     let unread = match &opened {
         Ok(document) => !document.exists,
-        Err(failure) => matches!(failure, Failure::Tell(_)),
+        Err(failure) => matches!(failure, Failure::ForModel(_)),
     };
     if unread
         && place.real.found == PathKind::File
@@ -44,11 +44,11 @@ fn own_name(context: &ToolContext, path: &str, place: &ResolvedPath) -> Result<(
     let given = text::escaped(path);
     let shown = &place.shown;
     match std::fs::symlink_metadata(context.absolute(path)) {
-        Ok(data) if data.is_symlink() => Err(Failure::Tell(format!(
+        Ok(data) if data.is_symlink() => Err(Failure::ForModel(format!(
             "{given} is a link that leads to {shown}. A patch removes and moves files by their own names only: name {shown} if that file is meant, or use rm or mv in bash for the link itself."
         ))),
         // The path is in a form, such as a URL, that does not show its links.
-        Err(_) if !place.real.is_absent() => Err(Failure::Tell(format!(
+        Err(_) if !place.real.is_absent() => Err(Failure::ForModel(format!(
             "A link on the way of {given} leads to {shown}. A patch removes and moves files by their own names only: name {shown} if that file is meant."
         ))),
         _ => Ok(()),
@@ -81,7 +81,7 @@ impl Document {
         if self.readable(context) {
             return Ok(None);
         }
-        Err(Failure::Tell(format!(
+        Err(Failure::ForModel(format!(
             "{} is not read without asking, and it is no text that could be read before it is moved. Use mv in bash if it is to be moved.",
             self.place.shown
         )))
@@ -105,7 +105,7 @@ impl Document {
     pub fn rename(&self, to: &Self, context: &ToolContext) -> Result<(), Failure> {
         to.make_directory()?;
         disk::rename(&self.place.real.path, &to.place.real.path).map_err(|e| {
-            Failure::Tell(format!(
+            Failure::ForModel(format!(
                 "Cannot move {} to {}: {e}.",
                 self.place.shown, to.place.shown
             ))
@@ -161,6 +161,6 @@ impl Document {
 
     /// Returns the error for a file that cannot be removed.
     pub(super) fn undeletable(&self, e: &disk::Error) -> Failure {
-        Failure::Tell(format!("Cannot delete {}: {e}.", self.place.shown))
+        Failure::ForModel(format!("Cannot delete {}: {e}.", self.place.shown))
     }
 }

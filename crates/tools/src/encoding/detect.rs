@@ -409,6 +409,6 @@ fn unmarked_wide(bytes: &[u8]) -> Option<&'static Encoding> {
         _ => return None,
     };
     let (text, is_invalid) = decoded(encoding, bytes);
-    let is_odd = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{c}');
-    (!is_invalid && !text.contains(is_odd)).then_some(encoding)
+    let is_deceptive = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{c}');
+    (!is_invalid && !text.contains(is_deceptive)).then_some(encoding)
 }

@@ -12,7 +12,7 @@ use crate::shell::programs::{
     self, CommandContext, PathEffect, PickedFiles, ProgramEffect, RunEffect, ShellEffect,
     UnitEffect,
 };
-use crate::shell::unit::{Effect, Unit};
+use crate::shell::unit::{CommandUnit, Effect};
 use crate::{Action, arity, protected};
 
 /// Unknown programs whose first word is a sub-command, not a program to run.
@@ -30,7 +30,7 @@ impl Analyzer<'_> {
         &mut self,
         name: &str,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         let view = CommandContext {
@@ -49,7 +49,7 @@ impl Analyzer<'_> {
         for effect in programs::effects_of(name, args, &view) {
             match effect {
                 // The effect of a function was judged at its definition.
-                ProgramEffect::Unit(UnitEffect::Effect(_)) if named => {}
+                ProgramEffect::CommandUnit(UnitEffect::Effect(_)) if named => {}
                 ProgramEffect::Shell(ShellEffect::Enter(dir)) => {
                     entered += 1;
                     let effect = if entered > MAX_ENTERED {
@@ -69,7 +69,7 @@ impl Analyzer<'_> {
     }
 
     /// Records patterns that match a file whose name is an option.
-    fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    fn hidden_options(&mut self, args: &[Arg], unit: &mut CommandUnit, state: &ShellState) {
         let before = args.iter().take_while(|arg| !arg.is("--"));
         let may_be_option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
         let patterns = before.filter(may_be_option).filter_map(Arg::pattern);
@@ -98,7 +98,7 @@ impl Analyzer<'_> {
         &mut self,
         name: &str,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         let view = CommandContext {
@@ -110,7 +110,7 @@ impl Analyzer<'_> {
         for effect in programs::effects_of(name, args, &view) {
             let is_minimum = matches!(
                 effect,
-                ProgramEffect::Unit(UnitEffect::Floor(..))
+                ProgramEffect::CommandUnit(UnitEffect::Floor(..))
                     | ProgramEffect::Path(PathEffect::Lost(..))
             );
             if is_minimum {
@@ -123,11 +123,11 @@ impl Analyzer<'_> {
         &mut self,
         effect: ProgramEffect,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         match effect {
-            ProgramEffect::Unit(effect) => record(effect, unit),
+            ProgramEffect::CommandUnit(effect) => record(effect, unit),
             ProgramEffect::Path(effect) => self.apply_to_paths(effect, args, unit, state),
             ProgramEffect::Shell(effect) => self.apply_to_shell(effect, unit, state),
             ProgramEffect::Run(effect) => self.run_programs(effect, args, unit, state),
@@ -138,7 +138,7 @@ impl Analyzer<'_> {
         &mut self,
         effect: PathEffect,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         match effect {
@@ -204,7 +204,12 @@ impl Analyzer<'_> {
         }
     }
 
-    fn apply_to_shell(&mut self, effect: ShellEffect, unit: &mut Unit, state: &mut ShellState) {
+    fn apply_to_shell(
+        &mut self,
+        effect: ShellEffect,
+        unit: &mut CommandUnit,
+        state: &mut ShellState,
+    ) {
         match effect {
             ShellEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
             ShellEffect::Home => self.disk.chdir(None, unit, state),
@@ -244,7 +249,7 @@ impl Analyzer<'_> {
         &mut self,
         effect: RunEffect,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         match effect {
@@ -282,7 +287,7 @@ impl Analyzer<'_> {
     pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");
-        let uses = |unit: &Unit, permission: &str| {
+        let uses = |unit: &CommandUnit, permission: &str| {
             let mut used = unit
                 .touches
                 .iter()
@@ -311,7 +316,13 @@ impl Analyzer<'_> {
     }
 
     /// Records that a file or link is removed or moved.
-    fn remove_or_move(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &ShellState) {
+    fn remove_or_move(
+        &mut self,
+        arg: &Arg,
+        to: Option<&Arg>,
+        unit: &mut CommandUnit,
+        state: &ShellState,
+    ) {
         if self.disk.touch_link(arg, unit, state) {
             if let Some(to) = to {
                 self.disk.record_link(to, state);
@@ -334,7 +345,7 @@ impl Analyzer<'_> {
     pub(super) fn add_paths_of_computed_program(
         &mut self,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         for text in args
@@ -354,7 +365,7 @@ impl Analyzer<'_> {
     }
 
     /// Analyses the text of a shell that runs on another system.
-    fn remote_shell(&mut self, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+    fn remote_shell(&mut self, words: &[Arg], unit: &mut CommandUnit, state: &mut ShellState) {
         let is_shell = |arg: &Arg| {
             arg.text()
                 .is_some_and(|text| programs::is_shell(text.rsplit('/').next().unwrap_or(text)))
@@ -378,7 +389,7 @@ impl Analyzer<'_> {
     }
 
     /// Records words and values of options that lead out of the project, whatever they mean.
-    fn add_paths_outside(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    fn add_paths_outside(&mut self, args: &[Arg], unit: &mut CommandUnit, state: &ShellState) {
         for text in args.iter().filter_map(Arg::text) {
             let value = match text.strip_prefix('-') {
                 Some(option) => match option.split_once('=') {
@@ -406,7 +417,7 @@ impl Analyzer<'_> {
 
     /// Records the possible effects of an unknown program: paths among its words, words and texts
     /// that may be commands, and the text of its standard input.
-    fn unknown_program(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    fn unknown_program(&mut self, args: &[Arg], unit: &mut CommandUnit, state: &ShellState) {
         if let StdinSource::Text(Some(text)) = self.frame.input.clone() {
             if self.budget.allows_search(text.len()) {
                 unit.texts.push(text);
@@ -503,7 +514,7 @@ impl Analyzer<'_> {
     }
 
     /// Records the protected files that a text names, if an unknown program may execute the text.
-    fn add_protected_names(&self, text: &str, name: &str, unit: &mut Unit) {
+    fn add_protected_names(&self, text: &str, name: &str, unit: &mut CommandUnit) {
         /// Programs that get prose, which names files without using them.
         const PROSE: &str = "bzr gh glab hg jj notify-send svn tea";
         if among(PROSE, name) {
@@ -543,7 +554,7 @@ impl Analyzer<'_> {
         to: &Arg,
         link: bool,
         keeps: bool,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         self.disk.touch(Access::Edit, to, unit, state);
@@ -575,7 +586,7 @@ impl Analyzer<'_> {
 }
 
 /// Records the effects that concern only the unit.
-fn record(effect: UnitEffect, unit: &mut Unit) {
+fn record(effect: UnitEffect, unit: &mut CommandUnit) {
     match effect {
         UnitEffect::Effect(effect) => unit.effect_at_least(effect),
         UnitEffect::Tails(words) => {

@@ -9,7 +9,7 @@ use super::{Analyzer, MAX_LAYERS};
 use crate::Action;
 use crate::shell::expand::{ShellState, StdinSource, Value, WrittenFunction, may_move};
 use crate::shell::parse::{self, syntax};
-use crate::shell::unit::Unit;
+use crate::shell::unit::CommandUnit;
 use syntax::{Script, ShellCommand};
 
 /// The maximum number of bodies that are judged in one line; further calls are asked about.
@@ -113,7 +113,12 @@ impl Analyzer<'_> {
 
     /// Analyses a call of a function. If the name has several definitions, any of them may be
     /// called.
-    pub(super) fn call_function(&mut self, name: &str, unit: &mut Unit, state: &mut ShellState) {
+    pub(super) fn call_function(
+        &mut self,
+        name: &str,
+        unit: &mut CommandUnit,
+        state: &mut ShellState,
+    ) {
         let bodies = state.functions.get(name).cloned().unwrap_or_default();
         for function in &bodies {
             let is_same = |known: &JudgedBody| {
@@ -131,7 +136,12 @@ impl Analyzer<'_> {
         }
     }
 
-    fn call_body(&mut self, function: &WrittenFunction, unit: &mut Unit, state: &mut ShellState) {
+    fn call_body(
+        &mut self,
+        function: &WrittenFunction,
+        unit: &mut CommandUnit,
+        state: &mut ShellState,
+    ) {
         let fits = unit.layer < MAX_LAYERS
             && self.budget.depth <= parse::MAX_DEPTH
             && self.bodies.len() <= MAX_BODIES;
@@ -175,11 +185,11 @@ fn count_bodies(state: &ShellState) -> usize {
 mod tests {
     use crate::Action::{Allow, Ask, Deny};
     use crate::Rules;
-    use crate::case_tables::{Lab, bash_rules, judge};
+    use crate::case_tables::{PathFixture, bash_rules, judge};
 
     #[test]
     fn deferred_text_is_judged_where_it_runs() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let place = &lab.place;
         let own = bash_rules(place, &[("*", Allow)]).then(&Rules::written(
             "edit",

@@ -8,7 +8,7 @@ use crate::shell::disk::Cause;
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::names::among;
 use crate::shell::programs;
-use crate::shell::unit::{Effect, Unit};
+use crate::shell::unit::{CommandUnit, Effect};
 
 /// Returns the position of the subcommand among git's words.
 pub(super) fn subcommand(args: &[Arg]) -> usize {
@@ -130,7 +130,7 @@ impl Analyzer<'_> {
         &mut self,
         name: &str,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         self.helpers(name, args, unit, state);
@@ -139,7 +139,7 @@ impl Analyzer<'_> {
 
     /// Records the programs that settings make this command start. A trusted project may start
     /// programs.
-    fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut CommandUnit, state: &ShellState) {
         if programs::meets(&format!("git {name}"))
             .is_some_and(|meets| meets.contains(&"no-repository"))
         {
@@ -217,7 +217,7 @@ impl Analyzer<'_> {
 
     /// Records the files among git's words. Outside the project they need permission; secrets are
     /// secrets in every revision.
-    pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut CommandUnit, state: &ShellState) {
         for arg in args {
             let Some(text) = arg.text() else { continue };
             let left_out = [":!", ":^", ":(exclude)"]
@@ -254,7 +254,13 @@ impl Analyzer<'_> {
         }
     }
 
-    fn alias(&mut self, meaning: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+    fn alias(
+        &mut self,
+        meaning: &str,
+        args: &[Arg],
+        unit: &mut CommandUnit,
+        state: &mut ShellState,
+    ) {
         unit.effect_at_least(Effect::Unproven);
         if let Some(command) = meaning.strip_prefix('!') {
             // The command gets the words after the alias.

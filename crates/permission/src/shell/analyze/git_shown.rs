@@ -8,7 +8,7 @@ use crate::Action;
 use crate::shell::disk::{NotKnown, ShownFiles};
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::names::among;
-use crate::shell::unit::Unit;
+use crate::shell::unit::CommandUnit;
 use crate::wildcard::{generous, matches_folded};
 use base::worktree::normal;
 
@@ -541,7 +541,7 @@ impl Analyzer<'_> {
         &mut self,
         name: &str,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         let words = Words::of(name, args);

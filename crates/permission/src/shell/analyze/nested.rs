@@ -4,7 +4,7 @@ use super::budget::BEGINNING;
 use super::{Analyzer, MAX_LAYERS};
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::parse;
-use crate::shell::unit::{Effect, Unit};
+use crate::shell::unit::{CommandUnit, Effect};
 use crate::unparsed;
 
 /// The maximum number of commands that are guessed in a text that cannot be parsed.
@@ -31,7 +31,7 @@ const RUNNERS: [&str; 15] = [
 
 /// Returns whether a program that runs a text is bash. Other programs run `sh`, which differs
 /// between machines.
-fn is_bash(unit: &Unit) -> bool {
+fn is_bash(unit: &CommandUnit) -> bool {
     unit.program
         .as_deref()
         .is_some_and(|name| name.rsplit('/').next() == Some("bash"))
@@ -42,7 +42,7 @@ impl Analyzer<'_> {
     pub(super) fn run_nested(
         &mut self,
         args: &[Arg],
-        outer: &Unit,
+        outer: &CommandUnit,
         carried: bool,
         state: &mut ShellState,
     ) {
@@ -71,14 +71,14 @@ impl Analyzer<'_> {
             .normal
             .strip_suffix(&named)
             .filter(|before| RUNNERS.contains(before));
-        let unit = Unit {
+        let unit = CommandUnit {
             runner: runner.map(str::to_owned),
             normal: text.clone(),
             text,
             layer: outer.layer + 1,
             carried: carried || outer.carried,
             effect: Effect::Reads,
-            ..Unit::default()
+            ..CommandUnit::default()
         };
         self.budget.depth += 1;
         self.run(args, unit, state);
@@ -116,7 +116,7 @@ impl Analyzer<'_> {
     pub(super) fn text(
         &mut self,
         text: &Arg,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         carried: bool,
         apart: bool,
         state: &mut ShellState,

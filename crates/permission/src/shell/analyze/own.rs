@@ -5,7 +5,7 @@ use super::Analyzer;
 use crate::Action;
 use crate::shell::disk::is_same_program;
 use crate::shell::expand::{Arg, ShellState};
-use crate::shell::unit::{Effect, Unit};
+use crate::shell::unit::{CommandUnit, Effect};
 
 /// Read-only subcommands, with their read-only verbs; `None` if all are.
 const READ_ONLY: [(&str, Option<&[&str]>); 12] = [
@@ -83,7 +83,7 @@ fn is_named(word: &str) -> bool {
 
 /// Asks about a start of adjutant, under any name, by any other program, and by building and
 /// starting it.
-pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
+pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut CommandUnit) {
     let args = &all[1..];
     let name = all[0].text().unwrap_or_default();
     let starts_change = |at: usize, computed: bool| {
@@ -115,7 +115,7 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
 
 /// Asks about text that is not analysed, such as a program in another language, if it names
 /// adjutant and a subcommand that changes permissions.
-pub(super) fn judge_texts(unit: &mut Unit) {
+pub(super) fn judge_texts(unit: &mut CommandUnit) {
     const VERBS: [&str; 13] = [
         "trust",
         "revoke",
@@ -186,12 +186,12 @@ fn is_read_only(args: &[Arg]) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use crate::case_tables::{Lab, bash_rules};
+    use crate::case_tables::{PathFixture, bash_rules};
     use crate::{Action, command_need, evaluate};
 
     #[test]
     fn changing_permissions_by_a_command_asks() {
-        let mut lab = Lab::new();
+        let mut lab = PathFixture::new();
         let program = lab.out.join("agent");
         std::fs::write(&program, "#!/bin/sh\necho one").unwrap();
         std::os::unix::fs::symlink(&program, lab.place.root.join("linked")).unwrap();

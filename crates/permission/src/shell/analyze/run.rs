@@ -6,7 +6,7 @@ use crate::shell::disk::Origin;
 use crate::shell::expand::{Arg, ShellState, StdinSource, Value};
 use crate::shell::names::among;
 use crate::shell::programs::{self, CommandContext, ProgramEffect, ShellEffect};
-use crate::shell::unit::{Effect, Unit};
+use crate::shell::unit::{CommandUnit, Effect};
 use crate::wildcard::UNKNOWN;
 
 /// The maximum number of names of one file under which a command is judged; with more, its effect
@@ -15,7 +15,7 @@ const MAX_NAMES: usize = 8;
 
 impl Analyzer<'_> {
     /// Analyses words that run as a command.
-    pub(super) fn run(&mut self, args: &[Arg], mut unit: Unit, state: &mut ShellState) {
+    pub(super) fn run(&mut self, args: &[Arg], mut unit: CommandUnit, state: &mut ShellState) {
         let index = self.reserve();
         unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
         if let Some(arg) = args.iter().find(|arg| !arg.literal) {
@@ -126,7 +126,7 @@ impl Analyzer<'_> {
         name: &str,
         effects: Vec<ProgramEffect>,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         /// Builtins that other shells do not have.
@@ -164,7 +164,7 @@ impl Analyzer<'_> {
     pub(super) fn joined_text(
         &mut self,
         args: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         apart: bool,
         state: &mut ShellState,
     ) {
@@ -193,7 +193,7 @@ fn joined(first: &str, rest: &[Arg]) -> String {
 
 /// Adds the spellings under which a rule that denies or asks may know a command: by its base name,
 /// and without the options before its first word.
-fn spellings(base: &str, args: &[Arg], unit: &mut Unit) {
+fn spellings(base: &str, args: &[Arg], unit: &mut CommandUnit) {
     let rest = &args[1..];
     let mut rests: Vec<&[Arg]> = vec![rest];
     if rest
@@ -233,11 +233,11 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use crate::Action::{Allow, Ask, Deny};
-    use crate::case_tables::{Lab, judge, rules_that_deny_rm};
+    use crate::case_tables::{PathFixture, judge, rules_that_deny_rm};
 
     #[test]
     fn program_is_judged_by_the_file_it_leads_to() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let root = &lab.place.root;
         for (target, link) in [
             ("/bin/rm", "r"),

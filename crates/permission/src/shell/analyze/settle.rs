@@ -3,12 +3,12 @@
 use crate::PermissionContext;
 use crate::shell::disk::Disk;
 use crate::shell::programs;
-use crate::shell::unit::{Effect, Unit};
+use crate::shell::unit::{CommandUnit, Effect};
 
 /// Searches the whole line for denied commands if one part writes a file that another part runs,
 /// since then the line is the program.
-pub(super) fn mark_self_written_programs(units: &mut [Unit], command: &str) {
-    let edited = |unit: &Unit| -> Vec<String> {
+pub(super) fn mark_self_written_programs(units: &mut [CommandUnit], command: &str) {
+    let edited = |unit: &CommandUnit| -> Vec<String> {
         // Without the entries below a directory that it removes.
         let needs = unit
             .touches
@@ -56,14 +56,14 @@ fn base_name(path: &str) -> String {
 /// Marks programs as foreign if another part of the line may put a program before the system's. A
 /// trusted project may have such a directory on `PATH`.
 pub(super) fn mark_shadowable_programs(
-    units: &mut [Unit],
+    units: &mut [CommandUnit],
     place: &PermissionContext,
     disk: &Disk<'_>,
 ) {
     if place.trusted {
         return;
     }
-    let may_create = |unit: &Unit| {
+    let may_create = |unit: &CommandUnit| {
         unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit")
     };
     let makers: Vec<usize> = units

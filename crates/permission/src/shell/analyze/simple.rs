@@ -8,7 +8,7 @@ use crate::shell::expand::{
 };
 use crate::shell::names::among;
 use crate::shell::parse::{self, syntax};
-use crate::shell::unit::{Effect, Unit};
+use crate::shell::unit::{CommandUnit, Effect};
 use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 
 /// Returns whether a command runs in the shell itself, so that other commands may see the variables
@@ -80,7 +80,7 @@ impl Analyzer<'_> {
         script: &Script,
         assign: &Assign,
         alone: bool,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         self.expanding(script, state, |words| words.arithmetic(&assign.subscript));
@@ -154,7 +154,7 @@ impl Analyzer<'_> {
         &mut self,
         script: &Script,
         redirect: &Redirect,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         // The variable gets the number of the descriptor.

@@ -4,7 +4,7 @@
 use super::Analyzer;
 use crate::shell::expand::{Arg, ShellState, Value, merge_paths};
 use crate::shell::names::among;
-use crate::shell::unit::Unit;
+use crate::shell::unit::CommandUnit;
 
 /// The maximum number of traps of one line.
 const MAX_TRAPS: usize = 32;
@@ -14,7 +14,7 @@ const MAX_TRAPS: usize = 32;
 pub(super) struct Trap {
     text: Arg,
     /// The unit of the command that set it.
-    unit: Unit,
+    unit: CommandUnit,
     other_shell: bool,
     state: ShellState,
     /// Whether it may run in another directory, or with other values, than where it was set.
@@ -27,7 +27,7 @@ impl Analyzer<'_> {
         &mut self,
         text: &Arg,
         words: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
         if self.traps.len() >= MAX_TRAPS {

@@ -171,7 +171,7 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
         return Some(found);
     }
     found.clear();
-    let is_split = git::split_index(dir, 20, &mut |entry| {
+    let is_split = git::read_split_index(dir, 20, &mut |entry| {
         if let Some(secret) = TrackedSecret::of(&entry) {
             // Its present id is in the other part of the split index, so it counts as different
             // from every commit.

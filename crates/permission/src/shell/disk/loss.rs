@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Disk;
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::names::among;
-use crate::shell::unit::Unit;
+use crate::shell::unit::CommandUnit;
 use crate::{Action, PermissionContext};
 use base::worktree::normal;
 
@@ -23,7 +23,7 @@ impl Disk<'_> {
     pub(crate) fn judge_removal(
         &mut self,
         operands: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
         unknown: bool,
     ) {

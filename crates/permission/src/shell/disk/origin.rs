@@ -269,7 +269,7 @@ mod tests {
 
     use super::*;
     use crate::PermissionContext;
-    use crate::shell::analyse;
+    use crate::shell::analyze;
 
     /// Creates an executable file.
     fn program(path: &Path) {
@@ -316,7 +316,7 @@ mod tests {
                 trusted,
                 ..PermissionContext::default()
             };
-            let line = analyse(command, &place);
+            let line = analyze(command, &place);
             line.units.iter().any(|unit| {
                 unit.foreign
                     .as_deref()

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::Disk;
-use crate::paths::{self, Located, PathKind};
+use crate::locate::{self, Located, PathKind};
 use crate::shell::expand::{Arg, ShellState};
-use crate::shell::unit::{Effect, Unit};
-use crate::{Access, Action, Need, hardlinks, protected, wildcard};
+use crate::shell::unit::{CommandUnit, Effect};
+use crate::{Access, AccessRequest, Action, hardlinks, protected, wildcard};
 use base::worktree::normal;
 
 /// The maximum number of entries that are read below one directory: a sample that finds files near
@@ -33,7 +33,7 @@ impl Disk<'_> {
         arg: &Arg,
         only: &[Arg],
         not: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         let Some(text) = arg.text() else { return };
@@ -65,7 +65,7 @@ impl Disk<'_> {
         &mut self,
         dirs: &[Arg],
         names: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         let root = self.place.root.clone();
@@ -105,7 +105,7 @@ impl Disk<'_> {
         &mut self,
         from: &[Arg],
         to: &Arg,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         if state.cwd.is_empty() {
@@ -136,7 +136,12 @@ impl Disk<'_> {
     }
 
     /// Asks about patches that name a control file, and about those that cannot be read.
-    pub(crate) fn ask_about_patches(&self, files: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn ask_about_patches(
+        &self,
+        files: &[Arg],
+        unit: &mut CommandUnit,
+        state: &ShellState,
+    ) {
         const MAX_BYTES: u64 = 1 << 20;
         const BEFORE: [&str; 8] = [
             "+++ ",
@@ -200,7 +205,7 @@ impl Disk<'_> {
         arg: &Arg,
         only: &[Arg],
         not: &[Arg],
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         let patterns = arg.pattern().and_then(|pattern| {
@@ -233,14 +238,14 @@ impl Disk<'_> {
 
     /// Adds needs for a directory that a program is given to read. Programs that only read enter it
     /// only with an option, which is recorded separately; for other programs this is unknown.
-    pub(super) fn add_directory_needs(&mut self, dir: &Located, unit: &mut Unit) {
+    pub(super) fn add_directory_needs(&mut self, dir: &Located, unit: &mut CommandUnit) {
         let lists = unit.effect != Effect::Reads;
         self.needs_below(Access::Read, dir, &|_| lists, unit);
     }
 
     /// Adds needs for the files that moving or copying a directory writes: below its name if the
     /// target directory exists, unless its contents are copied.
-    fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut Unit) {
+    fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut CommandUnit) {
         let contents = text
             .rsplit('/')
             .next()
@@ -256,7 +261,7 @@ impl Disk<'_> {
         }
     }
 
-    fn add_copied_files(&mut self, from: &Path, to: &Path, unit: &mut Unit) {
+    fn add_copied_files(&mut self, from: &Path, to: &Path, unit: &mut CommandUnit) {
         let listing = self.sampled(from, "objects");
         if listing.is_empty() {
             return;
@@ -265,9 +270,9 @@ impl Disk<'_> {
             .iter()
             .filter(|(_, is_dir)| !is_dir)
             .filter_map(|(path, _)| path.strip_prefix(from).ok());
-        let Some(to) = paths::real(to) else { return };
+        let Some(to) = locate::real(to) else { return };
         let patterns: Vec<String> = files
-            .map(|path| paths::relative(&to.join(path), self.place))
+            .map(|path| locate::relative(&to.join(path), self.place))
             .collect();
         self.add_need(Access::Edit, patterns, unit);
     }
@@ -277,7 +282,7 @@ impl Disk<'_> {
         access: Access,
         dir: &Located,
         fitting: &dyn Fn(&str) -> bool,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
     ) {
         let skipped = if access == Access::Edit {
             "objects"
@@ -285,7 +290,7 @@ impl Disk<'_> {
             ".git"
         };
         let listing = self.sampled(&dir.path, skipped);
-        let all_in = |path: &Path| format!("{}/*", paths::relative(path, self.place));
+        let all_in = |path: &Path| format!("{}/*", locate::relative(path, self.place));
         // A rule about all of a directory applies even if no entry is known.
         let mut patterns = if dir.relative == "." {
             vec![]
@@ -301,7 +306,7 @@ impl Disk<'_> {
                 patterns.push(all_in(path));
             } else if !name.contains(".env") {
                 // Those with `.env` are secrets, and asked about as such, or examples of them.
-                patterns.push(paths::relative(path, self.place));
+                patterns.push(locate::relative(path, self.place));
             }
         }
         self.add_need(access, patterns, unit);
@@ -315,7 +320,7 @@ impl Disk<'_> {
         self.listing(dir, skipped).unwrap_or_default()
     }
 
-    fn add_need(&self, access: Access, patterns: Vec<String>, unit: &mut Unit) {
+    fn add_need(&self, access: Access, patterns: Vec<String>, unit: &mut CommandUnit) {
         if patterns.is_empty() {
             return;
         }
@@ -326,10 +331,10 @@ impl Disk<'_> {
         };
         self.add(
             unit,
-            vec![Need {
+            vec![AccessRequest {
                 permission: permission.into(),
                 patterns,
-                ..Need::default()
+                ..AccessRequest::default()
             }],
         );
     }
@@ -409,11 +414,11 @@ fn fits(patterns: &[Arg], name: &str) -> bool {
 #[cfg(unix)]
 mod tests {
     use crate::Action::{self, Allow, Ask, Deny};
-    use crate::case_tables::{Lab, bash_rules, judge};
+    use crate::case_tables::{PathFixture, bash_rules, judge};
     use crate::{PermissionContext, Rules};
 
-    fn lab() -> Lab {
-        let lab = Lab::new();
+    fn lab() -> PathFixture {
+        let lab = PathFixture::new();
         for file in [
             "secret/x",
             "secret/deep/y",

@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use super::{Disk, MAX_LOOKUPS};
 use crate::hardlinks::FileId;
-use crate::paths::{self, DirectoryCache, Located, PathKind};
+use crate::locate::{self, DirectoryCache, Located, PathKind};
 use crate::shell::device;
 use crate::shell::expand::{Arg, Directories, ShellState};
-use crate::shell::unit::{Effect, Unit};
-use crate::{Access, Action, Need, places, protected};
+use crate::shell::unit::{CommandUnit, Effect};
+use crate::{Access, AccessRequest, Action, places, protected};
 use base::worktree::normal;
 
 /// The maximum number of paths of one unit; further ones are asked about without a lookup.
@@ -59,7 +59,13 @@ impl Disk<'_> {
     }
 
     /// Records that a unit uses a path.
-    pub(crate) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn touch(
+        &mut self,
+        access: Access,
+        arg: &Arg,
+        unit: &mut CommandUnit,
+        state: &ShellState,
+    ) {
         if arg.text().is_some_and(device::is_harmless) {
             return;
         }
@@ -106,7 +112,7 @@ impl Disk<'_> {
 
     /// Returns whether a written path is a device, in any spelling. Files below `/dev/shm` are
     /// ordinary files.
-    fn device(&self, text: &str, unit: &mut Unit, state: &ShellState) -> bool {
+    fn device(&self, text: &str, unit: &mut CommandUnit, state: &ShellState) -> bool {
         if !text.contains("dev") && state.cwd.iter().all(|cwd| !cwd.starts_with("/dev")) {
             return false;
         }
@@ -119,7 +125,7 @@ impl Disk<'_> {
         is_device
     }
 
-    fn unknown_path(&self, access: Access, arg: &Arg, unit: &mut Unit) {
+    fn unknown_path(&self, access: Access, arg: &Arg, unit: &mut CommandUnit) {
         unit.plans_only = false;
         match access {
             // `~user`: outside of the project, wherever it is.
@@ -140,7 +146,7 @@ impl Disk<'_> {
 
     /// Records a word of an unknown program that looks like a path, if the file exists or could be
     /// created outside the project.
-    pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut CommandUnit, state: &ShellState) {
         self.touch_spelled(Access::Read, text, Spelling::Guess, unit, state);
     }
 
@@ -148,7 +154,7 @@ impl Disk<'_> {
         &mut self,
         access: Access,
         text: &str,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         self.touch_spelled(access, text, Spelling::Certain, unit, state);
@@ -159,11 +165,11 @@ impl Disk<'_> {
         access: Access,
         text: &str,
         spelling: Spelling,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         // A few programs read it as an address, all others as a path with these characters.
-        if let Some(path) = paths::address(text) {
+        if let Some(path) = locate::address(text) {
             self.touch_path(access, &path, spelling, unit, state);
         }
         self.touch_path(access, text, spelling, unit, state);
@@ -174,7 +180,7 @@ impl Disk<'_> {
         access: Access,
         text: &str,
         spelling: Spelling,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
         state: &ShellState,
     ) {
         if text.is_empty() || device::is_harmless(text) {
@@ -301,7 +307,7 @@ impl Disk<'_> {
             return None;
         }
         self.paths.lookups += 1;
-        let found = paths::locate_literal(text, cwd, self.place, &mut self.paths.directories)
+        let found = locate::locate_literal(text, cwd, self.place, &mut self.paths.directories)
             .ok()
             .map(Rc::new);
         self.paths
@@ -321,7 +327,7 @@ impl Disk<'_> {
         text: &str,
         spelling: Spelling,
         cwd: &Path,
-        unit: &mut Unit,
+        unit: &mut CommandUnit,
     ) {
         let path = cwd.join(text);
         if access != Access::Edit && places::is_own_descriptor(&path) {
@@ -351,7 +357,7 @@ impl Disk<'_> {
 
     /// Records a path beyond the limit of lookups. Its target is unknown, but a deny of its name
     /// still applies.
-    fn record_unlocated(&self, access: Access, text: &str, unit: &mut Unit) {
+    fn record_unlocated(&self, access: Access, text: &str, unit: &mut CommandUnit) {
         unit.plans_only = false;
         if access == Access::Edit && unit.unseen.len() < MAX_UNSEEN {
             unit.unseen.push(text.to_owned());
@@ -360,7 +366,12 @@ impl Disk<'_> {
 
     /// Records that a link is removed or moved, which does not affect its target. Returns `false`
     /// if the path is no link, or this is unknown.
-    pub(crate) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &ShellState) -> bool {
+    pub(crate) fn touch_link(
+        &mut self,
+        arg: &Arg,
+        unit: &mut CommandUnit,
+        state: &ShellState,
+    ) -> bool {
         let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else {
             return false;
         };
@@ -373,7 +384,7 @@ impl Disk<'_> {
         };
         let parent = parent.display().to_string();
         let Ok(parent) =
-            paths::locate_literal(&parent, cwd, self.place, &mut self.paths.directories)
+            locate::locate_literal(&parent, cwd, self.place, &mut self.paths.directories)
         else {
             return false;
         };
@@ -381,7 +392,7 @@ impl Disk<'_> {
         unit.effect = Effect::Writes;
         unit.plans_only = false;
         self.add(unit, parent.needs(Access::List));
-        let mut need = Need::new("edit", normal(&shown).display().to_string());
+        let mut need = AccessRequest::new("edit", normal(&shown).display().to_string());
         if protected::control(&shown) {
             need.floor = Some((
                 Action::Ask,
@@ -398,10 +409,11 @@ impl Disk<'_> {
         true
     }
 
-    pub(super) fn add(&self, unit: &mut Unit, needs: Vec<Need>) {
+    pub(super) fn add(&self, unit: &mut CommandUnit, needs: Vec<AccessRequest>) {
         for need in needs {
-            let is_known =
-                |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
+            let is_known = |one: &AccessRequest| {
+                one.permission == need.permission && one.patterns == need.patterns
+            };
             if unit.touches.len() >= MAX_PATHS {
                 unit.set_minimum(Action::Ask, "it uses more paths than are looked at");
             } else if !unit.touches.iter().any(is_known) {
@@ -454,7 +466,12 @@ impl Disk<'_> {
 
     /// Changes the directory of the shell, to the home directory without a target. If the target
     /// may not exist, the change may fail, and the shell stays in its directory.
-    pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut ShellState) {
+    pub(crate) fn chdir(
+        &mut self,
+        target: Option<&Arg>,
+        unit: &mut CommandUnit,
+        state: &mut ShellState,
+    ) {
         state.settle();
         let before = state.directories();
         let Some(target) = target else {
@@ -543,12 +560,12 @@ impl Disk<'_> {
 mod tests {
     use crate::Action::{Allow, Ask, Deny};
     use crate::Rules;
-    use crate::case_tables::{Lab, bash_rules, judge};
+    use crate::case_tables::{PathFixture, bash_rules, judge};
 
     /// A path that cannot be resolved is judged as written, and asked about.
     #[test]
     fn rules_apply_to_unresolvable_paths() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let place = &lab.place;
         let own = bash_rules(place, &[("*", Allow)])
             .then(&Rules::written("edit", &[("*", Allow), ("src/*", Deny)]))

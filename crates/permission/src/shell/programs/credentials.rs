@@ -122,11 +122,11 @@ pub(super) fn printed(name: &str, args: &[Arg]) -> Option<String> {
 #[cfg(unix)]
 mod tests {
     use crate::Action;
-    use crate::case_tables::{Lab, bash_rules, judge};
+    use crate::case_tables::{PathFixture, bash_rules, judge};
 
     #[test]
     fn printing_a_credential_asks_like_reading_one() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let rules = bash_rules(&lab.place, &[("*", Action::Allow)]);
         let asked = [
             "gh auth token",

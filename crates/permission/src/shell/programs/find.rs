@@ -461,13 +461,13 @@ fn found(path: String) -> Arg {
 
 #[cfg(test)]
 mod tests {
-    use crate::case_tables::{Lab, bash_rules, judge};
+    use crate::case_tables::{PathFixture, bash_rules, judge};
     use crate::{Action, Rules};
 
     /// Rules about paths apply to found files, although their paths are unknown.
     #[test]
     fn rules_about_paths_apply_to_found_files() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let rules = bash_rules(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[
             ("edit", "config/*", Action::Deny),
             ("edit", "*/only.yml", Action::Deny),
@@ -512,7 +512,7 @@ mod tests {
     /// Endless brackets and operators are no expression, and are not parsed as one.
     #[test]
     fn endless_expression_asks() {
-        let lab = Lab::new();
+        let lab = PathFixture::new();
         let free = bash_rules(&lab.place, &[("*", Action::Allow)]);
         for (from, to) in [
             ("\\( ", " \\)"),

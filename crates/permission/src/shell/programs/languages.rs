@@ -472,7 +472,7 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     let edits = collector.effects.iter().any(|effect| {
         matches!(
             effect,
-            ProgramEffect::Unit(UnitEffect::Effect(Effect::Writes))
+            ProgramEffect::CommandUnit(UnitEffect::Effect(Effect::Writes))
         )
     });
     for file in files.iter().filter(|arg| !assigns(arg.prefix())) {

@@ -7,7 +7,7 @@ use crate::{Access, Action};
 /// One effect, or possible effect, of a program.
 #[derive(Debug)]
 pub(crate) enum ProgramEffect {
-    Unit(UnitEffect),
+    CommandUnit(UnitEffect),
     Path(PathEffect),
     Shell(ShellEffect),
     Run(RunEffect),
@@ -133,7 +133,7 @@ pub(crate) enum RunEffect {
 
 impl From<UnitEffect> for ProgramEffect {
     fn from(effect: UnitEffect) -> Self {
-        Self::Unit(effect)
+        Self::CommandUnit(effect)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::stage::{Played, Stage};
-use crate::turn::{Outcome, run};
+use crate::turn::{TurnOutcome, run};
 use providers::scripted::{Scripted, ScriptedAnswer};
 use providers::{Delta, Error};
 use transcript::{CallState, FaultKind, Finish, Message, Usage};
@@ -54,7 +54,7 @@ async fn summary_is_requested_again_and_failure_leaves_history_unchanged() {
         let mut stage = Stage::new([filling(97_000, ".")].into_iter().chain(tries));
         let played = stage.play("go").await;
         assert!(
-            matches!(&played.outcome, Outcome::Failed(fault) if fault.message.contains("is unchanged")),
+            matches!(&played.outcome, TurnOutcome::Failed(fault) if fault.message.contains("is unchanged")),
             "{:?}",
             played.outcome
         );
@@ -95,7 +95,7 @@ async fn requested_summary_may_be_longer_than_history_but_not_long() {
         });
         let played = played.await;
         assert_eq!(
-            played.outcome == Outcome::Ended,
+            played.outcome == TurnOutcome::Ended,
             good,
             "{:?}",
             played.outcome
@@ -119,7 +119,7 @@ async fn summary_request_that_does_not_fit_is_shortened() {
     ]);
     stage.play("tell").await;
     let played = stage.play("go on").await;
-    assert_eq!(played.outcome, Outcome::Ended);
+    assert_eq!(played.outcome, TurnOutcome::Ended);
     let asked = stage.model.asked();
     let size = |n: usize| crate::turn::size::request(&asked[n]);
     assert!(size(3) < size(2) * 2 / 3, "{} {}", size(2), size(3));
@@ -131,7 +131,7 @@ async fn summary_request_that_does_not_fit_is_shortened() {
         overflow(),
     ]);
     stage.play("tell").await;
-    let Outcome::Failed(fault) = stage.play("go on").await.outcome else {
+    let TurnOutcome::Failed(fault) = stage.play("go on").await.outcome else {
         panic!("a fault")
     };
     assert_eq!(
@@ -173,9 +173,12 @@ async fn old_output_is_removed_before_compaction() {
 async fn disabled_compaction_never_happens() {
     let mut stage = Stage::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
     stage.settings.compaction.auto = false;
-    assert_eq!(stage.play("go").await.outcome, Outcome::Ended);
+    assert_eq!(stage.play("go").await.outcome, TurnOutcome::Ended);
     stage.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow(
         "too long".into(),
     ))]);
-    assert!(matches!(stage.play("on").await.outcome, Outcome::Failed(_)));
+    assert!(matches!(
+        stage.play("on").await.outcome,
+        TurnOutcome::Failed(_)
+    ));
 }

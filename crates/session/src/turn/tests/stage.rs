@@ -9,19 +9,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::grants::Grants;
-use crate::turn::later::SettingsRead;
+use crate::turn::live_denies::DenyWatcher;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace,
-    recover, run,
+    Background, History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
+    Workspace, recover, run,
 };
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use config::settings::Settings;
-use events::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
+use events::{Event, EventSender, PermissionReply, Progress, Status, TurnMessage};
 use permission::account::AccountAccess;
 use permission::{Action, Rules};
 use project::agent::registry::Agents;
@@ -72,7 +72,7 @@ fn fast_directory() -> std::path::PathBuf {
 /// The results of a turn.
 pub(crate) struct Played {
     pub(crate) events: Vec<String>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: TurnOutcome,
     pub(crate) history: History,
     /// Calls that were announced but did not end.
     pub(crate) open: Vec<CallId>,
@@ -199,7 +199,7 @@ impl Stage {
         environment: Environment,
         cwd: &Path,
         store: &Store,
-        outlet: Outlet,
+        outlet: EventSender,
     ) -> TurnContext {
         let worktree = Worktree {
             root: cwd.to_owned(),
@@ -227,10 +227,10 @@ impl Stage {
             permissions: Permissions {
                 grants: Grants::open("project", &environment, store).await,
                 inherited: Rules::default(),
-                confinement: tools::confinement::Confinement::none(&environment),
+                confinement: tools::sandboxing::SandboxChoice::none(&environment),
                 attended: self.attended,
                 account: AccountAccess::default(),
-                chosen: watch::channel(Choice::of("build", None)).1,
+                chosen: watch::channel(SessionChoices::of("build", None)).1,
             },
             resources: SessionResources {
                 extensions: Arc::default(),
@@ -263,11 +263,7 @@ impl Stage {
                 roots: Arc::new([]),
                 settings,
                 agents: Arc::new(agents),
-                read: Arc::new(SettingsRead::new(
-                    Arc::default(),
-                    Arc::default(),
-                    Vec::new(),
-                )),
+                read: Arc::new(DenyWatcher::new(Arc::default(), Arc::default(), Vec::new())),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
                 tools: Arc::new(tools::registry::ToolRegistry::built_in()),
                 background: Arc::new(Background {
@@ -278,9 +274,9 @@ impl Stage {
                 }),
                 worktree: Arc::new(worktree),
             },
-            choice: watch::channel(Choice {
+            choice: watch::channel(SessionChoices {
                 steers: true,
-                ..Choice::of("build", None)
+                ..SessionChoices::of("build", None)
             })
             .1,
             exposed: false,
@@ -308,7 +304,7 @@ impl Stage {
             Environment,
             History,
             TurnContext,
-        ) -> Pin<Box<dyn Future<Output = (History, Outcome)> + Send>>,
+        ) -> Pin<Box<dyn Future<Output = (History, TurnOutcome)> + Send>>,
     ) -> Played {
         let home = self.dir.path().display().to_string();
         let environment = Environment::from_vars([("HOME".to_owned(), home)].into());
@@ -316,7 +312,7 @@ impl Stage {
         std::fs::create_dir_all(&cwd).unwrap();
         let cwd = std::fs::canonicalize(cwd).unwrap();
         let store = Store::start(&environment.dirs.data);
-        let (outlet, events) = Outlet::narrow();
+        let (outlet, events) = EventSender::narrow();
         let scope = self.context(environment, &cwd, &store, outlet).await;
         let session = scope.session.clone();
         store

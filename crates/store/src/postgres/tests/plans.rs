@@ -1,7 +1,7 @@
 //! The number of rows that the database reads for a list or a search, with few sessions and with
 //! many.
 
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -86,7 +86,7 @@ async fn list_and_search_read_rows_of_one_page() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let store = store(&place);
     store.list(None, None, 1).await.unwrap();
     let (client, namespace) = direct_client(&place).await;

@@ -1,6 +1,6 @@
 //! Tests of the search index: it hides nothing, and a search reads little.
 
-use base::store_place::DatabasePlace;
+use base::store_location::DatabaseLocation;
 use std::collections::BTreeSet;
 
 use tokio_postgres::Client;
@@ -128,7 +128,7 @@ async fn search_reads_candidates_and_unindexed_sessions() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let store = store(&place);
     for (n, text) in ["a zebra", "a horse", "another Zebra", "a horse as well"]
         .iter()
@@ -213,7 +213,7 @@ async fn search_equals_reading_all_sessions() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let one = store(&place);
     let other = store(&place);
     let seed = fastrand::u64(..);
@@ -380,7 +380,7 @@ async fn migration_does_not_disturb_old_writers() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let one = store(&place);
     let mut ids = Vec::new();
     for n in 0..20 {
@@ -456,7 +456,7 @@ async fn search_for_short_words_ends_with_cut() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let store = store(&place);
     let zero = session_with_texts(&store, 0, &["some xy".into()]).await;
     store.close(&zero).await;
@@ -491,7 +491,7 @@ async fn unindexed_session_is_indexed_after_loading() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabasePlace::new(&database.fresh(60));
+    let place = DatabaseLocation::new(&database.fresh(60));
     let one = store(&place);
     // More than closing it waits for.
     let mut texts: Vec<String> = (0..50).map(|n| format!("zebra number{n}")).collect();

@@ -13,18 +13,18 @@ use serde_json::Value;
 
 use super::content::block;
 use super::diff::diff;
-use crate::card::{self, CardPart, ShownCall};
+use crate::tool_call_view::{self, CardPart, ShownCall};
 use base::id::CallId;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use transcript::Change;
 
 /// The state of the calls that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct ShownCalls {
+pub(super) struct ToolCallViews {
     all: HashMap<CallId, ShownCall>,
 }
 
-impl ShownCalls {
+impl ToolCallViews {
     /// Adds the updates for a change of a call.
     pub(super) fn updates(&mut self, update: &CallUpdate, out: &mut Vec<v2::SessionUpdate>) {
         let Some(id) = &update.call else { return };
@@ -144,8 +144,8 @@ fn fields(id: &CallId, update: &CallUpdate, first: bool) -> v2::ToolCallUpdate {
         .kind(defined(sent_kind.map(kind)))
         .status(defined(update.progress.map(status)))
         .locations(defined(locations))
-        .raw_input(defined(card::input(update)))
-        .raw_output(defined(card::result(update)))
+        .raw_input(defined(tool_call_view::input(update)))
+        .raw_output(defined(tool_call_view::result(update)))
 }
 
 /// Returns an undefined field for `None`: an absent field is unchanged.

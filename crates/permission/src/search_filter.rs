@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::decide::{Decider, decide_pattern};
 use super::hardlinks::{self, FileId, LinkedFiles};
-use super::paths::{Located, below_dir, relative, roots};
+use super::locate::{Located, below_dir, relative, roots};
 use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected};
 use base::text;
 
@@ -17,11 +17,11 @@ const NAMED: usize = 3;
 
 /// A filter that judges files by name; the searched directory itself has been judged before.
 #[derive(Debug)]
-pub struct Sight {
+pub struct SearchFilter {
     policy: Policy,
 }
 
-impl Sight {
+impl SearchFilter {
     /// Creates a filter with those of the rules and grants that are about reading.
     pub fn new(policy: &Policy) -> Self {
         let place: PermissionContext = policy.place.clone();
@@ -46,12 +46,12 @@ impl Sight {
     }
 
     /// Returns a reader for judging many files, directory by directory.
-    pub fn reader(&self) -> SightReader<'_> {
+    pub fn reader(&self) -> SearchFilterReader<'_> {
         self.reader_with(self.linked())
     }
 
-    fn reader_with(&self, linked: HashSet<FileId>) -> SightReader<'_> {
-        SightReader {
+    fn reader_with(&self, linked: HashSet<FileId>) -> SearchFilterReader<'_> {
+        SearchFilterReader {
             sight: self,
             folder: PathBuf::new(),
             plain: None,
@@ -79,15 +79,15 @@ fn rules_about_reading(rules: &Rules) -> Rules {
 
 /// Judges files, and caches the directory of the last one.
 #[derive(Debug)]
-pub struct SightReader<'s> {
-    sight: &'s Sight,
+pub struct SearchFilterReader<'s> {
+    sight: &'s SearchFilter,
     folder: PathBuf,
     plain: Option<PlainFolder>,
     /// Files with secrets that have a second name.
     linked: HashSet<FileId>,
 }
 
-impl SightReader<'_> {
+impl SearchFilterReader<'_> {
     /// Returns the verdict on showing the content of a file. `path` has its symlinks resolved.
     ///
     /// A rule that asks about every file hides none of them: the search itself has been asked
@@ -203,14 +203,14 @@ impl PlainFolder {
 
 /// The files that a search has left out.
 #[derive(Debug, Default)]
-pub struct LeftOut {
+pub struct Omitted {
     asked: usize,
     denied: usize,
     /// The first names, in order, of the files that would need a question.
     names: BTreeSet<String>,
 }
 
-impl LeftOut {
+impl Omitted {
     /// Counts a file; a denied one is not named.
     pub fn add(&mut self, action: Action, name: impl FnOnce() -> String) {
         match action {
@@ -269,7 +269,7 @@ mod tests {
     use super::super::rule;
     use super::*;
 
-    fn sight(rules: &[(&str, &str, Action)]) -> Sight {
+    fn sight(rules: &[(&str, &str, Action)]) -> SearchFilter {
         let place = PermissionContext {
             root: "/ws".into(),
             cwd: "/ws".into(),
@@ -285,7 +285,7 @@ mod tests {
             })
             .collect();
         let rules = rule::base(&place.data, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
-        Sight::new(&Policy {
+        SearchFilter::new(&Policy {
             rules,
             place,
             ..Policy::default()
@@ -355,13 +355,13 @@ mod tests {
 
     #[test]
     fn left_out_files_are_counted_and_named() {
-        let mut out = LeftOut::default();
+        let mut out = Omitted::default();
         assert_eq!(out.words(), "");
         for name in ["d", "b", "a\n", "c"] {
             out.add(Action::Ask, || name.into());
         }
         out.add(Action::Deny, || unreachable!());
-        let mut all = LeftOut::default();
+        let mut all = Omitted::default();
         all.merge(out);
         assert_eq!(
             all.words(),

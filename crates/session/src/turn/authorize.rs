@@ -7,21 +7,21 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{TurnContext, hooks, later, tool_context};
+use super::{TurnContext, hooks, live_denies, tool_context};
 use base::approvals::Approvals;
-use base::task::on_threads;
+use base::task::poll_on_blocking_threads;
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use permission::approve::isolated;
 use permission::explain::explain;
 use permission::wording::{self, Wording};
-use permission::{Action, Denial, Need, Policy, RequestEffect, Rule, Rules, Verdict};
+use permission::{AccessRequest, Action, Denial, Policy, RequestEffect, Rule, Rules, Verdict};
 use project::agent::Agent;
-use tools::{Failure, refusal};
+use tools::{Failure, denial_message};
 use transcript::{Call, Change};
 
 /// A need that the user is asked about.
 struct AskedNeed<'n> {
-    need: Cow<'n, Need>,
+    need: Cow<'n, AccessRequest>,
     /// The policy under which it was last judged.
     policy: Policy,
     verdict: Verdict,
@@ -31,7 +31,7 @@ struct AskedNeed<'n> {
 
 impl AskedNeed<'_> {
     fn owned(&self) -> AskedNeed<'static> {
-        let need = Cow::Owned(Need::clone(&self.need));
+        let need = Cow::Owned(AccessRequest::clone(&self.need));
         AskedNeed {
             need,
             policy: self.policy.clone(),
@@ -49,7 +49,7 @@ pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
     call: &Call,
-    needs: &[Need],
+    needs: &[AccessRequest],
     reason: Option<&str>,
     is_agreed: bool,
     asks: impl Fn(),
@@ -85,7 +85,7 @@ pub(super) async fn permit(
     Ok(())
 }
 
-fn is_one_question(one: &Need, other: &Need) -> bool {
+fn is_one_question(one: &AccessRequest, other: &AccessRequest) -> bool {
     matches!((&one.file, &other.file), (Some(one), Some(other)) if one.is_same(other))
 }
 
@@ -94,10 +94,10 @@ async fn judged<'n>(
     scope: &TurnContext,
     agent: &Agent,
     call: &Call,
-    need: &'n Need,
+    need: &'n AccessRequest,
 ) -> Result<Option<AskedNeed<'n>>, Failure> {
     let need = in_sandbox(scope, agent, need).await;
-    later::forbidden(scope, agent, &need, false).await?;
+    live_denies::forbidden(scope, agent, &need, false).await?;
     let policy = tool_context::rules(scope, agent);
     let verdict = judge(&policy, &need).await;
     let is_allowed = verdict.action == Action::Allow;
@@ -109,7 +109,7 @@ async fn judged<'n>(
     let verdict = hooks::judged(scope, agent, call, &need, verdict).await?;
     match verdict.action {
         Action::Allow => Ok(None),
-        Action::Deny => Err(Failure::Denied(Denial::Rule(refusal::words(
+        Action::Deny => Err(Failure::Denied(Denial::Rule(denial_message::words(
             &verdict,
             &need,
             &agent.rules,
@@ -125,7 +125,7 @@ async fn judged<'n>(
 
 /// Evaluates an access request, unless that was done under the same rules when it was planned: a
 /// command on the thread pool, because it can be very long.
-async fn judge(policy: &Policy, need: &Need) -> Verdict {
+async fn judge(policy: &Policy, need: &AccessRequest) -> Verdict {
     if let Some(verdict) = need
         .planned
         .as_ref()
@@ -138,7 +138,7 @@ async fn judge(policy: &Policy, need: &Need) -> Verdict {
     }
     let policy = policy.clone();
     let need = need.clone();
-    on_threads(async move { policy.judge(&need) }).await
+    poll_on_blocking_threads(async move { policy.judge(&need) }).await
 }
 
 /// The text of a question, and the effect of an answer.
@@ -152,14 +152,14 @@ struct QuestionText {
 
 impl QuestionText {
     fn of(asked: &[AskedNeed<'_>], policy: &Policy, attended: bool, reason: Option<&str>) -> Self {
-        let pairs: Vec<(&Need, &Verdict)> =
+        let pairs: Vec<(&AccessRequest, &Verdict)> =
             asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
-        let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
+        let needs: Vec<&AccessRequest> = pairs.iter().map(|(need, _)| *need).collect();
         let lasting = asked
             .iter()
             .all(|one| !one.hooked && policy.settles(&one.need));
         let wording = Wording::new(&pairs, reason);
-        let allows = |need: &Need, rules: &[Rule]| {
+        let allows = |need: &AccessRequest, rules: &[Rule]| {
             let policy = Policy {
                 rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
                 ..policy.clone()
@@ -213,7 +213,7 @@ async fn ask(
     if granted(scope, agent, asked).await {
         return Ok(());
     }
-    let pairs: Vec<(&Need, &Verdict)> =
+    let pairs: Vec<(&AccessRequest, &Verdict)> =
         asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
     let attended = scope.permissions.attended;
     let policy = tool_context::rules(scope, agent);
@@ -225,7 +225,7 @@ async fn ask(
         details,
         unattended,
         always,
-    } = on_threads(text).await;
+    } = poll_on_blocking_threads(text).await;
     let (reply, mut answer) = oneshot::channel();
     let request = PermissionRequest {
         call: call.call.clone(),
@@ -238,7 +238,7 @@ async fn ask(
         session: None,
         reply,
     };
-    let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
+    let needs: Vec<&AccessRequest> = pairs.iter().map(|(need, _)| *need).collect();
     let id = hooks::asked(scope, call, &needs);
     let events = &scope.record.events;
     if !scope
@@ -264,12 +264,12 @@ async fn ask(
                 Ok(PermissionReply::Always) => {
                     still_allowed(scope, agent, asked).await?;
                     for one in asked {
-                        let Need { permission, always, .. } = &*one.need;
+                        let AccessRequest { permission, always, .. } = &*one.need;
                         scope.permissions.grants.give(&agent.name, permission, always).await;
                     }
                     Ok(())
                 }
-                Ok(PermissionReply::No(Denial::Rejected)) if !attended => Err(refusal::unanswered(&pairs, &wording)),
+                Ok(PermissionReply::No(Denial::Rejected)) if !attended => Err(denial_message::unanswered(&pairs, &wording)),
                 Ok(PermissionReply::No(denial)) => Err(Failure::Denied(denial)),
                                 // The client disconnected or answered with an error, which is not
                                 // an approval.
@@ -302,7 +302,7 @@ async fn still_allowed(
     asked: &[AskedNeed<'_>],
 ) -> Result<(), Failure> {
     for one in asked {
-        later::forbidden(scope, agent, &one.need, true).await?;
+        live_denies::forbidden(scope, agent, &one.need, true).await?;
     }
     Ok(())
 }
@@ -310,7 +310,11 @@ async fn still_allowed(
 /// Returns a file access with the guarantees of the sandbox that a command would have: for
 /// temporary files, and for changes if the user wants no question about sandboxed ones. Commands
 /// contain their guarantees already.
-async fn in_sandbox<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need) -> Cow<'n, Need> {
+async fn in_sandbox<'n>(
+    scope: &TurnContext,
+    agent: &Agent,
+    need: &'n AccessRequest,
+) -> Cow<'n, AccessRequest> {
     let approvals = scope.permissions.chosen.borrow().approvals();
     let changes = approvals == Approvals::Sandboxed && need.effect == RequestEffect::ChangesProject;
     if need.command.is_some() || !(changes || need.temporary) {
@@ -332,7 +336,7 @@ async fn in_sandbox<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need) -> C
 
 /// Returns the call as the question shows it: complete, because some clients show only the
 /// question.
-async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
+async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpdate {
     let needs = || asked.iter().map(|(need, _)| *need);
     let mut facts = serde_json::Map::new();
     for need in needs() {
@@ -348,7 +352,7 @@ async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
         .flat_map(|need| need.changes.iter().cloned())
         .collect();
     let parts = async move { changes.iter().flat_map(|change| change.parts()).collect() };
-    let changes: Vec<Change> = on_threads(parts).await;
+    let changes: Vec<Change> = poll_on_blocking_threads(parts).await;
     CallUpdate {
         title: Some(call.title.clone()),
         tool: Some(call.tool.clone()),
@@ -364,7 +368,7 @@ async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
 
 /// Returns the details of a question: the page that links to an address, the sandbox of a command,
 /// and why "always" is not offered.
-fn details(asked: &[(&Need, &Verdict)], wording: &Wording, lasting: bool) -> Vec<String> {
+fn details(asked: &[(&AccessRequest, &Verdict)], wording: &Wording, lasting: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for (need, _) in asked {
         lines.extend(
@@ -388,11 +392,11 @@ fn details(asked: &[(&Need, &Verdict)], wording: &Wording, lasting: bool) -> Vec
 }
 
 /// Returns the reason why "always" is not offered.
-fn why_not_always(asked: &[(&Need, &Verdict)]) -> String {
+fn why_not_always(asked: &[(&AccessRequest, &Verdict)]) -> String {
     if let Some(why) = asked.iter().find_map(|(need, _)| need.once.clone()) {
         return why;
     }
-    let floored = |(need, verdict): &&(&Need, &Verdict)| {
+    let floored = |(need, verdict): &&(&AccessRequest, &Verdict)| {
         need.floor
             .as_ref()
             .is_some_and(|(_, reason)| verdict.reason.as_ref() == Some(reason))

@@ -78,7 +78,7 @@ impl KnownFile {
 /// The files and lines that one session has shown. The mutexes are leaf locks, held only for a
 /// look-up.
 #[derive(Debug, Default)]
-pub struct SeenFiles {
+pub struct ReadTracker {
     files: Mutex<FileTable>,
     shown: Mutex<ShownLines>,
 }
@@ -97,7 +97,7 @@ struct ShownLines {
     pairs: HashSet<(u64, u64)>,
 }
 
-impl SeenFiles {
+impl ReadTracker {
     fn files(&self) -> MutexGuard<'_, FileTable> {
         locked(&self.files)
     }
@@ -147,7 +147,7 @@ impl SeenFiles {
             .collect()
     }
 
-    /// Adopts changes to these files since [`SeenFiles::as_known`] as the agent's own: their
+    /// Adopts changes to these files since [`ReadTracker::as_known`] as the agent's own: their
     /// present state becomes the known one. Reads the changed files; `hint` names their encodings.
     pub fn adopt(&self, paths: Vec<PathBuf>, hint: impl Fn(&Path) -> EncodingHint) {
         for path in paths {
@@ -307,18 +307,18 @@ mod tests {
             (String::new(), false),
         ];
         for (result, expected) in table {
-            let seen = SeenFiles::default();
+            let seen = ReadTracker::default();
             seen.show(&result);
             assert_eq!(seen.shows(file), expected, "{result:?}");
         }
-        assert!(SeenFiles::default().shows("\n"));
+        assert!(ReadTracker::default().shows("\n"));
     }
 
     #[test]
     fn change_by_a_command_is_adopted() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        let seen = SeenFiles::default();
+        let seen = ReadTracker::default();
         let known = |text: &str| KnownFile::of(text, Some(TextFingerprint::of(text)));
         for name in ["formatted", "changed before", "left", "removed"] {
             std::fs::write(path(name), "a\n").unwrap();

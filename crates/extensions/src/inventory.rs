@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lint;
 use super::scripts::{ScriptReport, Scripts};
-use super::tally::{Tallies, Tally};
+use super::usage_stats::{Tallies, Tally};
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::listing::EntryState;
@@ -20,11 +20,11 @@ use config::node::SourceLocation;
 use config::script::{ScriptEntry, ScriptKind};
 use config::settings::HookEntry;
 use config::{Problem, ProblemCode, Settings};
-use events::{LiveFacts, Outlet};
+use events::{EventSender, LiveFacts};
 use lsp::SessionServers;
 use permission::Policy;
 use sandbox::Sandbox;
-use tools::confinement::Confinement;
+use tools::sandboxing::SandboxChoice;
 use tools::{
     CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext,
     scratch,
@@ -79,7 +79,7 @@ pub(super) fn context(
     worktree: &Worktree,
     cwd: &Path,
 ) -> ToolContext {
-    let confinement = Confinement::new(&Sandbox::new(environment));
+    let confinement = SandboxChoice::new(&Sandbox::new(environment));
     ToolContext {
         call: CallContext {
             id: CallId::new(environment.fresh(CallId::PREFIX)),
@@ -111,7 +111,7 @@ pub(super) fn context(
             settings: settings.clone(),
         },
         client: ClientContext {
-            outlet: Outlet::new().0,
+            outlet: EventSender::new().0,
             session_requests: mpsc::channel(1).0,
             files: FileCapabilities::default(),
         },

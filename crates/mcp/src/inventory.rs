@@ -12,7 +12,7 @@ use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use base::text;
 use config::settings::{McpEntry, Transport};
-use events::Outlet;
+use events::EventSender;
 use tools::ToolOutput;
 
 /// The result of trying a server.
@@ -127,7 +127,7 @@ impl McpServers {
         server: &str,
         own: &str,
         arguments: Map<String, Value>,
-        outlet: Outlet,
+        outlet: EventSender,
     ) -> Result<ToolOutput, String> {
         let link = self
             .list()

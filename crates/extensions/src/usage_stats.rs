@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use base::environment::{Environment, private_dir, private_note};
+use base::environment::{Environment, private_dir, write_private_file};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -73,8 +73,8 @@ pub fn add(environment: &Environment, root: &Path, more: Tallies) {
     }
     let path = file(environment, root);
     let written = path.parent().map_or(Ok(()), private_dir);
-    let written =
-        written.and_then(|()| private_note(&path, &serde_json::to_vec(&all).unwrap_or_default()));
+    let written = written
+        .and_then(|()| write_private_file(&path, &serde_json::to_vec(&all).unwrap_or_default()));
     if let Err(e) = written {
         tracing::info!("what extensions have done is not kept: {e}");
     }

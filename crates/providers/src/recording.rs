@@ -140,13 +140,13 @@ impl RecordedModel {
 
 /// The recording of one exchange. Data is appended as it arrives, so that a recording is complete
 /// up to a crash.
-pub struct Tape {
+pub struct Recording {
     // A leaf lock around a file; never held across an await.
     file: Mutex<File>,
     key: Option<Secret>,
 }
 
-impl Tape {
+impl Recording {
     /// Starts a recording if the user wants one.
     pub fn begin(
         environment: &Environment,

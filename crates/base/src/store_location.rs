@@ -6,22 +6,22 @@ use std::time::Duration;
 
 /// The place where sessions are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StorePlace {
+pub enum StoreLocation {
     /// Files below a directory.
     Files(PathBuf),
     /// A database that processes on other machines share.
-    Database(DatabasePlace),
+    Database(DatabaseLocation),
 }
 
 /// Limits on how long a conversation may continue while the database is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AwayLimits {
+pub struct OutageLimits {
     /// The amount of unwritten data of all sessions of the process.
     pub bytes: usize,
     pub time: Duration,
 }
 
-impl Default for AwayLimits {
+impl Default for OutageLimits {
     fn default() -> Self {
         Self {
             bytes: 64 << 20,
@@ -32,7 +32,7 @@ impl Default for AwayLimits {
 
 /// A database that stores sessions.
 #[derive(Clone, PartialEq, Eq)]
-pub struct DatabasePlace {
+pub struct DatabaseLocation {
     /// `postgres://user:password@host/database`, with libpq's parameters `sslmode`, `sslrootcert`,
     /// `connect_timeout`, and adjutant's own, `namespace` and `lease`.
     pub url: String,
@@ -43,10 +43,10 @@ pub struct DatabasePlace {
     pub user: Option<String>,
     /// The time after which a silent process is considered dead.
     pub lease: Duration,
-    pub away: AwayLimits,
+    pub away: OutageLimits,
 }
 
-impl std::fmt::Debug for DatabasePlace {
+impl std::fmt::Debug for DatabaseLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DatabasePlace")
             .field("url", &self.shown())
@@ -55,7 +55,7 @@ impl std::fmt::Debug for DatabasePlace {
     }
 }
 
-impl DatabasePlace {
+impl DatabaseLocation {
     pub const NAMESPACE: &'static str = "adjutant";
     pub const LEASE: Duration = Duration::from_secs(5);
 
@@ -65,7 +65,7 @@ impl DatabasePlace {
             namespace: Self::NAMESPACE.into(),
             user: None,
             lease: Self::LEASE,
-            away: AwayLimits::default(),
+            away: OutageLimits::default(),
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
             ("secret", "not an address"),
         ];
         for (url, shown) in table {
-            let place = DatabasePlace::new(url);
+            let place = DatabaseLocation::new(url);
             assert_eq!(place.shown(), shown);
             assert!(!format!("{place:?}").contains("cret"));
         }

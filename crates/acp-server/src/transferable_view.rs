@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use protocol::rpc::CallError;
 use tokio_util::sync::CancellationToken;
 
-use super::face::{
+use super::view::{
     ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView,
     Setting, UpdateLines,
 };

@@ -6,7 +6,7 @@ use crate::entry::Secret;
 
 /// The address and credentials of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Target {
+pub struct RequestTarget {
     /// The provider's id in the configuration.
     pub provider: String,
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Target {
     pub reasoning_field: Option<String>,
 }
 
-impl Target {
+impl RequestTarget {
     /// Returns `true` for OpenAI itself, and for Azure.
     pub fn is_openai(&self) -> bool {
         self.provider.starts_with("azure")
@@ -62,7 +62,7 @@ impl Target {
 
 /// Sampling and provider options, resolved from the agent, the model and the user's settings.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Knobs {
+pub struct RequestOptions {
     /// The sampling temperature; `None` leaves it to the model.
     pub temperature: Option<f64>,
     /// The nucleus sampling threshold; `None` leaves it to the model.
@@ -91,11 +91,11 @@ mod tests {
             ("groq", "https://api.groq.com/openai/v1", None, false),
         ];
         for (provider, base, cache_key, expected) in table {
-            let target = Target {
+            let target = RequestTarget {
                 provider: provider.into(),
                 base_url: base.into(),
                 cache_key,
-                ..Target::default()
+                ..RequestTarget::default()
             };
             assert_eq!(target.takes_cache_key(), expected, "{provider} {base}");
         }
@@ -114,9 +114,9 @@ mod tests {
             ("https://a/?k=1", "/x?alt=sse", "https://a/x?alt=sse&k=1"),
         ];
         for (base, path, expected) in cases {
-            let target = Target {
+            let target = RequestTarget {
                 base_url: base.into(),
-                ..Target::default()
+                ..RequestTarget::default()
             };
             assert_eq!(target.url(path), expected);
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Failure, ToolContext};
 use base::text;
-use permission::{Action, Need};
+use permission::{AccessRequest, Action};
 
 /// Returns the arguments of a call; null means none.
 ///
@@ -14,7 +14,7 @@ pub fn arguments(tool: &str, input: Value) -> Result<Map<String, Value>, Failure
     match input {
         Value::Object(arguments) => Ok(arguments),
         Value::Null => Ok(Map::new()),
-        other => Err(Failure::Tell(format!(
+        other => Err(Failure::ForModel(format!(
             "The arguments of {tool} must be an object, not {other}."
         ))),
     }
@@ -30,8 +30,8 @@ pub fn title(tool: &str, input: &Value) -> String {
 
 /// Returns the access request of a call: its own permission, and for a read-only agent a question
 /// whatever the rules allow. `whose` is named in the reason.
-pub fn need(permission: &str, whose: &str, context: &ToolContext) -> Need {
-    let mut need = Need::new(permission, "*").always("*");
+pub fn need(permission: &str, whose: &str, context: &ToolContext) -> AccessRequest {
+    let mut need = AccessRequest::new(permission, "*").always("*");
     if context.confinement.reads_only() {
         let why = format!("what {whose} does is not known, and this agent only reads");
         need.floor = Some((Action::Ask, why));

@@ -23,10 +23,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::captured_output::CapturedOutput;
-use super::confinement::CommandSandbox;
+use super::control_files::ControlFiles;
 use super::exit_status::ending;
 use super::pattern::SearchPattern;
-use super::watch::ControlFiles;
+use super::sandboxing::CommandSandbox;
 use base::id::CallId;
 use base::lock::locked;
 use base::text;
@@ -280,7 +280,7 @@ impl Jobs {
         };
         let news = self.news.clone();
         // On threads of its own, because its output may be a flood.
-        let followed = base::task::on_threads(async move {
+        let followed = base::task::poll_on_blocking_threads(async move {
             follow.run().await;
             news.notify_one();
         });
@@ -585,7 +585,7 @@ impl JobFollower {
                 // Processes that the shell has left behind continue, and may print.
                 () = sleep_until(look), if shell.is_some() && !self.open => {
                     look = Instant::now() + POLL_INTERVAL;
-                    if !self.child.left_something()
+                    if !self.child.has_running_descendants()
                         && let Some(shell) = shell.take()
                     {
                         break shell;

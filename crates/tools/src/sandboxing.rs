@@ -12,23 +12,24 @@ use std::sync::{Arc, OnceLock};
 
 use super::hidden::Hidden;
 use super::writable_paths::{lift, opened};
-use super::{Failure, ToolContext, scratch, watch};
+use super::{Failure, ToolContext, control_files, scratch};
 use base::environment::Environment;
 use config::Settings;
 use config::settings::{self, SandboxMode};
 use events::{Event, Severity};
 use permission::evaluate::only_reads;
 use permission::plan::{CommandLine, SandboxCapabilities};
-use permission::shell::JudgedLine;
+use permission::shell::CommandAnalysis;
 use permission::{Rules, SandboxGuarantee, protected};
 use sandbox::process::Program;
 use sandbox::{
-    Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts,
+    Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, build_directories,
+    existing,
 };
 
 /// The choice of the sandbox for an agent's commands.
 #[derive(Debug, Clone)]
-pub struct Confinement {
+pub struct SandboxChoice {
     sandbox: Arc<Sandbox>,
     level: Level,
     wish: settings::SandboxSettings,
@@ -58,12 +59,12 @@ pub struct CommandSandbox {
     capabilities: SandboxCapabilities,
     /// The command line, if it is from the model. Paths that it names and that its programs need
     /// remain visible to it.
-    line: Option<Arc<JudgedLine>>,
+    line: Option<Arc<CommandAnalysis>>,
     /// The hidden paths, determined at their first use.
     hidden: OnceLock<Hidden>,
 }
 
-impl Confinement {
+impl SandboxChoice {
     /// Returns the choice for a session that has sent no notices yet.
     pub fn new(sandbox: &Arc<Sandbox>) -> Self {
         Self {
@@ -257,7 +258,7 @@ impl Confinement {
         };
         let none = held.mechanism.is_none();
         if self.wish.mode == SandboxMode::Required && !held.keeps(network) {
-            return Err(Failure::Tell(format!(
+            return Err(Failure::ForModel(format!(
                 "The settings require a sandbox for commands, and this system has none that meets them ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details.",
                 held.reasons()
             )));
@@ -343,7 +344,7 @@ impl Confinement {
             .chain(tree.extra.iter().cloned())
             .chain(tree.git_dirs());
         roots
-            .chain(outskirts(&context.project.environment))
+            .chain(build_directories(&context.project.environment))
             .chain(own)
             .collect()
     }
@@ -366,7 +367,7 @@ impl Confinement {
     /// this call.
     ///
     /// # Errors
-    /// As [`Confinement::enter`].
+    /// As [`SandboxChoice::enter`].
     pub fn enter_shared(
         &self,
         lock: &CommandSandbox,
@@ -384,7 +385,7 @@ impl Confinement {
         program: Program,
     ) -> Result<Program, Failure> {
         self.wrapped(lock, context, observer, program).map_err(|why| {
-            Failure::Tell(format!(
+            Failure::ForModel(format!(
                 "It was not started, because its sandbox is no longer available: {why}. Nothing runs without the sandbox that was found at the start. Tell the user, who can fix that or restart adjutant; `adjutant doctor` shows the sandbox."
             ))
         })
@@ -484,9 +485,9 @@ impl Confinement {
                     ]
                 });
                 if lock.held.control {
-                    watch::prepare(&context.project.worktree);
+                    control_files::prepare(&context.project.worktree);
                 }
-                let protected = watch::control_files(&context.project.worktree)
+                let protected = control_files::control_files(&context.project.worktree)
                     .into_iter()
                     .filter(wanted);
                 let mut writable = existing(self.roots(context).into_iter().chain(scratch));
@@ -727,7 +728,7 @@ mod tests {
             "HOME".to_owned(),
             home.path().display().to_string(),
         )]));
-        let unknown = Confinement::new(&Sandbox::new(&environment));
+        let unknown = SandboxChoice::new(&Sandbox::new(&environment));
         let reach = unknown.reach();
         assert!(reach.starts_with(
             "Commands run in a sandbox if this system supports it: they can write the workspace root"
@@ -746,8 +747,8 @@ mod tests {
             mode: SandboxMode::Off,
             ..settings::SandboxSettings::default()
         };
-        assert_eq!(Confinement { wish, ..unknown }.reach(), reach);
-        let off = Confinement::none(&environment).reach();
+        assert_eq!(SandboxChoice { wish, ..unknown }.reach(), reach);
+        let off = SandboxChoice::none(&environment).reach();
         assert!(off.starts_with("Commands run without a sandbox"), "{off}");
     }
 

@@ -2,7 +2,7 @@
 //! sessions that wait for a client to reconnect. Not used on standard input and output, where the
 //! process ends with its client.
 //!
-//! `S` is the connection, of which this module needs only [`Holder`].
+//! `S` is the connection, of which this module needs only [`ClientConnection`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,18 +16,18 @@ use tokio_util::task::TaskTracker;
 use super::meters::Meters;
 use base::id::SessionId;
 use base::lock::locked;
-use session::Handle;
+use session::SessionHandle;
 use session::open::OpenOptions;
 
 /// A connection that has sessions.
-pub trait Holder<S>: Send + Sync {
+pub trait ClientConnection<S>: Send + Sync {
     /// Gives up a session, which moves to another connection.
     fn give_up(&self, id: &SessionId) -> Option<LiveSession<S>>;
 }
 
 /// A session, as held by a connection.
 pub struct LiveSession<S> {
-    pub handle: Handle,
+    pub handle: SessionHandle,
     /// The turns of the session that can be observed.
     pub live_turns: Arc<LiveTurns<S>>,
     /// Cancelled when this connection no longer has the session.
@@ -46,7 +46,7 @@ impl<S> Clone for LiveSession<S> {
 
 impl<S> LiveSession<S> {
     /// Creates the entry for a session that was opened.
-    pub fn new(handle: Handle, options: Option<OpenOptions>) -> Self {
+    pub fn new(handle: SessionHandle, options: Option<OpenOptions>) -> Self {
         // The past cost of a stored session is unknown.
         let live_turns = LiveTurns {
             options,
@@ -71,7 +71,7 @@ impl<S> LiveSession<S> {
 }
 
 /// A client that is to be shown a turn from now on.
-pub struct Viewer<S> {
+pub struct Observer<S> {
     pub server: Arc<S>,
     /// The history before the turn is shown too.
     pub history: bool,
@@ -84,7 +84,7 @@ pub struct LiveTurns<S> {
     /// The options that the session was opened with, if sessions outlive connections.
     options: Option<OpenOptions>,
     // A std mutex around a map: a leaf lock, never held across an await.
-    turns: Mutex<BTreeMap<u64, mpsc::UnboundedSender<Viewer<S>>>>,
+    turns: Mutex<BTreeMap<u64, mpsc::UnboundedSender<Observer<S>>>>,
     /// The number of unanswered questions.
     asking: AtomicUsize,
     // A std mutex around a number: a leaf lock. The last known cost of the session.
@@ -112,7 +112,7 @@ impl<S> LiveTurns<S> {
         let turns: Vec<_> = locked(&self.turns).values().cloned().collect();
         for turn in turns {
             let (sender, seen) = oneshot::channel();
-            let viewer = Viewer {
+            let viewer = Observer {
                 server: server.clone(),
                 history: history && !shown,
                 shown: sender,
@@ -162,12 +162,12 @@ impl<S> LiveTurns<S> {
 pub struct ShownTurn<S> {
     live_turns: Arc<LiveTurns<S>>,
     number: u64,
-    viewers: mpsc::UnboundedReceiver<Viewer<S>>,
+    viewers: mpsc::UnboundedReceiver<Observer<S>>,
 }
 
 impl<S> ShownTurn<S> {
     /// Waits for a client that wants to observe the turn.
-    pub async fn viewer(&mut self) -> Viewer<S> {
+    pub async fn viewer(&mut self) -> Observer<S> {
         match self.viewers.recv().await {
             Some(viewer) => viewer,
             // The session holds the sender as long as this exists.
@@ -286,7 +286,7 @@ impl Drop for TurnCount {
     }
 }
 
-impl<S: Holder<S> + 'static> Hosted<S> {
+impl<S: ClientConnection<S> + 'static> Hosted<S> {
     /// The interval at which a session without a client is checked for the end of its turn.
     const TURN_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 

@@ -9,7 +9,7 @@ use super::settings::{Mode, Settings};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::rule::derive;
-use permission::{Action, Need, Rule, Rules, evaluate};
+use permission::{AccessRequest, Action, Rule, Rules, evaluate};
 
 /// An agent, reduced to its permissions.
 #[derive(Debug, Clone)]
@@ -138,8 +138,9 @@ pub fn reach<'r>(
         ("plan_exit", "*", Allow),
     ];
     let plans = builtin::outside(&environment.dirs.data.join("plans"), Allow);
-    let starts =
-        |name: &str| evaluate(rules, &Rules::default(), &Need::new("task", name)).action == Allow;
+    let starts = |name: &str| {
+        evaluate(rules, &Rules::default(), &AccessRequest::new("task", name)).action == Allow
+    };
     let started = subagents
         .filter(|(name, _)| starts(name))
         .map(|(_, own)| derive(own, rules, &Rules::default()));

@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 
 use serde_json::Value;
 
-use super::moment::{camel, renamed};
+use super::hook_event::{camel, renamed};
 use base::text;
 use config::settings::{HookEntry, HookFormat, HookPoint};
 

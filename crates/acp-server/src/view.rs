@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Event, FormPage};
-use session::turn::Outcome;
+use session::turn::TurnOutcome;
 
 /// Encoded lines for the client, in order.
 pub type UpdateLines = Vec<Vec<u8>>;
@@ -92,7 +92,7 @@ pub enum SessionActivity {
 /// The end of a turn, with its results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnResult {
-    pub outcome: Outcome,
+    pub outcome: TurnOutcome,
     /// The result in the requested JSON Schema.
     pub structured: Option<Value>,
     /// The server is about to stop: the turn continues on the server that receives the prompt again
@@ -105,15 +105,15 @@ impl TurnResult {
     pub fn meta(&self) -> Option<Meta> {
         match &self.structured {
             Some(result) => Some(own(STRUCTURED, result.clone())),
-            None if self.outcome == Outcome::Rejected => Some(own(REJECTED, true.into())),
-            None if self.outcome == Outcome::NotDone => Some(own(NOT_DONE, true.into())),
+            None if self.outcome == TurnOutcome::Rejected => Some(own(REJECTED, true.into())),
+            None if self.outcome == TurnOutcome::NotDone => Some(own(NOT_DONE, true.into())),
             None => self.handed_over.then(|| own(HANDED_OVER, true.into())),
         }
     }
 }
 
-impl From<Outcome> for TurnResult {
-    fn from(outcome: Outcome) -> Self {
+impl From<TurnOutcome> for TurnResult {
+    fn from(outcome: TurnOutcome) -> Self {
         Self {
             outcome,
             structured: None,

@@ -15,7 +15,7 @@ fn name(error: &Error) -> &'static str {
         Error::Refused(_) => "refused",
         Error::Network(_) => "network",
         Error::Stalled(_) => "stalled",
-        Error::Garbled(_) => "garbled",
+        Error::InvalidResult(_) => "garbled",
         Error::TooMuch(_) => "too much",
     }
 }

@@ -12,7 +12,7 @@ const TOTAL_FACTOR: u32 = 60;
 /// all. It is suspended while the user answers a question of the call; a question that is answered
 /// at once gains the call nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct CallClock {
+pub struct CallTimeout {
     limit: Duration,
     /// The time by which progress must be reported.
     word: Instant,
@@ -21,7 +21,7 @@ pub struct CallClock {
     asked: Option<Instant>,
 }
 
-impl CallClock {
+impl CallTimeout {
     pub fn start(limit: Duration, now: Instant) -> Self {
         Self {
             limit,
@@ -112,7 +112,7 @@ mod tests {
         ];
         for (name, heard, expected) in table {
             let start = Instant::now();
-            let mut clock = CallClock::start(Duration::from_secs(10), start);
+            let mut clock = CallTimeout::start(Duration::from_secs(10), start);
             for (second, what) in heard {
                 let now = start + Duration::from_secs(second);
                 if clock.until().is_some_and(|until| until <= now) {
@@ -136,7 +136,7 @@ mod tests {
     fn time_of_questions_is_added_to_the_total() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let mut clock = CallClock::start(Duration::from_secs(10), start);
+        let mut clock = CallTimeout::start(Duration::from_secs(10), start);
         clock.asking(true, after(1));
         clock.asking(false, after(1001));
         (1..=400).for_each(|n| clock.heard(after(1001 + n * 2)));

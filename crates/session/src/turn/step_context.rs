@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::models::Models;
-use super::{Choice, History, TurnContext, next};
+use super::{History, SessionChoices, TurnContext, next};
 use base::text::mark::ReminderMark;
 use mcp::search;
 use permission::{Action, Rule, wildcard};
@@ -24,7 +24,7 @@ use tools::{AnyTool, Tool, erase};
 use transcript::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 
 #[derive(Clone)]
-pub struct Frame {
+pub struct StepContext {
     pub agent: Arc<Agent>,
     pub model: Arc<Model>,
     pub provider: Arc<dyn Provider>,
@@ -36,7 +36,7 @@ pub struct Frame {
     pub mark: ReminderMark,
 }
 
-impl Frame {
+impl StepContext {
     /// Adds the tool that accepts the structured result, if the prompt requests one: on the
     /// last step as well.
     ///
@@ -111,7 +111,7 @@ pub fn model(scope: &TurnContext, agent: &Agent) -> ModelRef {
 
 /// Returns the model of a choice: the chosen one, or else the agent's with the agent's effort if
 /// the model supports it, or else the default.
-pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) -> ModelRef {
+pub fn resolve_model(choice: &SessionChoices, agent: Option<&Agent>, models: &Models) -> ModelRef {
     if let Some(chosen) = &choice.model {
         return chosen.clone();
     }
@@ -189,7 +189,7 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> 
 ///
 /// # Errors
 /// A fault for the user if the agent or the model is not available.
-pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Frame, Fault> {
+pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<StepContext, Fault> {
     let options = next::turn(history).first().and_then(Message::options);
     let agent = match options {
         Some(options) => without(&agent(scope)?, options, scope),
@@ -279,7 +279,7 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
     // The last step offers no tools; its system prompt remains unchanged, for the
     // provider's cache.
     let tools = if last { Vec::new() } else { tools };
-    Ok(Frame {
+    Ok(StepContext {
         agent,
         model,
         provider,

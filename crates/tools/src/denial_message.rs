@@ -7,16 +7,22 @@ use permission::evaluate::only_reads;
 use permission::rule::BUILT_IN;
 use permission::url::{self, Address};
 use permission::wording::Wording;
-use permission::{Action, Denial, Need, Rules, Verdict, evaluate};
+use permission::{AccessRequest, Action, Denial, Rules, Verdict, evaluate};
 
 use super::Failure;
 
 /// Describes the denied access, the rule that denies it, and the alternative. `rules` are those of
 /// the agent.
-pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
+pub fn words(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
     let what = format!("{} {}", need.permission, text::title(&verdict.pattern));
     if by_posture(verdict) && only_reads(rules) {
-        return match evaluate(rules, &Rules::default(), &Need::new("plan_exit", "*")).action {
+        return match evaluate(
+            rules,
+            &Rules::default(),
+            &AccessRequest::new("plan_exit", "*"),
+        )
+        .action
+        {
             Action::Deny => format!(
                 "Not allowed ({what}): this agent only reads. Report what would have to be done instead."
             ),
@@ -46,7 +52,7 @@ pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
 
 /// Returns the failure of a call if no user can be asked: the question, and the alternatives that
 /// need no question. A repeated call ends the turn.
-pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
+pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &Wording) -> Failure {
     let Some((need, verdict)) = asked.last() else {
         return Failure::Denied(Denial::Rejected);
     };
@@ -101,7 +107,7 @@ fn by_posture(verdict: &Verdict) -> bool {
 }
 
 /// Returns whether an address obviously names the user's own machine.
-fn is_this_machine(need: &Need, verdict: &Verdict) -> bool {
+fn is_this_machine(need: &AccessRequest, verdict: &Verdict) -> bool {
     let Some(address) = (need.permission == url::PERMISSION)
         .then(|| Address::read(&verdict.pattern).ok())
         .flatten()
@@ -145,26 +151,31 @@ mod tests {
         let table = [
             (
                 &plan,
-                Need::new("edit", "a.txt"),
+                AccessRequest::new("edit", "a.txt"),
                 "Not allowed in plan mode (edit a.txt): ",
                 "call plan_exit.",
             ),
-            (&explore, Need::new("edit", "a.txt"), "Not allowed", means),
+            (
+                &explore,
+                AccessRequest::new("edit", "a.txt"),
+                "Not allowed",
+                means,
+            ),
             (
                 &strict,
-                Need::new("edit", "secret/x"),
+                AccessRequest::new("edit", "secret/x"),
                 "Not allowed: the rule \"edit: secret/*\" (opencode.json:1)",
                 means,
             ),
             (
                 &looping,
-                Need::new("bash", "rm x"),
+                AccessRequest::new("bash", "rm x"),
                 "Not allowed: the rule \"bash: rm *\"",
                 means,
             ),
             (
                 &looping,
-                Need::new("doom_loop", "read"),
+                AccessRequest::new("doom_loop", "read"),
                 "Not allowed: the same call",
                 "Try something else.",
             ),

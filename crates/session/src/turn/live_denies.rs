@@ -17,9 +17,9 @@ use base::lock::locked;
 use base::worktree::Worktree;
 use config::{self, ConfigFingerprint, Problem};
 use permission::rule::BUILT_IN;
-use permission::{Action, Denial, Need, Rules, evaluate};
+use permission::{AccessRequest, Action, Denial, Rules, evaluate};
 use project::agent::{Agent, Agents};
-use tools::{Failure, refusal};
+use tools::{Failure, denial_message};
 
 /// The interval of checks for changed files while no question is open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ struct SettingsSource {
 
 /// The settings files as they were read for a turn, and their changes since.
 #[derive(Debug)]
-pub struct SettingsRead {
+pub struct DenyWatcher {
     known: Arc<[Problem]>,
     later: Mutex<LaterSettings>,
 }
@@ -60,7 +60,7 @@ pub fn forbid(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
     }
 }
 
-impl SettingsRead {
+impl DenyWatcher {
     /// Records the files as they were read. `known` are their problems, `forbidding` the
     /// readable agents of invalid files whose earlier version is in force.
     pub fn new(
@@ -121,7 +121,7 @@ impl SettingsRead {
 pub(super) async fn forbidden(
     scope: &TurnContext,
     agent: &Agent,
-    need: &Need,
+    need: &AccessRequest,
     at_once: bool,
 ) -> Result<(), Failure> {
     let read = scope.project.read.clone();
@@ -148,7 +148,7 @@ pub(super) async fn forbidden(
             .as_ref()
             .is_none_or(|rule| rule.source != BUILT_IN);
         if verdict.action == Action::Deny && by_user {
-            return Err(Failure::Denied(Denial::Rule(refusal::words(
+            return Err(Failure::Denied(Denial::Rule(denial_message::words(
                 &verdict, need, &now.rules,
             ))));
         }

@@ -1,6 +1,6 @@
 //! Tool calls as `tool_call` and `tool_call_update`, for live and replayed events alike.
 //!
-//! In version 1 every update replaces the whole content of a call, so [`ShownCalls`] remembers the
+//! In version 1 every update replaces the whole content of a call, so [`ToolCallViews`] remembers the
 //! content until the call has ended. Some clients render the content of a call only from
 //! `tool_call_update`, so the first one repeats the content of `tool_call`.
 
@@ -10,20 +10,20 @@ use protocol::acp::v1;
 use serde_json::{Map, Value, json};
 
 use super::content::block;
-use crate::card::{self, CardPart, ShownCall};
 use crate::meta::own;
+use crate::tool_call_view::{self, CardPart, ShownCall};
 use base::id::CallId;
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
 /// The state of the calls that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct ShownCalls {
+pub(super) struct ToolCallViews {
     /// Whether the client shows terminals that are fed through `_meta` (Zed's convention).
     terminals: bool,
     all: HashMap<CallId, ShownCall>,
 }
 
-impl ShownCalls {
+impl ToolCallViews {
     pub(super) fn new(terminals: bool) -> Self {
         Self {
             terminals,
@@ -169,8 +169,8 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
     fields.name.clone_from(&update.tool);
     fields.kind = update.kind.map(kind);
     fields.status = update.progress.map(status);
-    fields.raw_input = card::input(update);
-    fields.raw_output = card::result(update);
+    fields.raw_input = tool_call_view::input(update);
+    fields.raw_output = tool_call_view::result(update);
     fields.locations = update.locations.as_ref().map(|locations| {
         let one = |location: &Location| {
             v1::ToolCallLocation::new(location.path.clone()).line(location.line)

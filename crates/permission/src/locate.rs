@@ -18,9 +18,9 @@ use super::file_use::{self, UnboundedRoot};
 use super::hardlinks::LinkedFiles;
 use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
-use super::{Access, Action, FileUse, Need, PermissionContext, RequestEffect};
+use super::{Access, AccessRequest, Action, FileUse, PermissionContext, RequestEffect};
 use base::text;
-use base::text::is_odd;
+use base::text::is_deceptive;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathKind {
@@ -573,7 +573,7 @@ impl Located {
 
     /// Returns the needs that have to be allowed before the path is used: first
     /// `external_directory` if it lies outside the project, then `read` or `edit`.
-    pub fn needs(&self, access: Access) -> Vec<Need> {
+    pub fn needs(&self, access: Access) -> Vec<AccessRequest> {
         // Listing may always report that a path outside does not exist.
         let reports_absence = access == Access::List && self.is_absent();
         let leaving = if reports_absence {
@@ -581,7 +581,7 @@ impl Located {
         } else {
             self.leaving()
         };
-        let mut needs: Vec<Need> = leaving.into_iter().collect();
+        let mut needs: Vec<AccessRequest> = leaving.into_iter().collect();
         let file = |which| {
             Some(FileUse {
                 which,
@@ -597,7 +597,7 @@ impl Located {
             Access::Edit => "edit",
         };
         let name = &self.relative;
-        let mut need = Need::new(permission, name);
+        let mut need = AccessRequest::new(permission, name);
         need.floor = self.minimum(access);
         need.file = file(self.why_special(access));
         if access == Access::Edit && self.inside {
@@ -614,7 +614,7 @@ impl Located {
 
     /// Returns the need to leave the project, or `None` if the path is inside. Its pattern covers
     /// the parent directory, or the directory itself if the path is one.
-    pub fn leaving(&self) -> Option<Need> {
+    pub fn leaving(&self) -> Option<AccessRequest> {
         if self.inside {
             return None;
         }
@@ -624,7 +624,7 @@ impl Located {
             self.path.parent().unwrap_or(&self.path)
         };
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
-        let mut need = Need::new("external_directory", pattern.clone());
+        let mut need = AccessRequest::new("external_directory", pattern.clone());
         need.temporary = self.temporary;
         if !folder.to_string_lossy().contains(['*', '?']) {
             need = need.always(pattern);
@@ -683,7 +683,7 @@ impl Located {
                 Action::Ask,
                 format!("{name} has a second name elsewhere (a hard link)"),
             )),
-            None if self.relative.chars().any(is_odd) => Some((
+            None if self.relative.chars().any(is_deceptive) => Some((
                 Action::Ask,
                 format!("the name {name:?} holds characters that cannot be seen"),
             )),
