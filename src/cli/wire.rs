@@ -172,7 +172,7 @@ fn names_secret(name: &str) -> bool {
     is_secret(name) || ENDS.iter().any(|end| lower.ends_with(end))
 }
 
-/// Blanks the known keys in all texts, and every value whose name says that it is a key: that of a
+/// Blanks the known keys in all texts, and every value whose name marks it as a key: that of a
 /// member, or that of a variable or header (`{"name": …, "value": …}`).
 fn blank(value: &mut Value, secrets: &[String]) {
     match value {

@@ -213,7 +213,7 @@ mod tests {
             ),
             denied(&[("bash", "*"), ("edit", "*.lock")], Some(Approvals::Ask))
         );
-        // Old names deny what they mean.
+        // Old names deny the permission that they stand for.
         assert_eq!(
             of(json!({ "permission": { "multiedit": "deny" } })),
             denied(&[("edit", "*")], None)

@@ -359,7 +359,7 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file to append to it. Only its owner can read what is appended, even if the file exists
+/// Opens a file to append to it. Only its owner can read the appended text, even if the file exists
 /// and others could read it.
 ///
 /// # Errors

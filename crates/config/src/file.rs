@@ -120,7 +120,7 @@ pub(crate) struct ConfigFile {
     pub environment: Option<VariablesConfig>,
     /// What the web is to the agents.
     pub webfetch: Option<WebfetchConfig>,
-    /// The encoding of files that are not UTF-8 where it cannot be recognised, such as `gbk`, `shift_jis`, `windows-1251`
+    /// The encoding of files that are not UTF-8 and cannot be recognised, such as `gbk`, `shift_jis`, `windows-1251`
     /// or `latin1`. `charset` in `.editorconfig` precedes it.
     pub file_encoding: Option<String>,
     /// Formatters that run after each edit: true for the usual ones that the project means and that are

@@ -46,7 +46,7 @@ pub struct Settings {
     /// If set, only these providers are used.
     pub enabled_providers: Option<Vec<String>>,
     pub mcp: Vec<McpEntry>,
-    /// The encoding of files that are not UTF-8 where it cannot be recognised.
+    /// The encoding of files that are not UTF-8 and cannot be recognised.
     pub file_encoding: Option<&'static encoding_rs::Encoding>,
     /// Formatters that may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,

@@ -248,7 +248,7 @@ fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, 
     changed
 }
 
-/// The directories of a move: what was below `old` is below `new`.
+/// The directories of a move: paths below `old` become paths below `new`.
 #[derive(Debug, PartialEq)]
 struct Roots<'p> {
     old: &'p Path,

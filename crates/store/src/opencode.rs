@@ -134,7 +134,7 @@ impl DataDirectory {
         }
         for session in &mut sessions {
             let depth = depth(&session.id, &known);
-            // Nobody would find a session whose ancestors are missing, or form a circle.
+            // No list shows a session whose ancestors are missing, or form a circle.
             let is_lost = usize::try_from(depth).is_ok_and(|depth| depth >= known.len())
                 || session
                     .parent

@@ -250,7 +250,7 @@ impl EncodedSource {
         Ok(out)
     }
 
-    /// Returns whether a removal may as well be one beside it that leaves the same text but other
+    /// Returns whether a removal may as well be a neighbouring one that leaves the same text but other
     /// invalid bytes.
     fn is_ambiguous(&self, splice: &Splice) -> bool {
         let Range { start, end } = splice.old;

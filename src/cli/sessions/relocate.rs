@@ -127,7 +127,7 @@ async fn follow_directory(
     Ok(true)
 }
 
-/// Returns the new path of a directory. `None` if it did not move: what is in the new directory
+/// Returns the new path of a directory. `None` if it did not move: files in the new directory
 /// already may be below the old one too.
 fn new_place(path: &Path, old: &Path, new: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(old).ok()?;

@@ -90,7 +90,7 @@ fn mentions(text: &str, hook: &str) -> bool {
     })
 }
 
-/// Whether a plugin's text may contain a hook in nested objects: `permission: { ask }` is
+/// Returns whether a plugin's text may contain a hook in nested objects: `permission: { ask }` is
 /// `permission.ask`.
 fn mentions_nested(text: &str, hook: &str) -> bool {
     let holds_object = |after: &str| {
@@ -106,7 +106,7 @@ fn mentions_nested(text: &str, hook: &str) -> bool {
         })
 }
 
-/// Whether a text contains a word, possibly in quotes, before a text with this property.
+/// Returns whether a text contains a word, possibly in quotes, before a text with this property.
 fn has_key(text: &str, word: &str, ends: impl Fn(&str) -> bool) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     text.match_indices(word).any(|(at, _)| {
