@@ -411,7 +411,7 @@ mod tests {
         assert!(
             make("a\u{7}", None)
                 .unwrap_err()
-                .contains("the new token has characters")
+                .contains("the new token has invisible characters")
         );
         assert!(
             make(&"n".repeat(101), None)
