@@ -552,7 +552,7 @@ false
     assert!(
         !open
             || asides[1].contains(
-                "changed files that decide what runs on this machine: .git/hooks/pre-commit"
+                "changed control files, which decide what runs on this machine: .git/hooks/pre-commit"
             )
     );
     let project = client.leave();

@@ -468,8 +468,8 @@ fn imported() {
             "/dev/zero cannot be read: it is not a regular file",
         ),
         ("zero", "zero cannot be read: it is not a regular file"),
-        // A file of any size is read a message at a time.
-        ("large", "this is not an exported session"),
+        // adjutant's own format is read a message at a time, at any size; other formats are not.
+        ("large", "large is larger than 256 MiB"),
         ("bytes", "this is not an exported session"),
         ("absent", "absent cannot be read"),
     ];

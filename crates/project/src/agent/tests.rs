@@ -117,6 +117,7 @@ fn restricted_agent_can_read_stored_results() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
 fn built_in_agents_have_expected_permissions() {
     let set = agents("{}");
     let names = AGENTS.map(|agent| agent.name);

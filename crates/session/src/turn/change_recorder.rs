@@ -688,13 +688,21 @@ mod tests {
     use super::*;
     use permission::{PermissionContext, command_need};
 
+    /// The bytes, the text that was edited, the state before, the new text, the state after.
+    type EditedFile = (
+        &'static [u8],
+        &'static str,
+        &'static [u8],
+        &'static str,
+        &'static [u8],
+    );
+
     #[test]
     fn states_of_an_edited_file_have_its_own_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let tracker = Tracker::new(&dir.path().join("data"), dir.path(), None);
         let path = dir.path().join("f");
-        // The bytes, the text that was edited, the state before, the new text, the state after.
-        let table: [(&[u8], &str, &[u8], &str, &[u8]); 5] = [
+        let table: [EditedFile; 5] = [
             (b"a\n", "a\n", b"a\n", "b\n", b"b\n"),
             (b"a\n", "unsaved\n", b"unsaved\n", "b\n", b"b\n"),
             (
