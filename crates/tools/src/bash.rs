@@ -5,7 +5,7 @@
 //! output is stored in a file. A timeout or a cancel ends all processes.
 //!
 //! A call ends with its shell. Processes that the shell leaves behind become a background job
-//! ([`super::jobs`]) with an id. So does a command that was started for the background, after it
+//! ([`super::background_jobs`]) with an id. So does a command that was started for the background, after it
 //! has been observed for its first output or an early end, and a command that exceeds its timeout,
 //! if that is requested.
 
