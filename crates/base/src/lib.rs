@@ -7,7 +7,7 @@
 //! - [`text`]: cutting, comparing and displaying untrusted text.
 //! - [`task`], [`channel`], [`lock`]: threads and tasks.
 //! - [`variables`]: the environment of programs that adjutant starts.
-//! - [`approvals`], [`store_place`]: settings that several layers share.
+//! - [`approvals`], [`store_location`]: settings that several layers share.
 
 pub mod approvals;
 pub mod channel;

@@ -1,5 +1,5 @@
 //! The turn loop: carries one prompt to its end. [`run::run`] repeats steps as long as
-//! [`next::decide_next`] decides so. A step captures its inputs ([`frame`]), requests an answer ([`step`])
+//! [`next::decide_next`] decides so. A step captures its inputs ([`step_context`]), requests an answer ([`step`])
 //! and makes the requested calls ([`call`]). The model sees a [`view`] of the history; when the
 //! view outgrows the window, [`prune`] and [`compact`] make room, and content that the model no
 //! longer sees is evicted by [`evict`].
