@@ -267,7 +267,17 @@ fn allow_reading_outputs(entry: &mut RosterEntry, environment: &Environment, wor
     let mut opened = Rules::from(vec![rule]);
     if is_catch_all && !is_hidden("read") {
         let pattern = format!("{}/*", worktree.relative(&outputs));
-        opened = opened.then(&Rules::built_in(&[("read", &pattern, Action::Allow)]));
+        // What rules about reading itself stop, such as `.env` files, is stopped there, too: a
+        // project's catch-all would otherwise count as one that loosens.
+        let stops = entry
+            .rules
+            .iter()
+            .filter(|rule| rule.permission == "read" && rule.action != Action::Allow)
+            .cloned()
+            .collect();
+        opened = opened
+            .then(&Rules::built_in(&[("read", &pattern, Action::Allow)]))
+            .then(&stops);
     }
     entry.rules = std::mem::take(&mut entry.rules).then(&opened);
 }

@@ -242,3 +242,32 @@ fn loosening_by_agents_is_withheld() {
         assert_eq!(!found.is_empty(), wanted, "{user}\n{project}\n{found:?}");
     }
 }
+
+/// A rule for all tools that asks or denies is a restriction and takes effect before the project
+/// is trusted. Of a deny with exceptions, only exceptions that loosen wait.
+#[test]
+fn restrictions_for_all_tools_are_not_withheld() {
+    let dir = tempfile::tempdir().unwrap();
+    let (environment, worktree) = nothing_in(dir.path());
+    let reads = json!({ "permission": { "read": { "*secret*": "ask" } } });
+    let table = [
+        (json!({}), json!({ "*": "ask" }), vec![]),
+        (json!({}), json!({ "*": "deny" }), vec![]),
+        (
+            json!({}),
+            json!({ "*": "deny", "read": "allow" }),
+            vec!["permission.read"],
+        ),
+        (json!({}), json!({ "*": "deny", "grep": "allow" }), vec![]),
+        (json!({}), json!({ "*": "allow" }), vec!["permission.*"]),
+        (reads.clone(), json!({ "*": "ask" }), vec![]),
+        (reads, json!({ "*": "deny" }), vec![]),
+    ];
+    for (user, rules, wanted) in table {
+        let project = json!({ "permission": rules });
+        let layers = [layer(&user, false), layer(&project, true)];
+        let found = loosening(&layers, &environment, &worktree);
+        let keys: Vec<&str> = found.iter().map(|found| found.key.as_str()).collect();
+        assert_eq!(keys, wanted, "{user} {project}");
+    }
+}
