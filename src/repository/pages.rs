@@ -1,8 +1,12 @@
 //! Checks of the documentation pages: the README is short, every link has a target, every named
-//! command exists, and the table of settings matches the declarations.
+//! command exists, every example of settings is understood, and every message exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use base::environment::Environment;
+use base::worktree::Worktree;
+use config::problem::ProblemSeverity;
 
 /// The longest README, in bytes. Further text belongs in the `README.md` of a folder.
 const MAX_README_BYTES: usize = 10_000;
@@ -276,6 +280,124 @@ fn every_named_command_exists() {
         wrong.join("\n")
     );
     assert!(count > 20, "{count}");
+}
+
+/// Returns the fenced blocks of a text: their language and their contents.
+fn blocks(text: &str) -> Vec<(&str, String)> {
+    let mut found: Vec<(&str, String)> = Vec::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        match line.trim_start().strip_prefix("```") {
+            Some(language) => {
+                is_open = !is_open;
+                if is_open {
+                    found.push((language.trim(), String::new()));
+                }
+            }
+            None if is_open => {
+                let block = found.last_mut().unwrap();
+                block.1.push_str(line);
+                block.1.push('\n');
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+/// Settings that a page shows are understood without an error or a warning, as a user's own.
+#[test]
+fn every_example_of_settings_is_understood() {
+    // The top-level keys of files that belong to other programs: editors, and a list of skills on the web.
+    let foreign = ["agent_servers", "acp.agents"];
+    let index_of_skills = r#"{"skills": [{"name""#;
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    let is_manual = |page: &Path| page.starts_with("docs") || page == Path::new("README.md");
+    for (page, text) in pages().into_iter().filter(|(page, _)| is_manual(page)) {
+        for (_, block) in blocks(&text)
+            .into_iter()
+            .filter(|(language, _)| ["json", "jsonc"].contains(language))
+        {
+            let is_foreign = foreign.iter().any(|key| block.contains(key));
+            if is_foreign || block.starts_with(index_of_skills) {
+                continue;
+            }
+            count += 1;
+            let dir = tempfile::tempdir().unwrap();
+            let home = dir.path().join("home");
+            let own = home.join(".config/adjutant");
+            fs::create_dir_all(&own).unwrap();
+            fs::create_dir(dir.path().join("project")).unwrap();
+            fs::write(own.join("adjutant.jsonc"), &block).unwrap();
+            let home_variable = ("HOME".to_owned(), home.display().to_string());
+            let named = block.split("{env:").skip(1).filter_map(|rest| {
+                let (name, _) = rest.split_once('}')?;
+                Some((name.to_owned(), "value".to_owned()))
+            });
+            let environment = Environment::from_vars(named.chain([home_variable]).collect());
+            let project = dir.path().join("project");
+            let worktree = Worktree::find(&project, &[], Some(&home));
+            let loaded = config::load(&environment, &worktree, &project);
+            wrong.extend(
+                loaded
+                    .problems
+                    .iter()
+                    .filter(|problem| problem.severity >= ProblemSeverity::Warning)
+                    .map(|problem| {
+                        format!(
+                            "{}: {}: {}\n{block}",
+                            page.display(),
+                            problem.key,
+                            problem.message
+                        )
+                    }),
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 10, "{count}");
+}
+
+/// A message that the page about troubleshooting explains is one that the program prints.
+#[test]
+fn every_explained_message_exists() {
+    let mut sources = String::new();
+    let mut folders: Vec<PathBuf> = ["src", "crates", "protocol", "prompts"]
+        .map(|folder| root().join(folder))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "rs" || extension == "md")
+            {
+                sources.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    // A text that continues on the next line.
+    let mut pieces = sources.split("\\\n");
+    let mut joined = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        joined.push_str(piece.trim_start());
+    }
+    let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let mut count = 0;
+    for heading in page.lines().filter(|line| line.starts_with("### `")) {
+        // An error of the operating system is not ours.
+        if heading.contains("No such file or directory") {
+            continue;
+        }
+        for part in spans(heading).0[0].split('…').map(str::trim) {
+            count += 1;
+            assert!(joined.contains(part), "no message contains {part:?}");
+        }
+    }
+    assert!(count > 8, "{count}");
 }
 
 /// Splits a command line as a shell would, as far as pages need it: quotes, and the `\|` of a
