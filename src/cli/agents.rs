@@ -10,6 +10,7 @@ use super::ask::{self, Question};
 use super::listing::{self, ListEntry, UnusedEntry};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
+use base::text;
 use config::trust::TrustKind;
 use config::{Problem, ProblemSeverity};
 use project::agent::show::UnusedAgent;
@@ -56,13 +57,11 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
     match verb {
         Verb::List | Verb::Create(_) => {
             let trust = &here.loaded.trust;
-            let waits = |name: &str| {
-                let own = format!("agent.{name}.");
-                trust
-                    .withheld(TrustKind::Permission)
-                    .any(|item| item.key.starts_with(&own))
-            };
-            super::say(&show::list(&here.agents, waits, &unused(&here)));
+            super::say(&show::list(
+                &here.agents,
+                |name| remarks(&here, name),
+                &unused(&here),
+            ));
             if let Some(notice) = trust.notice() {
                 super::say(&notice);
             }
@@ -76,6 +75,29 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
         }
     }
     Ok(0)
+}
+
+/// Returns the parts of an agent's settings that are not in force: rules that wait for trust, and
+/// fields with errors.
+fn remarks(here: &ProjectContext, name: &str) -> Vec<String> {
+    let own = format!("agent.{name}.");
+    let waits = here
+        .loaded
+        .trust
+        .withheld(TrustKind::Permission)
+        .any(|item| item.key.starts_with(&own));
+    let waiting = waits.then(|| "its looser rules wait for trust".to_owned());
+    let wrong = here.problems.iter().filter_map(|problem| {
+        let field = problem.key.strip_prefix(&own)?;
+        (problem.severity == ProblemSeverity::Error).then(|| {
+            let what = problem.what();
+            text::escaped(&format!(
+                "its {field} is not used: {what} ({})",
+                problem.location.short()
+            ))
+        })
+    });
+    waiting.into_iter().chain(wrong).collect()
 }
 
 /// Returns the agents that are switched off or have errors in their settings.
@@ -93,7 +115,16 @@ fn unused(here: &ProjectContext) -> Vec<UnusedAgent> {
         ".permission",
         ".description",
         ".steps",
+        ".maxSteps",
         ".tools",
+        ".variant",
+        ".temperature",
+        ".top_p",
+        ".options",
+        ".color",
+        ".hidden",
+        ".disable",
+        ".name",
     ];
     let failed = listing::unused(&here.problems, "agent", &inside, is_used);
     let failed = failed.iter().map(ListEntry::failed);

@@ -106,6 +106,11 @@ pub(super) fn unused(
         let Some(rest) = rest else {
             continue;
         };
+        // A bad field of an entry that is used is not an entry of its own.
+        let is_field = rest.match_indices('.').any(|(at, _)| is_known(&rest[..at]));
+        if is_field {
+            continue;
+        }
         let end = inside.iter().filter_map(|key| rest.find(key)).min();
         let (name, key) = rest.split_at(end.unwrap_or(rest.len()));
         if is_known(name) || all.iter().any(|(_, entry)| entry.name == name) {

@@ -1,8 +1,15 @@
-//! Lists for a terminal: the states of their entries, and a table that fits a terminal of the usual
-//! width.
+//! Lists for a terminal: the states of their entries, and a table that fits the terminal. Widths are
+//! in columns of a terminal, of which a character takes none, one or two.
 
-/// The width of a table, in characters.
+use std::io::IsTerminal as _;
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// The width of a table that goes to a pipe or a file.
 const WIDTH: usize = 80;
+
+/// The narrowest table; a narrower terminal wraps its lines.
+const MIN_WIDTH: usize = 40;
 
 /// The characters between two columns.
 const GAP: usize = 2;
@@ -44,19 +51,55 @@ impl EntryState {
     }
 }
 
-/// Formats rows in columns. Cells that are too wide for a terminal are wrapped, so that nothing is
-/// cut. The head may be empty. Without rows there is no text.
+/// Returns the width of the terminal that standard output is, or `None` if it is not a terminal or
+/// has no known width.
+pub fn terminal_width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Shortens a text to a number of columns, with an ellipsis if something is missing.
+pub fn shortened(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let (start, _) = text.split_at(fitting(text, columns.saturating_sub(1)));
+    format!("{}…", start.trim_end())
+}
+
+/// Returns the length in bytes of the longest start of a text that fits into a number of columns.
+fn fitting(text: &str, columns: usize) -> usize {
+    let mut used = 0;
+    text.char_indices()
+        .find(|(_, c)| {
+            used += c.width().unwrap_or(0);
+            used > columns
+        })
+        .map_or(text.len(), |(at, _)| at)
+}
+
+/// Formats rows in columns, in the width of the terminal. Cells that are too wide for it are
+/// wrapped, so that nothing is cut. The head may be empty. Without rows there is no text.
 pub fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
+    let width = terminal_width().unwrap_or(WIDTH).max(MIN_WIDTH);
+    table_in(width, head, rows)
+}
+
+fn table_in<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]) -> String {
     if rows.is_empty() {
         return String::new();
     }
     let natural: Vec<usize> = (0..N)
         .map(|column| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([head[column].len()]).max().unwrap_or(0)
+            let cells = rows.iter().map(|row| row[column].width());
+            cells.chain([head[column].width()]).max().unwrap_or(0)
         })
         .collect();
-    let widths = fitted(&natural, WIDTH.saturating_sub(GAP * N.saturating_sub(1)));
+    let widths = fitted(&natural, width.saturating_sub(GAP * N.saturating_sub(1)));
     let mut text = String::new();
     if head.iter().any(|title| !title.is_empty()) {
         line(head.iter().copied(), &widths, &mut text);
@@ -81,7 +124,7 @@ pub fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
 fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize], out: &mut String) {
     let padded: Vec<String> = cells
         .zip(widths)
-        .map(|(cell, width)| format!("{cell:<width$}"))
+        .map(|(cell, width)| format!("{cell}{}", " ".repeat(width.saturating_sub(cell.width()))))
         .collect();
     out.push_str(padded.join(&" ".repeat(GAP)).trim_end());
     out.push('\n');
@@ -117,11 +160,11 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut current = String::new();
     for word in text.split_whitespace() {
         let mut word = word;
-        let room = width.saturating_sub(current.chars().count() + 1);
-        if !current.is_empty() && word.chars().count() > room {
+        let room = width.saturating_sub(current.width() + 1);
+        if !current.is_empty() && word.width() > room {
             lines.push(std::mem::take(&mut current));
         }
-        while word.chars().count() > width {
+        while word.width() > width {
             let (piece, rest) = broken(word, width);
             lines.push(piece.to_owned());
             word = rest;
@@ -137,12 +180,10 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Splits a word that is longer than `width` characters.
+/// Splits a word that is wider than `width` columns. The first part is never empty.
 fn broken(word: &str, width: usize) -> (&str, &str) {
-    let end = word
-        .char_indices()
-        .nth(width.max(1))
-        .map_or(word.len(), |(at, _)| at);
+    let first = word.chars().next().map_or(0, char::len_utf8);
+    let end = fitting(word, width).max(first);
     let at = word[..end]
         .rfind(|c| BREAKS.contains(c))
         .map(|at| at + 1)
@@ -175,14 +216,38 @@ not/fit/into/half/of/a/line.ts                   on, until they need more than
                                                  one line
 é
 ";
-        let table = table(&["name", "state", "about"], &rows);
+        let table = table_in(WIDTH, &["name", "state", "about"], &rows);
         assert_eq!(table, expected);
-        assert!(table.lines().all(|line| line.chars().count() <= WIDTH));
+        assert!(table.lines().all(|line| line.width() <= WIDTH));
         assert_eq!(super::table(&["a", "b"], &[]), "");
         assert_eq!(
             super::table(&["", ""], &[["a".into(), "b".into()]]),
             "a  b\n"
         );
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let rows = [
+            ["日本語".to_owned(), "文字列は二桁".to_owned()],
+            ["🦀".to_owned(), "crab".to_owned()],
+            ["e\u{301}".to_owned(), "accent".to_owned()],
+        ];
+        let expected = "日本語  文字列は二桁\n🦀      crab\ne\u{301}       accent\n";
+        assert_eq!(table_in(WIDTH, &["", ""], &rows), expected);
+        assert_eq!(wrapped("文字列は", 5), ["文字", "列は"]);
+        assert_eq!(wrapped("文字", 1), ["文", "字"]);
+        assert_eq!(shortened("文字列は", 6), "文字…");
+        assert_eq!(shortened("abc", 3), "abc");
+        assert_eq!(shortened("abcd", 3), "ab…");
+    }
+
+    #[test]
+    fn table_has_the_width_of_the_terminal() {
+        let rows = [["a".to_owned(), "word ".repeat(40)]];
+        let lines = |width| table_in(width, &["", ""], &rows).lines().count();
+        assert_eq!(lines(40), 6);
+        assert_eq!(lines(210), 1);
     }
 
     #[test]

@@ -3,15 +3,21 @@
 use std::fmt::Write as _;
 
 use super::{Agent, Agents, Mode};
-use base::listing::{EntryState, table};
+use base::listing::{EntryState, shortened, table, terminal_width};
 use permission::Action;
 
 /// An agent that is not used: its name, its state and the reason.
 pub type UnusedAgent = (String, EntryState, String);
 
 /// Lists the agents: modes first, in their order, then subagents, then hidden ones, then those that
-/// are not used. `waits` returns whether rules of an agent wait for trust.
-pub fn list(agents: &Agents, waits: impl Fn(&str) -> bool, unused: &[UnusedAgent]) -> String {
+/// are not used. `remarks` returns what else is to be said of an agent, such as rules that wait for
+/// trust. A description is shortened to the width of a terminal, and complete otherwise.
+pub fn list(
+    agents: &Agents,
+    remarks: impl Fn(&str) -> Vec<String>,
+    unused: &[UnusedAgent],
+) -> String {
+    let width = terminal_width();
     let modes = agents.modes();
     let listed = |name: &str| modes.iter().any(|agent| agent.name == name);
     let mut rest: Vec<_> = agents
@@ -24,7 +30,14 @@ pub fn list(agents: &Agents, waits: impl Fn(&str) -> bool, unused: &[UnusedAgent
     let mut rows: Vec<[String; 5]> = modes
         .iter()
         .chain(&rest)
-        .map(|agent| row(agent, agent.name == default.name, waits(&agent.name)))
+        .map(|agent| {
+            row(
+                agent,
+                agent.name == default.name,
+                &remarks(&agent.name),
+                width,
+            )
+        })
         .collect();
     rows.extend(unused.iter().map(|(name, state, about)| {
         [
@@ -38,7 +51,7 @@ pub fn list(agents: &Agents, waits: impl Fn(&str) -> bool, unused: &[UnusedAgent
     table(&["name", "mode", "state", "model", "about"], &rows)
 }
 
-fn row(agent: &Agent, is_default: bool, waits: bool) -> [String; 5] {
+fn row(agent: &Agent, is_default: bool, remarks: &[String], width: Option<usize>) -> [String; 5] {
     let mode = if agent.hidden {
         format!("{}, hidden", agent.mode.as_str())
     } else {
@@ -46,9 +59,13 @@ fn row(agent: &Agent, is_default: bool, waits: bool) -> [String; 5] {
     };
     let default = if is_default { " (default)" } else { "" };
     let model = model(agent).unwrap_or_else(|| "-".into());
-    let mut about = one_line(agent.description.as_deref().unwrap_or_default(), 60);
-    if waits {
-        about.push_str("; its looser rules wait for trust");
+    let mut about = one_line(agent.description.as_deref().unwrap_or_default());
+    if let Some(width) = width {
+        about = shortened(&about, width);
+    }
+    for remark in remarks {
+        about.push_str("; ");
+        about.push_str(remark);
     }
     about.push_str(&format!(" ({})", agent.source));
     [
@@ -84,7 +101,7 @@ pub fn show(agent: &Agent) -> String {
     }
     fact(
         "description",
-        one_line(agent.description.as_deref().unwrap_or_default(), 200),
+        one_line(agent.description.as_deref().unwrap_or_default()),
     );
     let users = match agent.mode {
         Mode::Primary => "a mode you can choose",
@@ -159,16 +176,6 @@ pub fn show(agent: &Agent) -> String {
     text
 }
 
-fn one_line(text: &str, max_chars: usize) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= max_chars {
-        return line;
-    }
-    format!(
-        "{}...",
-        line.chars()
-            .take(max_chars.saturating_sub(3))
-            .collect::<String>()
-            .trim_end()
-    )
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -368,7 +368,17 @@ fn agents_are_listed_and_shown() {
         EntryState::Off,
         "opencode.json:1".to_owned(),
     );
-    let list = show::list(&set.agents, |name| name == "mine", &[off]);
+    let list = show::list(
+        &set.agents,
+        |name| {
+            let is_mine = name == "mine";
+            is_mine
+                .then(|| "its looser rules wait".to_owned())
+                .into_iter()
+                .collect()
+        },
+        &[off],
+    );
     let names: Vec<&str> = list
         .lines()
         .filter(|line| !line.starts_with(' '))
