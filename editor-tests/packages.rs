@@ -195,12 +195,24 @@ fn package_is_fetched_on_request() {
     assert_eq!(code, Some(1));
     assert!(!installed(&project).exists());
 
+    // A flag is no answer about the project.
     let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
-    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(code, Some(1), "{text}");
     assert!(
         text.contains("Installed opencode-hello 1.2.0 with 1 package it needs."),
         "{text}"
     );
+    assert!(
+        text.contains("not loaded yet, because you have not trusted this project"),
+        "{text}"
+    );
+    let (text, _) = adjutant(&project, &["extensions"]);
+    assert!(
+        text.contains("opencode-hello plugin waits for trust"),
+        "{text}"
+    );
+    let (text, code) = adjutant(&project, &["trust", "--yes"]);
+    assert_eq!(code, Some(0), "{text}");
     assert!(!project.cwd().join("ran").exists(), "a script has run");
     let (text, _) = adjutant(&project, &["trust"]);
     assert!(text.contains("is trusted"), "{text}");
@@ -305,5 +317,6 @@ fn project_does_not_choose_the_registry() {
     project.write(".npmrc", "registry=http://127.0.0.1:9/\n");
     project.write("package.json", "{}");
     let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
-    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("Installed opencode-hello"), "{text}");
 }

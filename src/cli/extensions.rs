@@ -47,7 +47,7 @@ pub(super) enum Verb {
     /// Uses npm or bun. Shows every package that would come before it fetches one, and runs none of
     /// their scripts. They are kept in adjutant's own cache, and your consent covers exactly them.
     Install {
-        /// Do not ask
+        /// Do not ask. Trusts no project: in one that is not trusted, `adjutant trust` follows
         #[arg(long)]
         yes: bool,
         /// Directory of the project
@@ -251,7 +251,8 @@ pub(super) async fn install(
     if planned.is_empty() {
         return Ok(1);
     }
-    if !(yes || agreed(environment)?) {
+    let has_agreed = !yes && agreed(environment)?;
+    if !(yes || has_agreed) {
         super::say("Nothing was installed; `--yes` installs these without a question.");
         return Ok(1);
     }
@@ -267,8 +268,8 @@ pub(super) async fn install(
         }
     }
     let is_whole = installed.len() == specs.len() && waiting.is_empty();
-    consent(&here, &installed, environment).await?;
-    Ok(u8::from(!is_whole))
+    let is_loaded = consent(&here, &installed, has_agreed, environment).await?;
+    Ok(u8::from(!(is_whole && is_loaded)))
 }
 
 /// Describes an installation before it is made: every package with its version and its digest.
@@ -321,16 +322,21 @@ fn agreed(environment: &Environment) -> anyhow::Result<bool> {
 }
 
 /// Stores the user's consent to the installed packages, if they are all that has changed in a
-/// project that was trusted, or that needed no trust.
+/// project that was trusted, or that needed no trust and about which the user has answered the
+/// question (`has_agreed`). Returns whether the packages are loaded from now on.
 async fn consent(
     before: &ProjectContext,
     installed: &[PackageRecord],
+    has_agreed: bool,
     environment: &Environment,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let after = ProjectContext::read(&before.cwd, environment)?;
     let review = &after.loaded.trust;
-    if review.decision != Decision::Unasked || before.loaded.trust.is_withheld() {
-        return Ok(());
+    if review.decision != Decision::Unasked {
+        return Ok(!review.is_withheld());
+    }
+    if before.loaded.trust.is_withheld() {
+        return Ok(true);
     }
     let is_installed = |item: &&TrustItem| installed.iter().any(|record| item.is_package(record));
     let rest: Vec<&TrustItem> = review
@@ -341,7 +347,14 @@ async fn consent(
     let known: Vec<&TrustItem> = before.loaded.trust.items.iter().collect();
     if rest != known {
         super::say("Something else in this project has changed: `adjutant trust` asks about it.");
-        return Ok(());
+        return Ok(false);
+    }
+    if !has_agreed && before.loaded.trust.decision != Decision::Trusted {
+        super::say(
+            "They are not loaded yet, because you have not trusted this project, and `--yes` does not do so: \
+             `adjutant trust` shows what it would load, and `adjutant trust --yes` turns it on.",
+        );
+        return Ok(false);
     }
     let mut store = TrustStore::open(environment);
     store
@@ -351,5 +364,5 @@ async fn consent(
     super::say(
         "They are loaded in this project from now on; `adjutant trust --revoke` takes your consent back.",
     );
-    Ok(())
+    Ok(true)
 }
