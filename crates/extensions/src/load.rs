@@ -40,6 +40,9 @@ pub(super) struct LoadedScripts {
     pub(super) tools: Vec<CustomTool>,
     /// The files that handle each hook.
     pub(super) hooks: BTreeMap<String, Vec<String>>,
+    /// The packages that are not loaded because their files have changed since the user's consent.
+    /// Each might have refused calls.
+    pub(super) changed: Vec<String>,
     /// The files that could not be loaded: name, message, stack.
     pub(super) errors: Vec<(String, String, String)>,
     /// The hooks that are not functions, with their files.
@@ -51,6 +54,17 @@ pub(super) struct LoadedScripts {
     pub(super) feed: OnceLock<Feed>,
     /// The additions of plugins to the settings.
     pub(super) added: Vec<Contribution>,
+}
+
+impl LoadedScripts {
+    /// Returns a package that is not loaded and that might have refused a call in this hook.
+    pub(super) fn lost_guard(&self, hook: &str) -> Option<&str> {
+        let can_refuse = matches!(hook, "tool.execute.before" | "permission.ask");
+        if !can_refuse {
+            return None;
+        }
+        self.changed.first().map(String::as_str)
+    }
 }
 
 /// Starts a host and loads these files into it. Problems are reported to `notifier`.
@@ -116,6 +130,7 @@ pub(super) async fn load(
         }
     }
     let cache = package::cache(&context.project.environment);
+    let lost: Vec<String> = changed.iter().cloned().collect();
     let changed = changed.into_iter().map(|name| {
         let why = format!(
             "its files in {} are not those that were installed; delete them, and install it again",
@@ -161,6 +176,7 @@ pub(super) async fn load(
         host,
         tools,
         hooks,
+        changed: lost,
         errors,
         wrong,
         unable,

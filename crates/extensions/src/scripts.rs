@@ -376,9 +376,9 @@ impl Scripts {
         let scripts = &context.project.settings.scripts;
         let mut all: Option<HookRun> = None;
         for origin in ScriptOrigin::ALL {
-            let hangs = self
-                .loaded_of(origin)
-                .is_some_and(|loaded| loaded.hooks.contains_key(name));
+            let hangs = self.loaded_of(origin).is_some_and(|loaded| {
+                loaded.hooks.contains_key(name) || loaded.lost_guard(name).is_some()
+            });
             if !hangs || !scripts.iter().any(|script| origin.covers(script)) {
                 continue;
             }
@@ -422,8 +422,13 @@ impl Scripts {
                 });
             }
         };
+        let lost = loaded.lost_guard(name).map(|package| {
+            let package = text::title(package);
+            format!("the plugin {package} is not loaded, because its files have changed")
+        });
         let Some(files) = loaded.hooks.get(name) else {
             return Ok(HookRun {
+                unknown: lost,
                 output,
                 ..HookRun::default()
             });
@@ -439,7 +444,11 @@ impl Scripts {
         Ok(match answer {
             Ok(answer) => {
                 self.worked(origin);
-                self.ran(name, &answer, origin)
+                let run = self.ran(name, &answer, origin);
+                HookRun {
+                    unknown: run.unknown.clone().or(lost),
+                    ..run
+                }
             }
             Err(e) => {
                 let title = format!("Plugins failed in {name}: {e}.");
