@@ -24,7 +24,9 @@ use super::in_process::{InProcessServer, exit_code, server_error};
 use super::project_context::ProjectContext;
 use super::work::{self, Work};
 use super::{input, sessions, terminal};
-use acp_server::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
+use acp_server::meta::{
+    ALONE, OWN, QUIET, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own,
+};
 use acp_server::prompt::{built_in_tools, may_be_tool};
 use base::environment::Environment;
 use base::id::SessionId;
@@ -389,6 +391,14 @@ fn hello(client: &Client) -> Initialize {
     } else {
         offers.meta(own(ALONE, Value::Bool(true)))
     };
+    if client.is_quiet() {
+        let mut all = offers.meta.take().unwrap_or_default();
+        let ours = all.entry(OWN).or_insert_with(|| Value::Object(Map::new()));
+        if let Some(ours) = ours.as_object_mut() {
+            ours.insert(QUIET.to_owned(), Value::Bool(true));
+        }
+        offers = offers.meta(all);
+    }
     let session = v1::ClientSessionCapabilities::new()
         .notices(v1::NoticeCapabilities::new())
         .compaction(v1::CompactionCapabilities::new());

@@ -31,10 +31,12 @@ pub const NOT_DONE: &str = "notDone";
 pub const WORDS: &str = "words";
 /// In the capabilities of adjutant's own clients: no user is present to answer questions.
 pub const ALONE: &str = "alone";
-/// In a new session: permissions that it does not have, each `deny`, or an object of patterns. It can
+/// In the capabilities of adjutant's own clients: notices are not shown, so they are shown later.
+pub const QUIET: &str = "quiet";
+/// In a request that opens a session: permissions that it does not have, each `deny`, or an object of patterns. It can
 /// only be stricter than the user's rules.
 pub const PERMISSION: &str = "permission";
-/// In a new session: `ask`, to be asked about every change.
+/// In a request that opens a session: `ask`, to be asked about every change.
 pub const APPROVALS: &str = "approvals";
 /// In a load: `true` if the session has no prompt yet, so that it is not stored. It is created
 /// again under its old id.
@@ -133,7 +135,7 @@ fn once<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Value>, Stri
     }
 }
 
-/// Returns the restrictions that a client sets for a new session.
+/// Returns the restrictions that a client sets for a session.
 ///
 /// # Errors
 /// Returns the problem of a value that is not a restriction; the message is for the client's author.

@@ -116,6 +116,8 @@ pub struct Capabilities {
     pub addresses: bool,
     /// No user is present to answer questions.
     pub alone: bool,
+    /// The client shows no notices to its user.
+    pub quiet: bool,
     /// Logins in a terminal, by the convention that preceded the protocol's.
     pub runs_logins: bool,
     /// The commands are not part of the response that opens a session, and the client may miss the

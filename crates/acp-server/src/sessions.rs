@@ -43,14 +43,15 @@ pub struct SessionSetup {
     pub servers: Vec<Option<McpEntry>>,
     /// The client's addition to the system prompt.
     pub system: Option<SystemWords>,
-    /// The client's restrictions of a new session, or the problem of one.
+    /// The client's restrictions of the session, or the problem of one.
     pub restrictions: Result<Restrictions, String>,
     /// The session has no prompt yet. If it is opened again and is not stored, it is created.
     pub unsaid: bool,
 }
 
 impl SessionSetup {
-    /// Returns the setup for a new session, with the restrictions of the request's `_meta`.
+    /// Returns the setup for a new session or a fork, with the restrictions of the request's
+    /// `_meta`.
     pub fn fresh(self, meta: Option<&Meta>) -> Self {
         Self {
             restrictions: restrictions(meta),
@@ -58,19 +59,12 @@ impl SessionSetup {
         }
     }
 
-    /// Returns the setup for a session that is opened again, with the flags of the request's
-    /// `_meta`. One that may be created again has its restrictions there too.
+    /// Returns the setup for a session that is opened again, with the flags and the restrictions of
+    /// the request's `_meta`. The session keeps those that it has.
     pub fn again(self, meta: Option<&Meta>) -> Self {
-        let unsaid = of_ours(meta, UNSAID) == Some(&Value::Bool(true));
-        let restrictions = if unsaid {
-            restrictions(meta)
-        } else {
-            self.restrictions
-        };
         Self {
-            unsaid,
-            restrictions,
-            ..self
+            unsaid: of_ours(meta, UNSAID) == Some(&Value::Bool(true)),
+            ..self.fresh(meta)
         }
     }
 }
@@ -738,6 +732,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
         files,
         shows,
         alone,
+        quiet,
         addresses,
         ..
     } = server.capabilities();
@@ -747,6 +742,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
         files,
         exposed: shows.subagents,
         attended: !alone,
+        quiet,
         addresses,
         servers,
         system,

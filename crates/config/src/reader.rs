@@ -43,6 +43,13 @@ impl ConfigFingerprint {
             .any(|(path, stamp)| std::fs::metadata(path).ok().map(|meta| stamp_of(&meta)) != *stamp)
     }
 
+    /// Returns a text that changes with a file, or `None` if the file was not looked at or does not
+    /// exist.
+    pub fn stamp(&self, path: &Path) -> Option<String> {
+        let stamp = self.0.get(path)?.as_ref()?;
+        Some(format!("{:?} {}", stamp.changed, stamp.size))
+    }
+
     /// Records the metadata of a path. `None` if it does not exist.
     ///
     /// # Errors

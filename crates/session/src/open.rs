@@ -110,15 +110,18 @@ pub struct OpenOptions {
     pub exposed: bool,
     /// Whether a user is present to answer questions.
     pub attended: bool,
+    /// Whether the client shows no notices, so that they are due again with the next session.
+    pub quiet: bool,
     /// Whether the client can show addresses to visit.
     pub addresses: bool,
     /// The MCP servers that the client adds.
     pub servers: Vec<McpEntry>,
     /// The client's addition to the system prompt.
     pub system: Option<Arc<str>>,
-    /// The permissions that a new session does not have, each with a pattern.
+    /// The permissions that the session does not have, each with a pattern. A stored session keeps
+    /// those that it lacked before.
     pub denied: Vec<(String, String)>,
-    /// The approvals of a new session, if the client chooses them.
+    /// The approvals of the session, if the client chooses them.
     pub approvals: Option<Approvals>,
     /// Notices for the user, shown at the first turn.
     pub notices: Vec<Event>,
@@ -128,6 +131,16 @@ pub struct OpenedSession {
     pub handle: SessionHandle,
     /// The history as events; empty for a new session. The session waits until this is dropped.
     pub replay: Replay,
+}
+
+/// Adds a client's restrictions to those of a stored session.
+fn restrict(record: &mut Record, place: &OpenOptions) {
+    for denied in &place.denied {
+        if !record.denied.contains(denied) {
+            record.denied.push(denied.clone());
+        }
+    }
+    record.approvals = place.approvals.or(record.approvals);
 }
 
 /// The settings of a session, which are read concurrently with the store.
@@ -324,6 +337,7 @@ impl Sessions {
             record.todos = plan;
         }
         place.notices.extend(undone(&record));
+        restrict(&mut record, &place);
         record.extra.clone_from(&place.extra);
         let mut opened = self.open(place, record, history, claim, reading).await;
         opened.replay.last.extend(damage);
@@ -485,6 +499,7 @@ impl Sessions {
             read,
             models,
             registry,
+            options.quiet,
         );
         let root = &paths.worktree.root;
         let snapshots = self.snapshots.of(

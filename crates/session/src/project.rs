@@ -260,10 +260,28 @@ impl ConfigSnapshot {
         })
     }
 
+    /// Returns the texts under which the daily problems are remembered.
+    fn daily_texts(&self) -> Vec<String> {
+        self.daily()
+            .map(|problem| self.daily_text(problem))
+            .collect()
+    }
+
+    /// Returns the text under which a problem is remembered. It differs when the file with the
+    /// problem has changed, so that a problem that an edit did not end is shown again.
+    fn daily_text(&self, problem: &Problem) -> String {
+        let path = problem.location.origin.path.as_deref();
+        let stamp = path.and_then(|path| self.fingerprint.stamp(path));
+        match stamp {
+            Some(stamp) => format!("{problem} {stamp}"),
+            None => problem.to_string(),
+        }
+    }
+
     /// Returns the notices that a session begins with: the problems that no session of the project
     /// has begun with today. Those that weaken protection are always among them.
     pub(super) async fn greeting(&self, paths: &ProjectPaths) -> Vec<Event> {
-        let texts: Vec<String> = self.daily().map(ToString::to_string).collect();
+        let texts = self.daily_texts();
         let environment = paths.environment.clone();
         let root = paths.worktree.root.clone();
         let shown = base::task::spawn_blocking(move || {
@@ -272,7 +290,7 @@ impl ConfigSnapshot {
         let shown = shown.await.unwrap_or_default();
         let known: Vec<Problem> = self
             .daily()
-            .filter(|problem| shown.contains(&problem.to_string()))
+            .filter(|problem| shown.contains(&self.daily_text(problem)))
             .cloned()
             .collect();
         self.news(&known)
@@ -357,6 +375,8 @@ pub(super) struct ConfigWatcher {
     registry: RegistrySender,
     /// The problems that the greeting is about, until they are remembered as shown.
     greeted: Option<Vec<String>>,
+    /// Whether the client shows no notices, so that none is remembered as shown.
+    quiet: bool,
     /// The digest of the last question about trust, or of the notice that it is not given.
     asked: Option<String>,
     /// The clones that were requested.
@@ -375,6 +395,7 @@ impl ConfigWatcher {
         read: ConfigSnapshot,
         models: Models,
         registry: RegistrySender,
+        quiet: bool,
     ) -> Self {
         let current = watch::channel(Arc::new(read.project_config(models))).0;
         let fetching = maintenance
@@ -386,7 +407,8 @@ impl ConfigWatcher {
             maintenance,
             sources,
             paths,
-            greeted: Some(read.daily().map(ToString::to_string).collect()),
+            greeted: (!quiet).then(|| read.daily_texts()),
+            quiet,
             read: Arc::new(read),
             current,
             registry,
@@ -472,7 +494,7 @@ impl ConfigWatcher {
             }
             TrustOutcome::Withheld(Some(text)) => {
                 let repeats = review.decision == Decision::Refused;
-                if !(repeats && trust_notice_was_shown(&text, scope).await) {
+                if !(repeats && !self.quiet && trust_notice_was_shown(&text, scope).await) {
                     scope.outlet.event(notice(text)).await;
                 }
             }

@@ -84,6 +84,11 @@ impl Client {
         self.format == OutputFormat::Text && !self.allow && !self.deny && io::stdin().is_terminal()
     }
 
+    /// Returns whether notices are left out.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet && self.format == OutputFormat::Text
+    }
+
     /// Returns whether a request was refused.
     pub(super) fn has_refused(&self) -> bool {
         !self.progress().refused.is_empty()

@@ -117,7 +117,12 @@ pub(super) fn fork(
         system,
     );
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
-    let session = sessions::fork(server, &request.session_id.0, place, before);
+    let session = sessions::fork(
+        server,
+        &request.session_id.0,
+        place.fresh(request.meta.as_ref()),
+        before,
+    );
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;

@@ -6,7 +6,7 @@ use protocol::acp::{InitializeV2, ProtocolVersion, v2};
 use protocol::table::{Reply, RequestContext};
 
 use crate::login::{self, AT_THE_TERMINAL, KEYS};
-use crate::meta::{ALONE, of_ours};
+use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
 use crate::view::DisplayCapabilities;
 use tools::FileCapabilities;
@@ -43,6 +43,7 @@ pub(super) fn initialize(
             .as_ref()
             .is_some_and(|elicitation| elicitation.url.is_some()),
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
+        quiet: of_ours(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
         runs_logins: false,
         misses_commands: false,
     });

@@ -94,7 +94,10 @@ pub(super) fn fork(
         request.mcp_servers,
         system,
     );
-    let session = place.map(|place| sessions::fork(server, &request.session_id.0, place, before));
+    let session = place.map(|place| {
+        let place = place.fresh(request.meta.as_ref());
+        sessions::fork(server, &request.session_id.0, place, before)
+    });
     let server = server.clone();
     Reply::later(async move {
         let session = session?.await?;
