@@ -17,8 +17,9 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 8] = [
+pub const ALL: [(&str, fn()); 9] = [
     ("run leaves its answer and no spinner", answer),
+    ("answer fits the terminal's width", widths),
     ("question shows the command", question),
     ("one answer settles the other questions", settled),
     ("colours appear only if wanted", colours),
@@ -41,7 +42,11 @@ struct Terminal {
 
 impl Terminal {
     fn start(command: Command) -> Self {
-        let (child, ours) = pty::spawn(command, ROWS, COLUMNS);
+        Self::with_columns(command, COLUMNS)
+    }
+
+    fn with_columns(command: Command, columns: u16) -> Self {
+        let (child, ours) = pty::spawn(command, ROWS, columns);
         let mut reader = ours.try_clone().unwrap();
         let (sender, pieces) = mpsc::channel();
         thread::spawn(move || {
@@ -53,7 +58,7 @@ impl Terminal {
                 }
             }
         });
-        let [rows, columns] = [ROWS, COLUMNS].map(|n| NonZero::new(n).unwrap());
+        let [rows, columns] = [ROWS, columns].map(|n| NonZero::new(n).unwrap());
         Self {
             child,
             ours,
@@ -144,6 +149,36 @@ fn answer() {
         "It is all in a.txt, here (https://x.example)."
     );
     assert!(screen.starts_with("session ses_"), "{screen}");
+}
+
+/// The answer arrives in pieces; a call before it has a title that is wider than the terminal.
+fn widths() {
+    let answer = "1. One **item** that is longer than forty columns are.\n2. Two\n\n\
+        | Name | Size | Remark of some length |\n|---|---:|---|\n| a | 10 | the first of both, and longer than forty |\n\n\
+        ```rust\nlet a = 5;\n```\n\nEnd.";
+    let pieces: Vec<String> = answer
+        .split_inclusive(' ')
+        .map(|piece| format!("text: {}", json!(piece)))
+        .collect();
+    let script = format!(
+        "call bash {{\"command\":\"echo {}\"}}\n---\n{}",
+        "long ".repeat(40).trim_end(),
+        pieces.join("\n")
+    );
+    let narrow = "1. One item that is longer than forty\n   columns are.\n2. Two\n\n\
+        Name: a\nSize: 10\nRemark of some length: the first of\n  both, and longer than forty\n\n    let a = 5;\n\nEnd.";
+    let wide = "1. One item that is longer than forty columns are.\n2. Two\n\n\
+        Name  Size  Remark of some length\n────  ────  ────────────────────────────────────────\n\
+        a       10  the first of both, and longer than forty\n\n    let a = 5;\n\nEnd.";
+    for (columns, expected) in [(40, narrow), (80, wide), (120, wide)] {
+        let (_model, project) = stage(&script, &json!({}));
+        let command = adjutant(&project, &["run", "Do it."]);
+        let (code, screen) = Terminal::with_columns(command, columns).end();
+        let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
+        let screen = lines.join("\n");
+        assert_eq!(code, Some(0), "{screen}");
+        assert!(screen.contains(expected), "{columns}:\n{screen}");
+    }
 }
 
 fn question() {

@@ -6,6 +6,7 @@
 //! In a pipe or a file, the answer of a run and a patch are exact, because programs process them.
 //! On a terminal they are cleaned like everything else.
 
+mod markdown;
 pub(super) mod screen;
 pub(super) mod styled;
 
@@ -21,6 +22,21 @@ use styled::Styled;
 /// Returns whether standard output is a terminal.
 pub(super) fn is_watched() -> bool {
     io::stdout().is_terminal()
+}
+
+/// The width that is assumed if none is known.
+const DEFAULT_COLUMNS: usize = 80;
+const MIN_COLUMNS: usize = 20;
+const MAX_COLUMNS: usize = 200;
+
+/// Returns the current width of the terminal.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout())
+        .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
+    match size.map(|size| usize::from(size.ws_col)) {
+        Ok(columns) if columns > 0 => columns.clamp(MIN_COLUMNS, MAX_COLUMNS),
+        _ => DEFAULT_COLUMNS,
+    }
 }
 
 /// Prints a result. Errors are ignored, because there is no reader left.

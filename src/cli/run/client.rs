@@ -259,7 +259,11 @@ impl Client {
             .insert(call.tool_call_id, (call.title.clone(), diffs));
         drop(progress);
         self.screen.end_line();
-        self.screen.doing(&call.title);
+        let doing = match call.kind {
+            v1::ToolKind::Execute => format!("running {}", call.title),
+            _ => call.title,
+        };
+        self.screen.doing(&doing);
     }
 
     fn news(&self, update: v1::ToolCallUpdate) {
@@ -316,7 +320,11 @@ impl Client {
         let palette = self.screen.aside;
         let mut out = palette.styled(
             if failed { BAD } else { GOOD },
-            if failed { "✗ " } else { "• " },
+            if failed {
+                palette.mark("✗ ", "x ")
+            } else {
+                palette.mark("• ", "* ")
+            },
         );
         out.push(&palette.line(Style::new(), title));
         if failed {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::styled::{Markdown, Palette, Styled};
+use super::markdown::MarkdownStream;
+use super::styled::{Palette, Styled};
 use base::environment::Environment;
 use base::lock::locked;
 use base::text::{self, UnseenFilter};
@@ -14,8 +15,11 @@ use base::text::{self, UnseenFilter};
 /// The interval of the spinner.
 const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
 
-/// The two output streams and their state. A terminal receives the answer in whole, coloured lines,
-/// so that the spinner always has a line of its own. A pipe receives it byte for byte.
+/// The columns next to the text: the spinner, the time and a margin.
+const SPINNER_COLUMNS: usize = 12;
+
+/// The two output streams and their state. A terminal receives the answer in rendered blocks, so
+/// that the spinner always has a line of its own. A pipe receives it byte for byte.
 pub(in crate::cli) struct Screen {
     /// The palette of standard output.
     words: Palette,
@@ -37,23 +41,30 @@ struct State {
     /// The time for which it was shown before.
     turned: Duration,
     shown: UnseenFilter,
-    markdown: Markdown,
+    markdown: MarkdownStream,
     /// The incomplete last line.
     line: String,
     /// Whether the last output did not end a line.
     within: bool,
+    /// Whether our own marks are limited to ASCII.
+    ascii: bool,
 }
 
 impl Screen {
     /// Creates the display; `quiet` disables the spinner.
     pub(in crate::cli) fn new(quiet: bool, environment: &Environment) -> Self {
         let moves = environment.var("TERM") != Some("dumb");
+        let aside = Palette::of(&io::stderr(), environment);
+        let state = State {
+            ascii: aside.look(0).ascii,
+            ..State::default()
+        };
         Self {
             words: Palette::of(&io::stdout(), environment),
-            aside: Palette::of(&io::stderr(), environment),
+            aside,
             watched: io::stdout().is_terminal(),
             turns: !quiet && moves && io::stderr().is_terminal(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
         }
     }
 
@@ -76,26 +87,26 @@ impl Screen {
     }
 
     fn lines(&self, state: &mut State, lines: &str) {
-        if !lines.is_empty() {
-            let one = |line: &str| format!("{}\n", self.words.of_line(&mut state.markdown, line));
-            let lines: String = lines.lines().map(one).collect();
-            state.without_spinner(|| super::print(&[lines.as_bytes()]));
-        }
+        let shown = state
+            .markdown
+            .push(lines, self.words.look(super::columns()));
+        print_rendered(state, &shown);
     }
 
     /// Ends the paragraph, because another message follows.
     pub(in crate::cli) fn paragraph(&self) {
         self.end_line();
-        self.state().markdown = Markdown::default();
-        self.words("\n");
+        self.state().without_spinner(|| super::print(&[b"\n"]));
     }
 
-    /// Ends the current line, if one has begun.
+    /// Ends the current block, if one has begun.
     pub(in crate::cli) fn end_line(&self) {
         let mut state = self.state();
         let mut rest = std::mem::take(&mut state.line);
         rest.push_str(&state.shown.end());
         self.lines(&mut state, &rest);
+        let shown = state.markdown.end(self.words.look(super::columns()));
+        print_rendered(&state, &shown);
         if std::mem::take(&mut state.within) {
             state.without_spinner(|| super::print(&[b"\n"]));
         }
@@ -151,6 +162,12 @@ impl Screen {
     }
 }
 
+fn print_rendered(state: &State, shown: &str) {
+    if !shown.is_empty() {
+        state.without_spinner(|| super::print(&[shown.as_bytes()]));
+    }
+}
+
 impl State {
     fn without_spinner(&self, write: impl FnOnce()) {
         match &self.spinner {
@@ -163,14 +180,21 @@ impl State {
         let Some(doing) = &self.doing else { return };
         let spinner = self.spinner.get_or_insert_with(|| {
             let spinner = ProgressBar::new_spinner().with_elapsed(self.turned);
-            // One line regardless of its length, because only one line is erased.
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
+            // Without padding: a full line would wrap when the window gets narrower.
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
+                let style = if self.ascii {
+                    style.tick_chars("|/-\\ ")
+                } else {
+                    style
+                };
                 spinner.set_style(style);
             }
             spinner.enable_steady_tick(SPINNER_INTERVAL);
             spinner
         });
-        spinner.set_message(doing.clone());
+        // One line regardless of its length, because only one line is erased.
+        let room = super::columns().saturating_sub(SPINNER_COLUMNS);
+        spinner.set_message(super::markdown::cut(doing, room));
     }
 
     fn stop(&mut self) {

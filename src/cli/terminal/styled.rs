@@ -1,11 +1,10 @@
-//! Text for a terminal: cleaned first, then coloured. Markdown keeps its lines as written, and its
-//! inline markup is rendered.
+//! Text for a terminal: cleaned first, then coloured.
 
 use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
-use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
+use super::markdown::{Look, MarkdownStream};
 use base::environment::Environment;
 use base::text;
 
@@ -14,7 +13,7 @@ pub(in crate::cli) const FAINT: Style = Style::new().dimmed();
 pub(in crate::cli) const STRONG: Style = Style::new().bold();
 pub(in crate::cli) const GOOD: Style = AnsiColor::Green.on_default();
 pub(in crate::cli) const BAD: Style = AnsiColor::Red.on_default();
-const CODE: Style = AnsiColor::Cyan.on_default();
+pub(super) const CODE: Style = AnsiColor::Cyan.on_default();
 
 /// The number of lines shown of a change.
 const MAX_CHANGE_LINES: usize = 40;
@@ -38,6 +37,8 @@ impl Styled {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) struct Palette {
     colours: bool,
+    /// Whether our own marks are limited to ASCII.
+    ascii: bool,
 }
 
 impl Palette {
@@ -47,7 +48,13 @@ impl Palette {
             environment.var("NO_COLOR").is_some() || environment.var("TERM") == Some("dumb");
         Self {
             colours: stream.is_terminal() && !plain,
+            ascii: is_ascii_locale(environment),
         }
+    }
+
+    /// Returns one of two marks, by the characters that the locale has.
+    pub(in crate::cli) fn mark(self, mark: &'static str, ascii: &'static str) -> &'static str {
+        if self.ascii { ascii } else { mark }
     }
 
     pub(in crate::cli) fn plain(words: &str) -> Styled {
@@ -65,10 +72,12 @@ impl Palette {
 
     /// Renders a Markdown text, indented by `indent` blanks.
     pub(in crate::cli) fn markdown(self, words: &str, indent: usize) -> Styled {
-        let mut markdown = Markdown::default();
+        let look = self.look(super::columns().saturating_sub(indent));
+        let mut stream = MarkdownStream::default();
+        let mut all = stream.push(&text::shown(words), look);
+        all.push_str(&stream.end(look));
         let blank = " ".repeat(indent);
-        let one = |line: &str| format!("{blank}{}\n", self.of_line(&mut markdown, line));
-        Styled(text::shown(words).lines().map(one).collect())
+        Styled(all.lines().map(|line| format!("{blank}{line}\n")).collect())
     }
 
     /// Renders a file's change as a unified diff of at most [`MAX_CHANGE_LINES`] lines.
@@ -90,12 +99,12 @@ impl Palette {
         Styled(out)
     }
 
-    /// Renders a line of Markdown that is cleaned already.
-    pub(super) fn of_line(self, markdown: &mut Markdown, line: &str) -> String {
-        if self.colours {
-            markdown.line(line)
-        } else {
-            line.to_owned()
+    /// Returns the look of Markdown in a terminal of a width.
+    pub(super) fn look(self, width: usize) -> Look {
+        Look {
+            width,
+            colours: self.colours,
+            ascii: self.ascii,
         }
     }
 
@@ -116,11 +125,25 @@ impl Palette {
     }
 }
 
-fn painted(style: Style, words: &str) -> String {
+/// Returns whether the locale is set to one without UTF-8. An unset locale says nothing of the
+/// terminal.
+fn is_ascii_locale(environment: &Environment) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .filter_map(|name| environment.var(name))
+        .find(|value| !value.is_empty());
+    let Some(locale) = locale else { return false };
+    match locale.split_once('.') {
+        Some((_, charset)) => !charset.to_lowercase().replace('-', "").starts_with("utf8"),
+        None => matches!(locale, "C" | "POSIX"),
+    }
+}
+
+pub(super) fn painted(style: Style, words: &str) -> String {
     format!("{style}{words}{style:#}")
 }
 
-fn of_change(line: &str) -> Style {
+pub(super) fn of_change(line: &str) -> Style {
     match line.as_bytes().first() {
         _ if line.starts_with("+++") || line.starts_with("---") => STRONG,
         Some(b'+') => GOOD,
@@ -130,146 +153,14 @@ fn of_change(line: &str) -> Style {
     }
 }
 
-/// The state of rendering Markdown line by line.
-#[derive(Debug, Default)]
-pub(in crate::cli) struct Markdown {
-    /// The fence of the current code block, and whether the block contains a diff.
-    fence: Option<(String, bool)>,
-}
-
-impl Markdown {
-    /// Renders a line in colour.
-    fn line(&mut self, line: &str) -> String {
-        let words = line.trim_start();
-        let indent = &line[..line.len() - words.len()];
-        let marks = |mark: char| words.len() - words.trim_start_matches(mark).len();
-        let fence = marks('`').max(marks('~'));
-        match &self.fence {
-            Some((open, _))
-                if words.trim_end().starts_with(open.as_str())
-                    && words[fence..].trim().is_empty() =>
-            {
-                self.fence = None;
-                painted(FAINT, line)
-            }
-            Some((_, true)) => painted(of_change(line), line),
-            Some(_) if words.is_empty() => line.to_owned(),
-            Some(_) => painted(CODE, line),
-            None if fence >= 3 => {
-                let name = words[fence..].trim();
-                self.fence = Some((words[..fence].to_owned(), matches!(name, "diff" | "patch")));
-                painted(FAINT, line)
-            }
-            None => format!("{indent}{}", inline(words)),
-        }
-    }
-}
-
-/// Renders a line outside code blocks: headings, emphasis, code and links.
-fn inline(line: &str) -> String {
-    let mut out = LineStyler {
-        source: line,
-        at: 0,
-        styles: vec![Style::new()],
-        out: String::new(),
-    };
-    let mut links: Vec<String> = Vec::new();
-    for (event, range) in Parser::new(line).into_offset_iter() {
-        match event {
-            Event::Start(Tag::Heading { .. }) => out.begin(STRONG, range.start, 0),
-            Event::Start(Tag::Strong) => out.begin(STRONG, range.start, 2),
-            Event::Start(Tag::Emphasis) => out.begin(Style::new().italic(), range.start, 1),
-            Event::Start(Tag::Link { dest_url, .. }) => {
-                links.push(dest_url.into_string());
-                out.begin(Style::new().underline(), range.start, 1);
-            }
-            Event::End(TagEnd::Heading(_)) => out.end(range.end, 0),
-            Event::End(TagEnd::Strong) => out.end(range.end, 2),
-            Event::End(TagEnd::Emphasis) => out.end(range.end, 1),
-            Event::End(TagEnd::Link) => {
-                let address = links.pop().unwrap_or_default();
-                let autolink = line[range.clone()].starts_with('<');
-                out.at = range.end;
-                out.styles.pop();
-                if !autolink {
-                    out.out += &painted(FAINT, &format!(" ({address})"));
-                }
-            }
-            Event::Text(words) => {
-                // A backslash escape is not shown.
-                if &line[out.at..range.start.max(out.at)] != "\\" {
-                    out.up_to(range.start);
-                }
-                out.words(&words);
-                out.at = range.end;
-            }
-            Event::Code(code) => {
-                out.up_to(range.start);
-                out.styles.push(CODE);
-                out.words(&code);
-                out.styles.pop();
-                out.at = range.end;
-            }
-            Event::Rule => {
-                out.styles.push(FAINT);
-                out.up_to(range.end);
-                out.styles.pop();
-            }
-            _ => {}
-        }
-    }
-    out.up_to(line.len());
-    out.out
-}
-
-struct LineStyler<'a> {
-    source: &'a str,
-    /// The number of bytes of the source that are rendered.
-    at: usize,
-    styles: Vec<Style>,
-    out: String,
-}
-
-impl LineStyler<'_> {
-    /// Appends the source unchanged, up to a position.
-    fn up_to(&mut self, end: usize) {
-        if let Some(words) = self.source.get(self.at..end) {
-            let words = words.to_owned();
-            self.words(&words);
-            self.at = end;
-        }
-    }
-
-    fn words(&mut self, words: &str) {
-        let style = self.styles.last().copied().unwrap_or_default();
-        if words.is_empty() || style.is_plain() {
-            self.out.push_str(words);
-        } else {
-            self.out += &painted(style, words);
-        }
-    }
-
-    /// Begins a style after a marker of `mark` bytes, which is not shown.
-    fn begin(&mut self, style: Style, at: usize, mark: usize) {
-        self.up_to(at);
-        self.at = self.at.max(at + mark);
-        let outer = self.styles.last().copied().unwrap_or_default();
-        self.styles
-            .push(outer.effects(outer.get_effects() | style.get_effects()));
-    }
-
-    fn end(&mut self, at: usize, mark: usize) {
-        self.up_to(at.saturating_sub(mark));
-        self.at = self.at.max(at);
-        self.styles.pop();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const COLOURS: Palette = Palette { colours: true };
+    const COLOURS: Palette = Palette {
+        colours: true,
+        ascii: false,
+    };
 
     /// Returns the styles as readable tags.
     fn tags(styled: &Styled) -> String {
@@ -288,95 +179,6 @@ mod tests {
             .fold(styled.0.clone(), |text, (sequence, tag)| {
                 text.replace(sequence, tag)
             })
-    }
-
-    #[test]
-    fn inline_markdown_is_rendered() {
-        let table = [
-            ("Plain words.", "Plain words."),
-            ("# Title `x`", "<b># </><b>Title </><code>x</>"),
-            (
-                "a **bold** and *slanted* word",
-                "a <b>bold</> and <i>slanted</> word",
-            ),
-            (
-                "- see `src/lib.rs:3`, ``a`b``",
-                "- see <code>src/lib.rs:3</>, <code>a`b</>",
-            ),
-            (
-                "[here](https://x.y/z)!",
-                "<u>here</><faint> (https://x.y/z)</>!",
-            ),
-            ("see <https://x.y>", "see <u>https://x.y</>"),
-            (r"5 \* 3 \_ &amp; a_b_c", "5 * 3 _ & a_b_c"),
-            ("    - deeper `x`", "    - deeper <code>x</>"),
-            ("***", "<faint>***</>"),
-            ("**not closed", "**not closed"),
-            ("1. one **two `three`**", "1. one <b>two </><code>three</>"),
-            ("| a | `b` |", "| a | <code>b</> |"),
-            ("> said", "> said"),
-            ("", ""),
-        ];
-        for (line, expected) in table {
-            assert_eq!(
-                tags(&COLOURS.markdown(&format!("{line}\n"), 0)),
-                format!("{expected}\n"),
-                "{line}"
-            );
-            assert_eq!(
-                Palette { colours: false }
-                    .markdown(&format!("{line}\n"), 2)
-                    .0,
-                format!("  {line}\n")
-            );
-        }
-    }
-
-    #[test]
-    fn code_is_not_read_as_markdown() {
-        let text = "```rust\nlet a = **b;\n\n```\n````diff\n-a\n+b\n```\n````\n**c**";
-        assert_eq!(
-            tags(&COLOURS.markdown(text, 0)),
-            "<faint>```rust</>\n<code>let a = **b;</>\n\n<faint>```</>\n<faint>````diff</>\n<bad>-a</>\n<good>+b</>\n```\n<faint>````</>\n<b>c</>\n"
-        );
-    }
-
-    #[test]
-    fn rendered_text_loses_only_its_markup() {
-        let pieces = [
-            "a",
-            "é",
-            "**",
-            "*",
-            "_",
-            "`",
-            "``",
-            "[",
-            "](x)",
-            "<http://b>",
-            "\\",
-            "&lt;",
-            "# ",
-            "- ",
-            "> ",
-            " ",
-            "<i>",
-            "1. ",
-            "~~~",
-        ];
-        fastrand::seed(7);
-        for _ in 0..3000 {
-            let line: String = (0..fastrand::usize(..12))
-                .map(|_| pieces[fastrand::usize(..pieces.len())])
-                .collect();
-            let shown = tags(&COLOURS.markdown(&line, 0));
-            for letter in ["a", "é"] {
-                assert!(
-                    shown.matches(letter).count() >= line.matches(letter).count(),
-                    "{line:?} as {shown:?}"
-                );
-            }
-        }
     }
 
     #[test]

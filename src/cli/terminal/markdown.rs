@@ -1,0 +1,867 @@
+//! Markdown for a terminal of any width: wrapped at spaces, lists with hanging indents, tables
+//! aligned or stacked, code coloured. A block is rendered when its end is known, and is never drawn
+//! again; the lines of a code block are rendered one by one. The result does not depend on the
+//! pieces in which a text arrives.
+
+use std::ops::Range;
+
+use anstyle::{AnsiColor, Style};
+use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use synoptic::{Highlighter, TokOpt};
+use textwrap::core::display_width;
+use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
+
+use super::styled::{BAD, CODE, FAINT, GOOD, STRONG, of_change, painted};
+use base::text;
+
+/// The smallest width that text is wrapped to.
+const MIN_WIDTH: usize = 20;
+const CODE_INDENT: &str = "    ";
+const COLUMN_GAP: &str = "  ";
+/// The longest line of code that is coloured.
+const MAX_COLOURED_BYTES: usize = 2000;
+
+/// The look of rendered Markdown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) width: usize,
+    pub(super) colours: bool,
+    /// Whether our own marks are limited to ASCII.
+    pub(super) ascii: bool,
+}
+
+/// The state of rendering a text that arrives in pieces.
+#[derive(Default)]
+pub(super) struct MarkdownStream {
+    /// The lines whose block may still continue.
+    pending: String,
+    code: Option<CodeBlock>,
+    /// Whether a block was printed, so that a blank line may separate the next one.
+    has_printed: bool,
+    /// Whether the source had a blank line after the last block.
+    has_blank: bool,
+}
+
+impl MarkdownStream {
+    /// Adds whole lines, and returns what is finished.
+    pub(super) fn push(&mut self, lines: &str, look: Look) -> String {
+        let mut out = String::new();
+        for line in lines.lines() {
+            self.line(line, look, &mut out);
+        }
+        out
+    }
+
+    /// Returns the last block, and begins a new text.
+    pub(super) fn end(&mut self, look: Look) -> String {
+        let mut out = String::new();
+        while self.block(true, look, &mut out) {}
+        *self = Self::default();
+        out
+    }
+
+    fn line(&mut self, line: &str, look: Look, out: &mut String) {
+        if let Some(code) = &mut self.code {
+            if code.is_end(line) {
+                self.code = None;
+            } else {
+                out.push_str(&code.render(line, look));
+            }
+            return;
+        }
+        self.pending.push_str(line);
+        self.pending.push('\n');
+        while self.block(false, look, out) {}
+    }
+
+    /// Prints the first block of the pending lines. Returns `false` if there is none, or it may
+    /// continue.
+    fn block(&mut self, is_last: bool, look: Look, out: &mut String) -> bool {
+        let Some(block) = first_block(&self.pending, is_last) else {
+            let rest = std::mem::take(&mut self.pending);
+            if rest.trim().is_empty() {
+                self.has_blank |= !rest.is_empty();
+            } else if is_last || rest.ends_with("\n\n") {
+                // Definitions of links are not blocks.
+                self.separate(rest.starts_with('\n'), out);
+                out.push_str(rest.trim_matches('\n'));
+                out.push('\n');
+                self.has_blank = rest.ends_with("\n\n");
+            } else {
+                self.pending = rest;
+            }
+            return false;
+        };
+        let gap = self.pending[..block.range.start].to_owned();
+        if !block.is_finished {
+            return false;
+        }
+        let gap_words = gap.trim();
+        if !gap_words.is_empty() {
+            self.separate(false, out);
+            out.push_str(gap_words);
+            out.push('\n');
+        }
+        let is_separate = gap
+            .split('\n')
+            .rev()
+            .skip(1)
+            .any(|line| line.trim().is_empty());
+        self.separate(is_separate, out);
+        let source = self.pending[block.range.clone()].to_owned();
+        self.pending.drain(..block.range.end);
+        if block.is_fence {
+            let mut lines = source.lines();
+            let mut code = CodeBlock::of(lines.next().unwrap_or_default());
+            out.push_str(&code.heading(look));
+            for line in lines {
+                if code.is_end(line) {
+                    return true;
+                }
+                out.push_str(&code.render(line, look));
+            }
+            self.code = Some(code);
+            return true;
+        }
+        self.has_blank = source.ends_with("\n\n");
+        out.push_str(&BlockRenderer::new(look).render(&source));
+        true
+    }
+
+    /// Prints a blank line before a block, if the source has one.
+    fn separate(&mut self, is_separate: bool, out: &mut String) {
+        let has_blank = std::mem::take(&mut self.has_blank);
+        if self.has_printed && (has_blank || is_separate) {
+            out.push('\n');
+        }
+        self.has_printed = true;
+    }
+}
+
+/// The first block of a text, or the first item of a list.
+struct FirstBlock {
+    range: Range<usize>,
+    is_fence: bool,
+    is_finished: bool,
+}
+
+fn options() -> Options {
+    Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
+}
+
+fn first_block(source: &str, is_last: bool) -> Option<FirstBlock> {
+    let mut depth = 0_usize;
+    let mut first: Option<(Range<usize>, bool, bool, bool)> = None;
+    for (event, range) in Parser::new_ext(source, options()).into_offset_iter() {
+        match &event {
+            Event::Start(tag) => {
+                let is_item = matches!(tag, Tag::Item);
+                match &first {
+                    None => {
+                        // The indent belongs to the block.
+                        let start = source[..range.start].rfind('\n').map_or(0, |at| at + 1);
+                        let is_fence = matches!(tag, Tag::CodeBlock(CodeBlockKind::Fenced(_)));
+                        let is_list = matches!(tag, Tag::List(_));
+                        let ends = matches!(tag, Tag::Heading { .. });
+                        first = Some((start..range.end, is_fence, is_list, ends));
+                    }
+                    Some((whole, _, is_list, _)) => {
+                        let is_next_item = *is_list
+                            && depth == 1
+                            && is_item
+                            && !source[whole.start..range.start].trim().is_empty();
+                        if depth == 0 || is_next_item {
+                            let end = source[..range.start].rfind('\n').map_or(0, |at| at + 1);
+                            let end = if depth == 0 { whole.end.min(end) } else { end };
+                            return Some(FirstBlock {
+                                range: whole.start..end,
+                                is_fence: false,
+                                is_finished: true,
+                            });
+                        }
+                    }
+                }
+                depth += 1;
+            }
+            Event::End(_) => depth = depth.saturating_sub(1),
+            Event::Rule if depth == 0 => {
+                let range = match &first {
+                    Some((whole, ..)) => whole.clone(),
+                    None => range,
+                };
+                return Some(FirstBlock {
+                    range,
+                    is_fence: false,
+                    is_finished: true,
+                });
+            }
+            _ => {}
+        }
+        if let Some((whole, true, ..)) = &first {
+            return Some(FirstBlock {
+                range: whole.clone(),
+                is_fence: true,
+                is_finished: true,
+            });
+        }
+    }
+    let (range, _, is_list, ends) = first?;
+    let has_blank = source[range.start..]
+        .trim_start_matches('\n')
+        .lines()
+        .last()
+        .is_some_and(|line| line.trim().is_empty());
+    Some(FirstBlock {
+        range,
+        is_fence: false,
+        is_finished: is_last || ends || (has_blank && !is_list),
+    })
+}
+
+/// A code block whose lines arrive one by one.
+struct CodeBlock {
+    indent: usize,
+    fence: String,
+    info: String,
+    highlighter: Option<Highlighter>,
+    lines: usize,
+    is_diff: bool,
+}
+
+impl CodeBlock {
+    fn of(opening: &str) -> Self {
+        let words = opening.trim_start();
+        let mark = if words.starts_with('~') { '~' } else { '`' };
+        let fence: String = words.chars().take_while(|c| *c == mark).collect();
+        let info = words[fence.len()..].trim().to_owned();
+        let language = info
+            .split(|c: char| c.is_whitespace() || matches!(c, ',' | '{' | ':'))
+            .next()
+            .unwrap_or_default()
+            .to_lowercase();
+        Self {
+            indent: opening.len() - words.len(),
+            fence,
+            highlighter: synoptic::from_extension(extension(&language), 4),
+            is_diff: matches!(language.as_str(), "diff" | "patch"),
+            info,
+            lines: 0,
+        }
+    }
+
+    /// Returns the description of the block, if it is more than a language.
+    fn heading(&self, look: Look) -> String {
+        if !self.info.contains(char::is_whitespace) {
+            return String::new();
+        }
+        format!("{CODE_INDENT}{}\n", paint(look, FAINT, &self.info))
+    }
+
+    fn is_end(&self, line: &str) -> bool {
+        let words = line.trim();
+        let mark = &self.fence[..self.fence.len().min(1)];
+        words.starts_with(self.fence.as_str()) && words.trim_start_matches(mark).is_empty()
+    }
+
+    fn render(&mut self, line: &str, look: Look) -> String {
+        let blanks = line.len() - line.trim_start_matches(' ').len();
+        let line = &line[blanks.min(self.indent)..];
+        if line.trim().is_empty() {
+            return "\n".to_owned();
+        }
+        let shown = if self.is_diff {
+            paint(look, of_change(line), line)
+        } else {
+            self.coloured(line, look)
+        };
+        format!("{CODE_INDENT}{shown}\n")
+    }
+
+    fn coloured(&mut self, line: &str, look: Look) -> String {
+        let Some(highlighter) = self
+            .highlighter
+            .as_mut()
+            .filter(|_| look.colours && line.len() <= MAX_COLOURED_BYTES && !line.contains('\t'))
+        else {
+            return paint(look, CODE, line);
+        };
+        let line = line.to_owned();
+        if self.lines == 0 {
+            highlighter.run(std::slice::from_ref(&line));
+        } else {
+            highlighter.append(&line);
+        }
+        let tokens = highlighter.line(self.lines, &line);
+        self.lines += 1;
+        let mut out = String::new();
+        let mut plain = String::new();
+        for token in tokens {
+            match token {
+                TokOpt::Some(words, kind) => {
+                    plain.push_str(&words);
+                    out.push_str(&paint(look, of_token(&kind), &words));
+                }
+                TokOpt::None(words) => {
+                    plain.push_str(&words);
+                    out.push_str(&words);
+                }
+            }
+        }
+        // The colours must not change the code.
+        if plain == line { out } else { line }
+    }
+}
+
+/// Returns the extension of a language's files.
+fn extension(language: &str) -> &str {
+    match language {
+        "rust" => "rs",
+        "python" | "python3" => "py",
+        "javascript" | "jsx" | "node" => "js",
+        "typescript" | "tsx" => "ts",
+        "bash" | "shell" | "zsh" | "console" => "sh",
+        "ruby" => "rb",
+        "golang" => "go",
+        "c++" => "cpp",
+        "csharp" | "c#" => "cs",
+        "kotlin" => "kt",
+        "yml" => "yaml",
+        "jsonc" | "json5" => "json",
+        "markdown" => "md",
+        other => other,
+    }
+}
+
+fn of_token(kind: &str) -> Style {
+    match kind {
+        "comment" => FAINT,
+        "string" | "character" => GOOD,
+        "keyword" | "operator" | "attribute" | "macro" | "macros" => {
+            AnsiColor::Magenta.on_default()
+        }
+        "digit" | "boolean" => AnsiColor::Yellow.on_default(),
+        "function" | "tag" => AnsiColor::Blue.on_default(),
+        "struct" | "namespace" | "key" | "type" => CODE,
+        "deletion" => BAD,
+        "insertion" => GOOD,
+        _ => Style::new(),
+    }
+}
+
+fn paint(look: Look, style: Style, words: &str) -> String {
+    if !look.colours || words.is_empty() || style.is_plain() {
+        return words.to_owned();
+    }
+    painted(style, words)
+}
+
+/// Cuts a line to a number of columns.
+pub(super) fn cut(line: &str, columns: usize) -> String {
+    if display_width(line) <= columns {
+        return line.to_owned();
+    }
+    let mut width = 0;
+    let start: String = line
+        .chars()
+        .take_while(|c| {
+            width += display_width(c.encode_utf8(&mut [0; 4]));
+            width + 3 <= columns
+        })
+        .collect();
+    start + "..."
+}
+
+/// Text of which each part has a style.
+#[derive(Default, Clone)]
+struct Spans {
+    text: String,
+    styles: Vec<(Range<usize>, Style)>,
+}
+
+impl Spans {
+    fn push(&mut self, style: Style, words: &str) {
+        let start = self.text.len();
+        self.text.push_str(words);
+        self.styles.push((start..self.text.len(), style));
+    }
+
+    fn width(&self) -> usize {
+        display_width(&self.text)
+    }
+
+    /// Wraps the text to a width.
+    fn wrapped(&self, width: usize, look: Look) -> Vec<String> {
+        let options = textwrap::Options::new(width.max(1))
+            .wrap_algorithm(WrapAlgorithm::FirstFit)
+            .word_separator(WordSeparator::AsciiSpace)
+            .word_splitter(WordSplitter::NoHyphenation);
+        let mut at = 0;
+        let mut out = Vec::new();
+        for line in textwrap::wrap(&self.text, options) {
+            // No line contains more than the text does, so it is found after the last one.
+            let start = at + self.text[at..].find(line.as_ref()).unwrap_or_default();
+            at = start + line.len();
+            out.push(self.part(start..at, look));
+        }
+        out
+    }
+
+    fn part(&self, range: Range<usize>, look: Look) -> String {
+        let mut out = String::new();
+        for (span, style) in &self.styles {
+            let start = span.start.max(range.start);
+            let end = span.end.min(range.end);
+            if let Some(words) = self.text.get(start..end) {
+                out.push_str(&paint(look, *style, words));
+            }
+        }
+        out
+    }
+}
+
+/// The renderer of one block.
+struct BlockRenderer {
+    look: Look,
+    out: String,
+    /// The indents of the lists and quotations around the text.
+    indents: Vec<String>,
+    /// The mark of a list's item, until its first line is printed.
+    mark: Option<String>,
+    /// The next number of each list; `None` for bullets.
+    numbers: Vec<Option<u64>>,
+    spans: Spans,
+    styles: Vec<Style>,
+    links: Vec<(String, usize)>,
+    rows: Vec<Vec<Spans>>,
+    alignments: Vec<Alignment>,
+    code: Option<CodeBlock>,
+}
+
+impl BlockRenderer {
+    fn new(look: Look) -> Self {
+        Self {
+            look,
+            out: String::new(),
+            indents: Vec::new(),
+            mark: None,
+            numbers: Vec::new(),
+            spans: Spans::default(),
+            styles: vec![Style::new()],
+            links: Vec::new(),
+            rows: Vec::new(),
+            alignments: Vec::new(),
+            code: None,
+        }
+    }
+
+    fn render(mut self, source: &str) -> String {
+        let mut end = 0;
+        for (event, range) in Parser::new_ext(source, options()).into_offset_iter() {
+            let begins = matches!(&event, Event::Start(Tag::Paragraph | Tag::CodeBlock(_)));
+            if begins
+                && end > 0
+                && source[..range.start]
+                    .trim_end_matches([' ', '>'])
+                    .ends_with("\n\n")
+                && !self.out.is_empty()
+                && self.mark.is_none()
+            {
+                self.out.push('\n');
+            }
+            end = range.end;
+            self.event(event);
+        }
+        self.flush();
+        self.out
+    }
+
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(words) => self.text(&words),
+            Event::Code(code) => {
+                let code = text::escaped(&code);
+                let code = if self.look.colours {
+                    code
+                } else {
+                    format!("`{code}`")
+                };
+                self.spans.push(CODE, &code);
+            }
+            Event::SoftBreak | Event::HardBreak => self.spans.push(Style::new(), "\n"),
+            Event::Rule => {
+                let mark = if self.look.ascii { "-" } else { "─" };
+                let rule = mark.repeat(self.width().min(40));
+                self.spans.push(FAINT, &rule);
+                self.flush();
+            }
+            Event::TaskListMarker(is_done) => {
+                self.spans
+                    .push(Style::new(), if is_done { "[x] " } else { "[ ] " });
+            }
+            Event::Html(words) | Event::InlineHtml(words) => self.text(&words),
+            Event::InlineMath(words) | Event::DisplayMath(words) => self.text(&words),
+            Event::FootnoteReference(words) => self.text(&words),
+        }
+    }
+
+    fn text(&mut self, words: &str) {
+        // An entity may stand for a control character.
+        let words = text::shown(words);
+        if let Some(code) = &mut self.code {
+            let indent = self.indents.concat();
+            for line in words.lines() {
+                let line = code.render(line, self.look);
+                self.out.push_str(&indent);
+                self.out.push_str(&line);
+            }
+            return;
+        }
+        let style = self.styles.last().copied().unwrap_or_default();
+        self.spans.push(style, &words.replace('\t', " "));
+    }
+
+    fn style(&mut self, style: Style) {
+        let outer = self.styles.last().copied().unwrap_or_default();
+        self.styles
+            .push(outer.effects(outer.get_effects() | style.get_effects()));
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Heading { level, .. } => {
+                self.style(STRONG);
+                if level == HeadingLevel::H1 {
+                    self.style(STRONG.underline());
+                    self.styles.swap_remove(self.styles.len() - 2);
+                }
+                if !self.look.colours {
+                    self.spans
+                        .push(Style::new(), &format!("{} ", "#".repeat(level as usize)));
+                }
+            }
+            Tag::Strong => self.style(STRONG),
+            Tag::Emphasis => self.style(Style::new().italic()),
+            Tag::Strikethrough => self.style(Style::new().strikethrough()),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                self.links
+                    .push((text::escaped(&dest_url), self.spans.text.len()));
+                self.style(Style::new().underline());
+            }
+            Tag::BlockQuote(_) => {
+                self.flush();
+                let bar = if self.look.ascii { "> " } else { "│ " };
+                self.indents.push(paint(self.look, FAINT, bar));
+            }
+            Tag::List(first) => {
+                self.flush();
+                self.numbers.push(first);
+            }
+            Tag::Item => self.item(),
+            Tag::CodeBlock(kind) => {
+                self.flush();
+                self.first_line();
+                let info = match kind {
+                    CodeBlockKind::Fenced(info) => text::escaped(&info),
+                    CodeBlockKind::Indented => String::new(),
+                };
+                self.code = Some(CodeBlock::of(&format!("```{info}")));
+            }
+            Tag::Table(alignments) => self.alignments = alignments,
+            Tag::TableHead => {
+                self.style(STRONG);
+                self.rows.push(Vec::new());
+            }
+            Tag::TableRow => self.rows.push(Vec::new()),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Paragraph | TagEnd::HtmlBlock => self.flush(),
+            TagEnd::Heading(_) => {
+                self.styles.pop();
+                self.flush();
+            }
+            TagEnd::Strong | TagEnd::Emphasis | TagEnd::Strikethrough => {
+                self.styles.pop();
+            }
+            TagEnd::Link | TagEnd::Image => {
+                self.styles.pop();
+                if let Some((address, start)) = self.links.pop() {
+                    let words = &self.spans.text[start..];
+                    if words != address && format!("mailto:{words}") != address {
+                        self.spans.push(FAINT, &format!(" ({address})"));
+                    }
+                }
+            }
+            TagEnd::BlockQuote(_) | TagEnd::Item => {
+                self.flush();
+                self.first_line();
+                self.indents.pop();
+            }
+            TagEnd::List(_) => {
+                self.numbers.pop();
+            }
+            TagEnd::CodeBlock => self.code = None,
+            TagEnd::TableCell => {
+                let cell = std::mem::take(&mut self.spans);
+                if let Some(row) = self.rows.last_mut() {
+                    row.push(cell);
+                }
+            }
+            TagEnd::TableHead => {
+                self.styles.pop();
+            }
+            TagEnd::Table => self.table(),
+            _ => {}
+        }
+    }
+
+    fn item(&mut self) {
+        self.flush();
+        let mark = match self.numbers.last_mut() {
+            Some(Some(number)) => {
+                let mark = format!("{number}. ");
+                *number += 1;
+                mark
+            }
+            _ if self.look.ascii => "- ".to_owned(),
+            _ => "• ".to_owned(),
+        };
+        let outer = self.prefix();
+        self.mark = Some(format!("{outer}{mark}"));
+        self.indents.push(" ".repeat(display_width(&mark)));
+    }
+
+    /// Returns the indent of the next line, or the mark of the item that it begins.
+    fn prefix(&mut self) -> String {
+        self.mark.take().unwrap_or_else(|| self.indents.concat())
+    }
+
+    /// Prints the mark of an item without text on a line of its own.
+    fn first_line(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            self.out.push_str(mark.trim_end());
+            self.out.push('\n');
+        }
+    }
+
+    fn width(&self) -> usize {
+        let indent = display_width(&self.indents.concat());
+        self.look.width.saturating_sub(indent).max(MIN_WIDTH / 2)
+    }
+
+    fn flush(&mut self) {
+        let spans = std::mem::take(&mut self.spans);
+        if spans.text.trim().is_empty() {
+            return;
+        }
+        self.print(&spans.wrapped(self.width(), self.look));
+    }
+
+    fn print(&mut self, lines: &[String]) {
+        for line in lines {
+            let prefix = self.prefix();
+            self.out.push_str(&prefix);
+            self.out.push_str(line);
+            self.out.push('\n');
+        }
+    }
+
+    /// Prints a table with aligned columns, or row by row if it is too wide.
+    fn table(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        let alignments = std::mem::take(&mut self.alignments);
+        let widths: Vec<usize> = (0..alignments.len())
+            .map(|column| {
+                let cells = rows.iter().filter_map(|row| row.get(column));
+                cells.map(Spans::width).max().unwrap_or_default()
+            })
+            .collect();
+        let gaps = COLUMN_GAP.len() * widths.len().saturating_sub(1);
+        if widths.iter().sum::<usize>() + gaps > self.width() {
+            return self.stacked(&rows);
+        }
+        let rule = if self.look.ascii { "-" } else { "─" };
+        for (number, row) in rows.iter().enumerate() {
+            let cells = row.iter().zip(&widths).zip(&alignments);
+            let line: Vec<String> = cells
+                .map(|((cell, width), alignment)| aligned(cell, *width, *alignment, self.look))
+                .collect();
+            self.print(&[line.join(COLUMN_GAP).trim_end().to_owned()]);
+            if number == 0 {
+                let line: Vec<String> = widths
+                    .iter()
+                    .map(|width| paint(self.look, FAINT, &rule.repeat(*width)))
+                    .collect();
+                self.print(&[line.join(COLUMN_GAP)]);
+            }
+        }
+    }
+
+    fn stacked(&mut self, rows: &[Vec<Spans>]) {
+        let Some((head, rows)) = rows.split_first() else {
+            return;
+        };
+        for (number, row) in rows.iter().enumerate() {
+            if number > 0 {
+                self.print(&[String::new()]);
+            }
+            for (name, cell) in head.iter().zip(row) {
+                if cell.text.trim().is_empty() {
+                    continue;
+                }
+                let mut spans = name.clone();
+                spans.push(Style::new(), ": ");
+                let start = spans.text.len();
+                spans.text.push_str(&cell.text);
+                let styles = cell.styles.iter().cloned();
+                spans.styles.extend(
+                    styles.map(|(range, style)| (range.start + start..range.end + start, style)),
+                );
+                let lines = spans.wrapped(self.width() - 2, self.look);
+                for (line_number, line) in lines.iter().enumerate() {
+                    let hanging = if line_number == 0 { "" } else { "  " };
+                    self.print(&[format!("{hanging}{line}")]);
+                }
+            }
+        }
+    }
+}
+
+fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: Look) -> String {
+    let blanks = width.saturating_sub(cell.width());
+    let left = match alignment {
+        Alignment::Right => blanks,
+        Alignment::Center => blanks / 2,
+        _ => 0,
+    };
+    let words = cell.part(0..cell.text.len(), look);
+    format!("{}{words}{}", " ".repeat(left), " ".repeat(blanks - left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = include_str!("markdown/answer.md");
+
+    fn look(width: usize) -> Look {
+        Look {
+            width,
+            colours: false,
+            ascii: false,
+        }
+    }
+
+    fn rendered(source: &str, look: Look) -> String {
+        let mut stream = MarkdownStream::default();
+        let mut out = stream.push(source, look);
+        out.push_str(&stream.end(look));
+        out
+    }
+
+    #[test]
+    fn answer_is_rendered_at_three_widths() {
+        for (width, expected) in [
+            (40, include_str!("markdown/answer-40.txt")),
+            (80, include_str!("markdown/answer-80.txt")),
+            (120, include_str!("markdown/answer-120.txt")),
+        ] {
+            assert_eq!(rendered(ANSWER, look(width)), expected, "{width} columns");
+        }
+    }
+
+    #[test]
+    fn prose_fits_every_width() {
+        for width in 40..=200 {
+            for line in rendered(ANSWER, look(width)).lines() {
+                // Code is not wrapped.
+                let is_code = line.trim_start().starts_with("let ");
+                assert!(is_code || display_width(line) <= width, "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn finished_blocks_are_printed_before_the_end() {
+        let look = look(80);
+        let mut stream = MarkdownStream::default();
+        for (line, printed) in [
+            ("# Title", "# Title\n"),
+            ("One", ""),
+            ("two.", ""),
+            ("", "One\ntwo.\n"),
+            ("- a", ""),
+            ("  b", ""),
+            ("- c", "\n• a\n  b\n"),
+            ("```rust", "• c\n"),
+            ("let a;", "    let a;\n"),
+            ("```", ""),
+        ] {
+            assert_eq!(stream.push(&format!("{line}\n"), look), printed, "{line}");
+        }
+    }
+
+    #[test]
+    fn entity_does_not_reach_the_terminal_as_a_control_character() {
+        let shown = rendered("a &#27;[31m [b&#x9b;](<x&#27;y>)", look(80));
+        assert!(!shown.contains(['\u{1b}', '\u{9b}']), "{shown:?}");
+    }
+
+    #[test]
+    fn marks_are_ascii_if_wanted() {
+        let look = Look {
+            ascii: true,
+            ..look(60)
+        };
+        let shown = rendered(
+            "- a\n\n> b\n\n| c | d |\n|---|---|\n| 1 | 2 |\n\n---\n",
+            look,
+        );
+        assert!(shown.is_ascii(), "{shown}");
+    }
+
+    #[test]
+    fn words_of_any_markup_are_shown() {
+        let pieces = [
+            "a",
+            "é",
+            "**",
+            "*",
+            "`",
+            "``",
+            "[",
+            "](x)",
+            "<http://b>",
+            "# ",
+            "- ",
+            "> ",
+            " ",
+            "<i>",
+            "1. ",
+            "~~~",
+            "\n",
+            "\n\n",
+            "| ",
+            "|---|\n",
+            "    ",
+            "[a]: x\n",
+        ];
+        fastrand::seed(7);
+        for _ in 0..3000 {
+            let source: String = (0..fastrand::usize(..20))
+                .map(|_| pieces[fastrand::usize(..pieces.len())])
+                .collect();
+            let shown = rendered(&source, look(40));
+            let count = source.matches('é').count();
+            // The words after a fence are a description of the code.
+            if !source.contains("~~~") && !source.contains("``") && !source.contains('|') {
+                assert_eq!(shown.matches('é').count(), count, "{source:?} as {shown:?}");
+            }
+        }
+    }
+}
