@@ -132,6 +132,7 @@ fn answer() {
     let (_model, project) = stage(
         "text: Let me see.\ncall bash {\"command\":\"echo begun; echo why >&2; exit 7\"}\n---\n\
          call write {\"filePath\":\"a.txt\",\"content\":\"new line\\n\"}\n---\n\
+         call todowrite {\"todos\":[{\"content\":\"look\",\"status\":\"completed\",\"priority\":\"high\"},{\"content\":\"mend\",\"status\":\"in_progress\",\"priority\":\"high\"}]}\n---\n\
          text: \"# Done\\n\\nIt is **all** in `a.txt`, [here](https://x.example).\\n\"",
         &json!({}),
     );
@@ -143,7 +144,9 @@ fn answer() {
     );
     assert!(screen.contains("    begun\n    why\n"), "{screen}");
     assert_eq!(line(&screen, "Write"), "• Write a.txt");
+    assert_eq!(line(&screen, "+++"), "    +++ a.txt");
     assert_eq!(line(&screen, "new line"), "    +new line");
+    assert!(screen.contains("  [x] look\n  [>] mend\n"), "{screen}");
     assert_eq!(
         line(&screen, "all in"),
         "It is all in a.txt, here (https://x.example)."

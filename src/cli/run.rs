@@ -503,6 +503,10 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
                     .screen
                     .aside(&format!("adjutant: the answer is not complete: {why}"));
             }
+            if response.stop_reason == v1::StopReason::Cancelled && client.person() {
+                let next = "interrupted; `adjutant run -c PROMPT` continues the session";
+                client.screen.aside(next);
+            }
         }
     }
     let permitted = permitted && !(refused && args.schema.is_some());

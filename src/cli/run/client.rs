@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use anstyle::Style;
 use protocol::acp::v1;
@@ -27,6 +29,9 @@ use transcript::CallFacts;
 /// The number of lines shown of a failed command's output, from its end.
 const MAX_OUTPUT_LINES: usize = 10;
 
+/// The longest time of a call that is not shown.
+const MAX_UNTIMED: Duration = Duration::from_secs(1);
+
 /// The ACP client of a run.
 pub(super) struct Client {
     format: OutputFormat,
@@ -36,6 +41,8 @@ pub(super) struct Client {
     quiet: bool,
     allow: bool,
     deny: bool,
+    /// The directory of the run.
+    directory: PathBuf,
     /// Whether the turn ended because something was rejected; then the last text is not an answer.
     stopped: AtomicBool,
     pub(super) screen: Arc<Screen>,
@@ -53,14 +60,21 @@ struct RunProgress {
     /// answer.
     words: String,
     before: String,
-    /// The calls in progress: their titles and changes.
-    calls: HashMap<v1::ToolCallId, (String, Vec<v1::Diff>)>,
+    /// The calls in progress.
+    calls: HashMap<v1::ToolCallId, CallProgress>,
     /// Whether there was text since the last call.
     answered: bool,
     /// The calls that were refused without asking.
     refused: Vec<RefusedCall>,
     /// The background jobs that are running.
     background: BTreeSet<String>,
+}
+
+/// A call in progress.
+struct CallProgress {
+    title: String,
+    changes: Vec<v1::Diff>,
+    begun: Instant,
 }
 
 impl Client {
@@ -72,6 +86,7 @@ impl Client {
             quiet: args.quiet,
             allow: args.allow,
             deny: args.deny,
+            directory: args.cwd.canonicalize().unwrap_or_default(),
             stopped: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
             screen,
@@ -181,6 +196,7 @@ impl Client {
             v1::SessionUpdate::AgentMessageChunk(chunk) => client.words(chunk),
             v1::SessionUpdate::ToolCall(call) => client.call(call),
             v1::SessionUpdate::ToolCallUpdate(update) => client.news(update),
+            v1::SessionUpdate::Plan(plan) => client.plan(&plan),
             v1::SessionUpdate::Notice(notice) => {
                 let all = text::sentences([
                     notice.title.as_str(),
@@ -253,10 +269,12 @@ impl Client {
             progress.message = None;
             self.narrate(&earlier);
         }
-        let diffs = diffs(&call.content);
-        progress
-            .calls
-            .insert(call.tool_call_id, (call.title.clone(), diffs));
+        let begun = CallProgress {
+            title: call.title.clone(),
+            changes: diffs(&call.content),
+            begun: Instant::now(),
+        };
+        progress.calls.insert(call.tool_call_id, begun);
         drop(progress);
         self.screen.end_line();
         let doing = match call.kind {
@@ -278,11 +296,11 @@ impl Client {
                 progress.background.remove(id);
             }
         }
-        let Some((title, changes)) = progress.calls.get_mut(&update.tool_call_id) else {
+        let Some(call) = progress.calls.get_mut(&update.tool_call_id) else {
             return;
         };
         if let Some(new) = fields.title {
-            *title = new;
+            call.title = new;
         }
         if let Some(new) = fields
             .content
@@ -290,33 +308,50 @@ impl Client {
             .map(diffs)
             .filter(|diffs| !diffs.is_empty())
         {
-            *changes = new;
+            call.changes = new;
         }
         let failed = match fields.status {
             Some(v1::ToolCallStatus::Completed) => false,
             Some(v1::ToolCallStatus::Failed) => true,
             _ => return,
         };
-        let Some((title, changes)) = progress.calls.remove(&update.tool_call_id) else {
+        let Some(call) = progress.calls.remove(&update.tool_call_id) else {
             return;
         };
         drop(progress);
         if self.screen.shows_calls() {
             let output = fields.raw_output.unwrap_or_default();
-            self.screen
-                .message(&self.over(&title, &changes, failed, &output));
+            self.screen.message(&self.over(&call, failed, &output));
             self.screen.doing("thinking");
         }
     }
 
+    /// Returns a path relative to the directory of the run, if it is in it.
+    fn shown_path(&self, path: &Path) -> String {
+        let shown = path.strip_prefix(&self.directory).unwrap_or(path);
+        shown.display().to_string()
+    }
+
+    /// Shows the list of todos.
+    fn plan(&self, plan: &v1::Plan) {
+        if !self.screen.shows_calls() {
+            return;
+        }
+        self.screen.end_line();
+        let palette = self.screen.aside;
+        for entry in &plan.entries {
+            let mark = match entry.status {
+                v1::PlanEntryStatus::Completed => "  [x] ",
+                v1::PlanEntryStatus::InProgress => "  [>] ",
+                _ => "  [ ] ",
+            };
+            let line = format!("{mark}{}", entry.content);
+            self.screen.message(&palette.line(Style::new(), &line));
+        }
+    }
+
     /// Describes a finished call, with its changes or the end of its output.
-    fn over(
-        &self,
-        title: &str,
-        changes: &[v1::Diff],
-        failed: bool,
-        output: &serde_json::Value,
-    ) -> Styled {
+    fn over(&self, call: &CallProgress, failed: bool, output: &serde_json::Value) -> Styled {
         let palette = self.screen.aside;
         let mut out = palette.styled(
             if failed { BAD } else { GOOD },
@@ -326,11 +361,18 @@ impl Client {
                 palette.mark("• ", "* ")
             },
         );
-        out.push(&palette.line(Style::new(), title));
+        out.push(&palette.line(Style::new(), &call.title));
+        let elapsed = call.begun.elapsed();
+        let time = if elapsed > MAX_UNTIMED {
+            format!(" ({} s)", elapsed.as_secs())
+        } else {
+            String::new()
+        };
         if failed {
             if let Some(code) = output["exit"].as_i64() {
                 out.push(&palette.line(BAD, &format!(" (exit code {code})")));
             }
+            out.push(&palette.line(FAINT, &time));
             let lines: Vec<&str> = output["output"]
                 .as_str()
                 .unwrap_or_default()
@@ -346,8 +388,9 @@ impl Client {
             }
             return out;
         }
-        for diff in changes {
-            let path = diff.path.display().to_string();
+        out.push(&palette.line(FAINT, &time));
+        for diff in &call.changes {
+            let path = self.shown_path(&diff.path);
             let old = diff.old_text.as_deref().unwrap_or_default();
             out.push(&Palette::plain("\n"));
             out.push(&palette.change(&path, old, &diff.new_text, 4));
@@ -591,7 +634,7 @@ impl Client {
                 v1::ToolCallContent::Diff(diff) => {
                     let old = diff.old_text.as_deref().unwrap_or_default();
                     words.push(&palette.change(
-                        &diff.path.display().to_string(),
+                        &self.shown_path(&diff.path),
                         old,
                         &diff.new_text,
                         2,
