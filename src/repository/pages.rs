@@ -17,6 +17,7 @@ const MATERIAL: &[&str] = &[
     "crates/tools/src",
     "editor-tests/fixtures",
     "prompts",
+    "src/cli/terminal/markdown",
 ];
 
 fn root() -> &'static Path {

@@ -1,8 +1,6 @@
 //! Lists for a terminal: the states of their entries, and a table that fits the terminal. Widths are
 //! in columns of a terminal, of which a character takes none, one or two.
 
-use std::io::IsTerminal as _;
-
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The width of a table that goes to a pipe or a file.
@@ -54,11 +52,8 @@ impl EntryState {
 /// Returns the width of the terminal that standard output is, or `None` if it is not a terminal or
 /// has no known width.
 pub fn terminal_width() -> Option<usize> {
-    let stdout = std::io::stdout();
-    if !stdout.is_terminal() {
-        return None;
-    }
-    let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+    // Fails for everything that is not a terminal.
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
