@@ -32,7 +32,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use remote::observe;
 use session::Sessions;
-use session::commands::Commands;
+use session::commands::{CommandUses, Commands};
 use store::Record;
 use tools::structured_output::StructuredOutputTool;
 
@@ -259,7 +259,12 @@ fn check_command(
     let mode = mode.and_then(|mode| here.agents.get(mode));
     let agent = mode.unwrap_or_else(|| here.agents.default());
     let skills = Arc::new(here.skills.clone());
-    let known = Commands::new(settings, &skills, &agent.rules).list();
+    // A hidden command can be given here as well.
+    let uses = CommandUses {
+        plans: true,
+        has_logins: true,
+    };
+    let known = Commands::new(settings, &skills, &agent.rules, uses).list();
     // The prompts of an MCP server are known when it runs.
     let is_prompt = name
         .split_once(':')

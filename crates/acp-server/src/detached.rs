@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::command_list::CommandList;
 use super::meters::Meters;
 use base::id::SessionId;
 use base::lock::locked;
@@ -32,6 +33,8 @@ pub struct LiveSession<S> {
     pub live_turns: Arc<LiveTurns<S>>,
     /// Cancelled when this connection no longer has the session.
     pub here: CancellationToken,
+    /// The commands that this connection's client has been sent.
+    pub commands: Arc<CommandList>,
 }
 
 impl<S> Clone for LiveSession<S> {
@@ -40,6 +43,7 @@ impl<S> Clone for LiveSession<S> {
             handle: self.handle.clone(),
             live_turns: self.live_turns.clone(),
             here: self.here.clone(),
+            commands: self.commands.clone(),
         }
     }
 }
@@ -58,6 +62,7 @@ impl<S> LiveSession<S> {
             handle,
             live_turns: Arc::new(live_turns),
             here: CancellationToken::new(),
+            commands: Arc::default(),
         }
     }
 
@@ -65,6 +70,7 @@ impl<S> LiveSession<S> {
     pub fn moved(self) -> Self {
         Self {
             here: CancellationToken::new(),
+            commands: Arc::default(),
             ..self
         }
     }

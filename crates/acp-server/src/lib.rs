@@ -7,6 +7,7 @@
 //! only in the types is in `shared/`.
 
 pub mod ask;
+pub mod command_list;
 pub mod detached;
 pub mod elicit;
 pub mod error;

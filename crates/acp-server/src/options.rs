@@ -284,8 +284,12 @@ pub fn choose(
             session.choose_steer(*word == "on")?
         }
         _ => {
+            let offered = settings(server, session);
+            let names: Vec<&str> = offered.iter().map(|setting| setting.id).collect();
             return Err(RequestError::Invalid(format!(
-                "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {APPROVALS}, {STEER}"
+                "there is no option \"{}\"; there are: {}",
+                text::title(setting),
+                names.join(", ")
             )));
         }
     };
@@ -298,9 +302,18 @@ pub fn choose(
 
 /// Chooses the approvals.
 fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver, RequestError> {
-    let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
-    let chosen = Approvals::named(word)
-        .ok_or_else(|| RequestError::Invalid(format!("choose one of {}", known())))?;
+    let known = || {
+        let offered = Approvals::ALL
+            .into_iter()
+            .filter(|one| *one != Approvals::Sandboxed || session.sandboxes());
+        let names: Vec<&str> = offered.map(Approvals::as_str).collect();
+        format!(
+            "there are no approvals \"{}\"; choose one of: {}",
+            text::title(word),
+            names.join(", ")
+        )
+    };
+    let chosen = Approvals::named(word).ok_or_else(|| RequestError::Invalid(known()))?;
     if chosen == Approvals::Sandboxed && !session.sandboxes() {
         let why =
             "no sandbox that contains all commands is available here; `adjutant doctor` shows why";
@@ -342,13 +355,19 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
         .map(|(model, _)| model.efforts.clone())
         .unwrap_or_default();
     if effort != DEFAULT && !known.iter().any(|one| one == effort) {
+        if known.is_empty() {
+            return Err(RequestError::Invalid(format!(
+                "{now} has no efforts to choose from"
+            )));
+        }
         let known = [DEFAULT]
             .into_iter()
             .chain(known.iter().map(String::as_str))
             .collect::<Vec<_>>()
             .join(", ");
         return Err(RequestError::Invalid(format!(
-            "{now} has no such effort; it has: {known}"
+            "{now} has no effort \"{}\"; it has: {known}",
+            text::title(effort)
         )));
     }
     let chosen = ModelRef {

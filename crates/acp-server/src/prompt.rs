@@ -22,6 +22,7 @@ use super::view::{SessionActivity, TurnResult};
 use base::id::MessageId;
 use events::{Event, TurnMessage};
 use session::SessionHandle;
+use session::builtin::BuiltinName;
 use session::handle::{PromptInput, TurnHandle, TurnReport};
 use session::turn::TurnOutcome;
 use tools::edit::MULTIEDIT;
@@ -303,12 +304,19 @@ fn has_content(content: &Content) -> bool {
 }
 
 /// Returns the built-in command that the prompt consists of, or a message for the model.
-fn work(session: &SessionHandle, parts: Vec<Content>) -> PromptInput {
-    let order = match parts.first() {
-        Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
-        _ => None,
+fn work(session: &SessionHandle, mut parts: Vec<Content>) -> PromptInput {
+    let Some(Content::Text(typed)) = parts.first_mut() else {
+        return PromptInput::Message(parts);
     };
-    order.map_or(PromptInput::Message(parts), PromptInput::Builtin)
+    match session.project().commands.order(&typed.text) {
+        None => PromptInput::Message(parts),
+        Some(order) if order.word == BuiltinName::Plan => {
+            typed.text = order.rest.into();
+            parts.retain(has_content);
+            PromptInput::Plan(parts)
+        }
+        Some(order) => PromptInput::Builtin(order),
+    }
 }
 
 /// Queues a prompt after all earlier requests of its session, in particular the one that opens it.

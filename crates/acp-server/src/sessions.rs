@@ -338,36 +338,39 @@ async fn come_back(
 }
 
 /// Sends the updates after the response to an opened session, for as long as it is open: the
-/// remaining events; the commands, twice for clients that may miss them, and again when the prompts
-/// of an MCP server change; the config options when a local model server was found; titles; and
+/// remaining events; the commands, twice for clients that may miss them, and again between two turns
+/// when they have changed; the config options when a local model server was found; titles; and
 /// notices, if the client supports them.
 pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     let Reopened { session, left, ran } = opened;
     session.start_servers();
-    let mut commands = session.commands();
     let Capabilities {
         shows,
         misses_commands,
         ..
     } = server.capabilities();
-    let here = server
-        .live(session.id.as_str())
-        .map(|live| live.here)
+    let live = server.live(session.id.as_str());
+    let (here, commands) = live
+        .map(|live| (live.here, live.commands))
         .unwrap_or_default();
     let mut updates = UpdateSender::new(&server, &session);
     for event in left {
         updates.event(event).await;
     }
     if misses_commands {
-        updates.event(Event::Commands(commands.clone())).await;
+        updates.offer_commands(false).await;
+    } else {
+        // The response to the request had them.
+        commands.update(&session.commands());
     }
+    let mut turns = commands.turns();
+    let mut again_due = false;
     let mut servers = session.server_changes();
     let mut models = session.project().models.clone();
     let mut out_of_turn_events = session.out_of_turn_events();
     let again = tokio::time::sleep(RESEND_GRACE); // the grace that a slow client needs
     tokio::pin!(again);
     let mut waits = misses_commands;
-    let was_greeted = session.is_greeted();
     let tried = session.try_sandbox();
     tokio::pin!(tried);
     let mut trying = true;
@@ -386,19 +389,11 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
             },
             () = &mut again, if waits => {
                 waits = false;
-                // A first turn since then has sent them again, and its answer is not interrupted.
-                if was_greeted || !session.is_greeted() {
-                    commands = session.commands();
-                    updates.event(Event::Commands(commands.clone())).await;
-                }
+                again_due = true;
+                updates.offer_commands(again_due).await;
             }
-            Ok(()) = servers.changed() => {
-                let now = session.commands();
-                if now != commands {
-                    commands.clone_from(&now);
-                    updates.event(Event::Commands(now)).await;
-                }
-            }
+            Ok(()) = servers.changed() => updates.offer_commands(again_due).await,
+            () = turns.changed() => updates.offer_commands(again_due).await,
             holds = &mut tried, if trying => {
                 trying = false;
                 // More approvals can be chosen now.

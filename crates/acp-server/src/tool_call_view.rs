@@ -134,10 +134,7 @@ impl ShownCall {
         {
             self.tail.push_str(stream);
             if self.tail.len() > MAX_TAIL_BYTES {
-                let from = self
-                    .tail
-                    .ceil_char_boundary(self.tail.len() - MAX_TAIL_BYTES);
-                self.tail.drain(..from);
+                self.tail.drain(..tail_start(&self.tail));
             }
             changed = true;
         }
@@ -255,7 +252,7 @@ pub fn input(update: &CallUpdate) -> Option<Value> {
 pub fn result(update: &CallUpdate) -> Option<Value> {
     let mut facts = update.metadata.clone().unwrap_or_default();
     if let Some(output) = update.output.as_ref().filter(|output| !output.is_empty()) {
-        let begun = text::head(output, MAX_RAW_TEXT_BYTES);
+        let begun = whole_lines(text::head(output, MAX_RAW_TEXT_BYTES), output);
         let more = if begun.len() < output.len() {
             "\n…"
         } else {
@@ -266,6 +263,26 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
     (!facts.is_empty())
         .then_some(Value::Object(facts))
         .filter(is_short)
+}
+
+/// Returns the beginning of the lines that the tail of a running program's output has: the first line
+/// within the limit, or the limit itself if a single line is longer.
+fn tail_start(tail: &str) -> usize {
+    let from = tail.ceil_char_boundary(tail.len().saturating_sub(MAX_TAIL_BYTES));
+    let is_line = tail[..from].ends_with('\n');
+    match tail[from..].find('\n') {
+        Some(end) if !is_line && from + end + 1 < tail.len() => from + end + 1,
+        _ => from,
+    }
+}
+
+/// Cuts the beginning of a text after its last whole line, unless it has none.
+fn whole_lines<'a>(begun: &'a str, all: &str) -> &'a str {
+    let is_cut = begun.len() < all.len() && !all[begun.len()..].starts_with('\n');
+    match begun.rfind('\n') {
+        Some(end) if is_cut && end > 0 => &begun[..end],
+        _ => begun,
+    }
 }
 
 /// Returns whether a value is short enough to be sent. Stops reading a longer value at the limit.
@@ -286,4 +303,34 @@ fn escaped(text: &str) -> usize {
         _ => 1,
     };
     text.bytes().map(one).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tail_begins_with_a_whole_line() {
+        let line = "0123456789\n";
+        let tail = line.repeat(MAX_TAIL_BYTES / line.len() + 2);
+        let kept = &tail[tail_start(&tail)..];
+        assert!(kept.starts_with("0123456789\n"), "{kept:.20}");
+        assert!(kept.len() <= MAX_TAIL_BYTES);
+        let long = "é".repeat(MAX_TAIL_BYTES);
+        assert_eq!(long[tail_start(&long)..].len(), MAX_TAIL_BYTES);
+        assert_eq!(tail_start("short\n"), 0);
+    }
+
+    #[test]
+    fn beginning_ends_with_a_whole_line() {
+        for (begun, all, wanted) in [
+            ("ab\ncd", "ab\ncdef\n", "ab"),
+            ("ab\ncd", "ab\ncd\nef", "ab\ncd"),
+            ("ab\ncd", "ab\ncd", "ab\ncd"),
+            ("abcd", "abcdef", "abcd"),
+            ("\nab", "\nabc", "\nab"),
+        ] {
+            assert_eq!(whole_lines(begun, all), wanted, "{all:?}");
+        }
+    }
 }

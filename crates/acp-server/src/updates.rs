@@ -8,6 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
+use super::command_list::{CommandList, TurnGuard};
 use super::options;
 use super::server::Server;
 use super::transferable_view::Movable;
@@ -47,6 +48,8 @@ pub struct UpdateSender {
     /// Cancelled when open questions move to another connection.
     moved: CancellationToken,
     unanswered: Vec<TurnMessage>,
+    /// The turn that is shown, for the list of commands.
+    turn: Option<TurnGuard>,
 }
 
 /// Tracks whether the whole turn waits for the user. A call waits while a question about it is
@@ -199,6 +202,7 @@ impl OpeningUpdates {
             lines,
             moved,
             unanswered,
+            turn: None,
         }
     }
 }
@@ -224,6 +228,9 @@ impl UpdateSender {
         self.moved = CancellationToken::new();
         self.view = view(server, &self.moved);
         self.server = server.clone();
+        if self.turn.is_some() {
+            self.turn = Some(self.commands().begin());
+        }
         self.lines.clear();
     }
 
@@ -301,6 +308,7 @@ impl UpdateSender {
     /// Reports that a turn has begun.
     pub async fn begin(&mut self) {
         self.waits.begin();
+        self.turn = Some(self.commands().begin());
         self.state(SessionActivity::Running).await;
     }
 
@@ -311,6 +319,30 @@ impl UpdateSender {
         }
         self.view.state(&self.session.id, &state, &mut self.lines);
         self.flush().await;
+        if matches!(state, SessionActivity::Idle(_)) {
+            self.turn = None;
+        }
+    }
+
+    /// Returns the commands that this connection's client has been sent.
+    fn commands(&self) -> Arc<CommandList> {
+        self.server
+            .live(self.session.id.as_str())
+            .map(|live| live.commands)
+            .unwrap_or_default()
+    }
+
+    /// Sends the commands if no turn runs and they have changed. `again` also sends a list that has
+    /// not changed, but only once in all.
+    pub async fn offer_commands(&mut self, again: bool) {
+        let commands = self.commands();
+        if !commands.is_idle() {
+            return;
+        }
+        let list = self.session.commands();
+        if commands.update(&list) || (again && commands.repeat()) {
+            self.show_event(Event::Commands(list)).await;
+        }
     }
 
     /// Encodes whether the turn works or waits, if that has changed.
@@ -335,7 +367,12 @@ impl UpdateSender {
         };
         let project = self.session.project();
         if self.server.capabilities().misses_commands {
-            self.event(Event::Commands(self.session.commands())).await;
+            let list = self.session.commands();
+            let commands = self.commands();
+            if commands.update(&list) || commands.repeat() {
+                commands.repeat();
+                self.show_event(Event::Commands(list)).await;
+            }
         }
         if !project.models.is_anybody_there() {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
@@ -461,6 +498,15 @@ impl UpdateSender {
     }
 
     pub async fn event(&mut self, event: Event) {
+        if let Event::Commands(list) = &event
+            && !self.commands().update(list)
+        {
+            return;
+        }
+        self.show_event(event).await;
+    }
+
+    async fn show_event(&mut self, event: Event) {
         let switched = matches!(event, Event::Mode(_) | Event::Options);
         match &event {
             Event::Within { session, event } => self.view.event(session, event, &mut self.lines),

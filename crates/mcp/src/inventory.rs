@@ -1,13 +1,14 @@
 //! The inventory of a directory's servers for the command line: the servers, their states and their
 //! contents.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
-use super::connection::{ServerState, Trouble};
+use super::connection::{McpLink, ServerState, Trouble};
 use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use base::text;
@@ -37,6 +38,18 @@ pub enum ReportedState {
     Failed(String),
 }
 
+/// The present state of a session's server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerStatus {
+    pub name: String,
+    /// The state for display, such as `connected`.
+    pub state: String,
+    pub is_ready: bool,
+    /// The number of its tools, as far as they are known.
+    pub tools: usize,
+    pub prompts: usize,
+}
+
 pub struct ToolReport {
     /// The name for the model.
     pub name: String,
@@ -47,6 +60,40 @@ pub struct ToolReport {
 }
 
 impl McpServers {
+    /// Returns whether the client has given the session servers of its own.
+    pub fn has_given(&self) -> bool {
+        !self.given.is_empty()
+    }
+
+    /// Returns the present states of the session's servers. Waits for none of them.
+    pub fn statuses(&self) -> Vec<ServerStatus> {
+        let status = |link: Arc<McpLink>| {
+            let state = link.state();
+            let is_ready =
+                matches!(&state, ServerState::Ready(ready) if !ready.peer.is_transport_closed());
+            let offer = link.offers();
+            let tools = offer.as_ref().map_or(0, |offer| offer.tools.len());
+            let prompts = offer.as_ref().map_or(0, |offer| offer.prompts.len());
+            let state = match state {
+                ServerState::Ready(_) if is_ready => "connected".to_owned(),
+                ServerState::Ready(_) => "the connection broke off".to_owned(),
+                ServerState::Starting(_) => "starting".to_owned(),
+                ServerState::Failed(failure) if failure.trouble == Trouble::Login => {
+                    format!("needs a login: {}", failure.why)
+                }
+                ServerState::Failed(failure) => format!("does not work: {}", failure.why),
+            };
+            ServerStatus {
+                name: link.name.clone(),
+                state,
+                is_ready,
+                tools,
+                prompts,
+            }
+        };
+        self.links().into_iter().map(status).collect()
+    }
+
     /// Tries all these servers concurrently, and returns a report on each in the same order.
     pub async fn survey(&self, configured: &[McpEntry]) -> Vec<ServerReport> {
         let began = Instant::now();

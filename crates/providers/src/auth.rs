@@ -246,6 +246,15 @@ impl Auth {
         })
     }
 
+    /// Returns the providers whose keys or logins adjutant has stored itself, by id.
+    pub fn stored(environment: &Environment) -> Vec<String> {
+        Self::places(environment)
+            .into_iter()
+            .filter(|(_, _, place)| *place == Self::OURS)
+            .map(|(id, ..)| id)
+            .collect()
+    }
+
     /// Removes all entries of adjutant's file.
     ///
     /// # Errors

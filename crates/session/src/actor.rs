@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::builtin::{BuiltinCommand, BuiltinName, PLANNER};
 use super::choices::{Choices, SentChange};
 use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnReport};
 use super::inbox::{self, Inbox};
@@ -24,7 +25,7 @@ use events::{Event, EventSender, Severity};
 use extensions::usage_stats;
 use store::{Record, RecordChange, TitleSource, visible};
 use tools::scratch;
-use transcript::{FileChange, Message};
+use transcript::{Content, FileChange, Message};
 
 /// The number of prompts after which the title agent is no longer asked.
 const MAX_TITLED_PROMPTS: usize = 2;
@@ -161,6 +162,10 @@ impl Actor {
             outlet,
             outcome: reply,
         } = prompt;
+        let work = match work {
+            PromptInput::Plan(content) => self.plan(content, &outlet).await,
+            work => work,
+        };
         let is_message = matches!(work, PromptInput::Message(_));
         let cancelled = self.session.sessions.ended.child_token();
         let run = PromptRun {
@@ -204,6 +209,34 @@ impl Actor {
             self.count().await;
         }
         steers
+    }
+
+    /// Switches to the agent that plans, if there is one. Returns the message for it, or the command
+    /// itself if there is none.
+    async fn plan(&mut self, content: Vec<Content>, outlet: &EventSender) -> PromptInput {
+        let command = BuiltinCommand {
+            word: BuiltinName::Plan,
+            rest: String::new(),
+        };
+        let modes = self.scope.project.agents.modes();
+        if !modes.iter().any(|mode| mode.name == PLANNER) {
+            return PromptInput::Builtin(command);
+        }
+        let session = &mut self.session;
+        session
+            .choices
+            .current
+            .send_modify(|choice| PLANNER.clone_into(&mut choice.agent));
+        session.amend(session.choices.record_change()).await;
+        outlet.event(Event::Mode(PLANNER.to_owned())).await;
+        let is_message = content
+            .iter()
+            .any(|content| !matches!(content, Content::PromptOptions(_) | Content::Format { .. }));
+        if is_message {
+            PromptInput::Message(content)
+        } else {
+            PromptInput::Builtin(command)
+        }
     }
 
     /// Stores the changes of a turn, before the answer to the prompt reports them.

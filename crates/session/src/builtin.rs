@@ -5,15 +5,18 @@
 //! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`] and its arm in `carry_out`.
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
-use super::{changes, diff};
+use super::{changes, diff, pages, title};
 use base::task::spawn_blocking;
 
 use crate::turn::{
     History, TurnContext, TurnOutcome, compact, jobs, late_changes, run, size, step_context,
 };
 use base::id::PartId;
+use base::text;
 use events::{Event, Status};
-use store::{Record, visible};
+use permission::account::AccountProperty;
+use providers::auth::Auth;
+use store::{Record, TitleSource, visible};
 use tools::Tool as _;
 use tools::todowrite::TodowriteTool;
 use transcript::Message;
@@ -32,7 +35,24 @@ pub enum BuiltinName {
     Compact,
     /// Shows or ends background jobs.
     Jobs,
+    /// Describes the session.
+    Status,
+    /// Switches to the agent that plans.
+    Plan,
+    /// Sets the session's title.
+    Rename,
+    /// Shows what was granted.
+    Permissions,
+    /// Shows the MCP servers.
+    Mcp,
+    /// Shows the skills.
+    Skills,
+    /// Deletes the stored keys of providers.
+    Logout,
 }
+
+/// The agent that `/plan` switches to.
+pub(super) const PLANNER: &str = "plan";
 
 impl BuiltinName {
     /// All commands in the order of the list: name, description, hint for arguments.
@@ -65,6 +85,38 @@ impl BuiltinName {
             Self::Diff,
             "diff",
             "Show what this session changed in the files",
+            None,
+        ),
+        (
+            Self::Status,
+            "status",
+            "Show mode, model, context, cost, sandbox and servers",
+            None,
+        ),
+        (
+            Self::Plan,
+            PLANNER,
+            "Switch to the plan mode, and begin a task there",
+            Some("task"),
+        ),
+        (
+            Self::Rename,
+            "rename",
+            "Give the session a title",
+            Some("title"),
+        ),
+        (
+            Self::Permissions,
+            "permissions",
+            "Show what was granted with \"always\"",
+            None,
+        ),
+        (Self::Mcp, "mcp", "Show the MCP servers", None),
+        (Self::Skills, "skills", "Show the skills", None),
+        (
+            Self::Logout,
+            "logout",
+            "Delete the stored keys and logins of providers",
             None,
         ),
     ];
@@ -114,12 +166,96 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
             say(scope, differences(&cx).await).await;
             TurnOutcome::Ended
         }
+        word => {
+            let text = page(word, &command.rest, &mut cx).await;
+            say(scope, text).await;
+            TurnOutcome::Ended
+        }
     };
     scope.outlet.event(Event::Status(Status::Idle)).await;
     if scope.cancelled.is_cancelled() {
         TurnOutcome::Cancelled
     } else {
         outcome
+    }
+}
+
+/// Carries out a command whose answer is a page of text.
+async fn page(word: BuiltinName, rest: &str, cx: &mut BuiltinContext<'_>) -> String {
+    let scope = cx.scope;
+    match word {
+        BuiltinName::Status => pages::status(cx).await,
+        BuiltinName::Plan => planning(scope),
+        BuiltinName::Rename => rename(cx, rest).await,
+        BuiltinName::Permissions => pages::permissions(scope),
+        BuiltinName::Mcp => pages::servers(scope),
+        BuiltinName::Skills => pages::skills(scope),
+        BuiltinName::Logout => log_out(scope).await,
+        BuiltinName::Undo
+        | BuiltinName::Redo
+        | BuiltinName::Diff
+        | BuiltinName::Compact
+        | BuiltinName::Jobs => String::new(),
+    }
+}
+
+/// Answers `/plan` after the session has switched to the mode, if that exists.
+fn planning(scope: &TurnContext) -> String {
+    if scope.choice.borrow().agent == PLANNER {
+        return "The mode is plan now: nothing is changed but plan files.".into();
+    }
+    let modes = scope.project.agents.modes();
+    let names: Vec<&str> = modes.iter().map(|mode| mode.name.as_str()).collect();
+    format!(
+        "There is no mode \"{PLANNER}\" here, so nothing was sent; there are: {}.",
+        names.join(", ")
+    )
+}
+
+/// Sets the title that the user has given, or shows the present one.
+async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
+    let title = title::tidy(rest);
+    if title.is_empty() {
+        return match &cx.record.title {
+            Some(title) => format!(
+                "The title is \"{}\"; `/rename TITLE` sets another one.",
+                text::escaped(title)
+            ),
+            None => "There is no title yet; `/rename TITLE` sets one.".into(),
+        };
+    }
+    cx.record.title = Some(title.clone());
+    cx.record.titled = TitleSource::User;
+    let updated = cx.record.updated;
+    let answer = format!("The title is \"{}\" now.", text::escaped(&title));
+    let title = Some(title);
+    cx.scope.outlet.event(Event::Info { title, updated }).await;
+    answer
+}
+
+/// Deletes the stored keys and logins, unless other users share them.
+async fn log_out(scope: &TurnContext) -> String {
+    if let Err(why) = scope
+        .permissions
+        .account
+        .check(AccountProperty::ProviderKeys)
+    {
+        return why;
+    }
+    let environment = scope.environment.clone();
+    let removed = spawn_blocking(move || {
+        let stored = Auth::stored(&environment);
+        Auth::forget_all(&environment).map(|()| stored)
+    });
+    match removed.await.map_err(std::io::Error::other).flatten() {
+        Ok(stored) if stored.is_empty() => {
+            "No keys or logins are stored. Keys in variables and settings are not changed.".into()
+        }
+        Ok(stored) => format!(
+            "Deleted the stored keys and logins: {}. Keys in variables and settings remain.",
+            text::title(&stored.join(", "))
+        ),
+        Err(e) => format!("The stored keys could not be deleted: {e}."),
     }
 }
 
@@ -244,7 +380,7 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
                     .iter()
                     .map(|(id, _)| scope.resources.jobs.stop(id, USER)),
             );
-            format!("{} ended.", base::text::count(ended.await.len(), "command"))
+            format!("{} ended.", text::count(ended.await.len(), "command"))
         }
         ["stop", id] => match scope.resources.jobs.stop(id, USER).await {
             Ok(how) => format!("{id} has ended: {how}."),

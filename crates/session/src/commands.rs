@@ -15,6 +15,7 @@ use base::text;
 use config::agent_rules::reach;
 use config::settings::{self, Settings};
 use mcp::McpServers;
+use permission::account::AccountAccess;
 use permission::rule::derive;
 use permission::{Action, Rules, laxer};
 use project::agent::{Agent, Agents, Mode};
@@ -55,12 +56,45 @@ pub struct Commands {
     /// The names of the skills that are commands: rules allow them, and no other command has
     /// the name.
     skill_commands: HashSet<String>,
+    /// The built-in commands that are not listed, because there is nothing for them to do. They are
+    /// carried out all the same.
+    unlisted: Vec<BuiltinName>,
+}
+
+/// Properties of a project that decide whether built-in commands are listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CommandUses {
+    /// Whether there is a mode that plans.
+    pub plans: bool,
+    /// Whether adjutant has stored keys or logins of providers.
+    pub has_logins: bool,
+}
+
+impl CommandUses {
+    fn unlisted(self, settings: &Settings, skills: &Skills) -> Vec<BuiltinName> {
+        let has_servers = settings.mcp.iter().any(|server| server.enabled);
+        [
+            (BuiltinName::Plan, self.plans),
+            (BuiltinName::Logout, self.has_logins),
+            (BuiltinName::Mcp, has_servers),
+            (BuiltinName::Skills, skills.all().next().is_some()),
+        ]
+        .into_iter()
+        .filter(|(_, applies)| !applies)
+        .map(|(name, _)| name)
+        .collect()
+    }
 }
 
 impl Commands {
     /// Returns the commands of the settings, of the program, and of the skills that `rules` do
     /// not deny.
-    pub fn new(settings: &Settings, skills: &Arc<Skills>, rules: &Rules) -> Self {
+    pub fn new(
+        settings: &Settings,
+        skills: &Arc<Skills>,
+        rules: &Rules,
+        uses: CommandUses,
+    ) -> Self {
         let commands = command::list(settings);
         let orders = BuiltinName::ALL.iter().map(|(_, name, ..)| *name);
         let taken: HashSet<&str> = commands
@@ -80,10 +114,15 @@ impl Commands {
             commands,
             skills: skills.clone(),
             skill_commands,
+            unlisted: uses.unlisted(settings, skills),
         }
     }
 
     pub fn list(&self) -> Vec<events::CommandInfo> {
+        self.list_without(&self.unlisted)
+    }
+
+    fn list_without(&self, unlisted: &[BuiltinName]) -> Vec<events::CommandInfo> {
         let one = |command: &settings::CommandEntry| events::CommandInfo {
             name: command.name.clone(),
             description: command.description.clone().unwrap_or_default(),
@@ -98,7 +137,7 @@ impl Commands {
         };
         let orders = BuiltinName::ALL
             .iter()
-            .filter(|(_, name, ..)| self.find(name).is_none());
+            .filter(|(word, name, ..)| !unlisted.contains(word) && self.find(name).is_none());
         let skill = |skill: &Skill| events::CommandInfo {
             name: skill.name.clone(),
             description: skill
@@ -120,8 +159,20 @@ impl Commands {
     }
 
     /// Returns the commands, and the prompts of MCP servers with unused names.
-    pub fn with_prompts(&self, servers: &McpServers) -> Vec<events::CommandInfo> {
-        let mut all = self.list();
+    /// A user who may not change the account's keys is not offered to delete them.
+    pub fn with_prompts(
+        &self,
+        servers: &McpServers,
+        account: &AccountAccess,
+    ) -> Vec<events::CommandInfo> {
+        let mut unlisted = self.unlisted.clone();
+        if servers.has_given() {
+            unlisted.retain(|word| *word != BuiltinName::Mcp);
+        }
+        if !account.is_allowed() {
+            unlisted.push(BuiltinName::Logout);
+        }
+        let mut all = self.list_without(&unlisted);
         let taken: HashSet<String> = all.iter().map(|known| known.name.clone()).collect();
         all.extend(
             servers
@@ -490,9 +541,49 @@ async fn filled(
 mod tests {
     use super::*;
 
+    fn plain() -> Commands {
+        Commands::new(
+            &Settings::default(),
+            &Arc::default(),
+            &Rules::default(),
+            CommandUses::default(),
+        )
+    }
+
+    #[test]
+    fn command_without_use_is_not_listed() {
+        let listed = |uses: CommandUses, word: &str| {
+            let commands = Commands::new(
+                &Settings::default(),
+                &Arc::default(),
+                &Rules::default(),
+                uses,
+            );
+            commands.list().iter().any(|command| command.name == word)
+        };
+        let none = CommandUses::default();
+        let all = CommandUses {
+            plans: true,
+            has_logins: true,
+        };
+        for (word, without, with) in [
+            ("status", true, true),
+            ("rename", true, true),
+            ("permissions", true, true),
+            ("plan", false, true),
+            ("logout", false, true),
+            ("mcp", false, false),
+            ("skills", false, false),
+        ] {
+            assert_eq!(listed(none, word), without, "{word}");
+            assert_eq!(listed(all, word), with, "{word}");
+            assert!(plain().order(&format!("/{word}")).is_some(), "{word}");
+        }
+    }
+
     #[test]
     fn only_known_names_are_commands() {
-        let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
+        let commands = plain();
         assert!(
             commands
                 .expand("/review the last commit")
@@ -508,7 +599,7 @@ mod tests {
 
     #[test]
     fn own_command_hides_built_in_one() {
-        let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
+        let commands = plain();
         assert_eq!(
             commands.order(" /diff all\n"),
             Some(BuiltinCommand {
@@ -531,6 +622,7 @@ mod tests {
             },
             &Arc::default(),
             &Rules::default(),
+            CommandUses::default(),
         );
         assert_eq!(commands.order("/diff"), None);
         assert_eq!(

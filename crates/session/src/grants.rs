@@ -51,6 +51,17 @@ impl Grants {
         self.held.borrow().get(agent).cloned().unwrap_or_default()
     }
 
+    /// Returns the grants of all agents, by the agents' names.
+    pub fn all(&self) -> Vec<(String, Rules)> {
+        let held = self.held.borrow();
+        let mut all: Vec<(String, Rules)> = held
+            .iter()
+            .map(|(agent, rules)| (agent.clone(), rules.clone()))
+            .collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
     /// Grants patterns to an agent. All open questions of the project are notified.
     pub async fn give(&self, agent: &str, permission: &str, patterns: &[String]) {
         for pattern in patterns {

@@ -18,6 +18,7 @@ use base::channel::Receiver;
 use base::id::SessionId;
 use events::{CommandInfo, Event, EventSender, TurnMessage};
 use mcp::McpServers;
+use permission::account::AccountAccess;
 use sandbox::Level;
 use tools::sandboxing::SandboxChoice;
 use transcript::{Content, ModelRef};
@@ -43,6 +44,8 @@ pub struct SessionHandle {
     pub(super) choice: watch::Receiver<SessionChoices>,
     /// The sandbox of commands.
     pub(super) confinement: SandboxChoice,
+    /// Whether the user may change state that all users of the account share.
+    pub(super) account: AccountAccess,
     /// Choices that were sent but not yet applied.
     pub(super) pending: Arc<PendingChoices>,
     /// The sender of events that belong to no turn.
@@ -96,15 +99,18 @@ pub enum PromptInput {
     Message(Vec<Content>),
     /// A built-in command.
     Builtin(BuiltinCommand),
+    /// A message for the agent that plans, which the session switches to. Without content, only the
+    /// switch.
+    Plan(Vec<Content>),
 }
 
 impl PromptInput {
     /// Returns the key that identifies a prompt that is sent again.
     pub fn idempotency_key(&self) -> Option<&str> {
-        let Self::Message(content) = self else {
-            return None;
-        };
-        idempotency_key(content)
+        match self {
+            Self::Message(content) | Self::Plan(content) => idempotency_key(content),
+            Self::Builtin(_) => None,
+        }
     }
 }
 
@@ -340,11 +346,6 @@ impl SessionHandle {
         (!self.greeted.swap(true, Ordering::Relaxed)).then_some(&self.notices)
     }
 
-    /// Returns whether the first turn has started.
-    pub fn is_greeted(&self) -> bool {
-        self.greeted.load(Ordering::Relaxed)
-    }
-
     /// Returns the present configuration: agents, models, commands. It is replaced at the start
     /// of a turn if a file has changed.
     pub fn project(&self) -> Arc<ProjectConfig> {
@@ -354,7 +355,9 @@ impl SessionHandle {
     /// Returns the commands that are available now: those of the configuration, and the prompts
     /// of connected MCP servers.
     pub fn commands(&self) -> Vec<CommandInfo> {
-        self.project().commands.with_prompts(&self.servers)
+        self.project()
+            .commands
+            .with_prompts(&self.servers, &self.account)
     }
 
     /// Returns a receiver that is notified when the prompts of an MCP server may have changed.

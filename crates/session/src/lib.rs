@@ -22,6 +22,7 @@ mod maintenance;
 pub mod mention;
 pub mod models;
 pub mod open;
+mod pages;
 pub mod project;
 mod prompt;
 pub mod prune;

@@ -606,6 +606,7 @@ impl Sessions {
             mailbox,
             choice: choices.current.subscribe(),
             confinement: scope.permissions.confinement.clone(),
+            account: scope.permissions.account.clone(),
             pending: Arc::default(),
         };
         scope

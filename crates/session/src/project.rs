@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::commands::Commands;
+use super::builtin::PLANNER;
+use super::commands::{CommandUses, Commands};
 use super::configuration::{self, NamedModels, ProjectDefinition, sight};
 use super::maintenance::Maintenance;
 use super::models::{ModelSources, RegistrySender};
@@ -29,6 +30,7 @@ use project::agent::registry::Agents;
 use project::instruction;
 use project::skill::{self, Skills};
 use project::system::Surroundings;
+use providers::auth::Auth;
 use providers::registry::Registry;
 
 /// The configuration of a session until its next turn.
@@ -138,6 +140,7 @@ impl ConfigSnapshot {
                 &loaded.settings,
                 &skills,
                 &agents.default().rules,
+                uses(&agents, &paths.environment),
             )),
             sources: WebSource::all(&instructions.addresses, &loaded.settings.skills.urls),
             missing: WebSource::all(&instructions.missing, &missing_skills),
@@ -214,6 +217,7 @@ impl ConfigSnapshot {
                 &self.settings,
                 &skills,
                 &agents.default().rules,
+                uses(&agents, &paths.environment),
             )),
             agents,
             problems: self.problems.clone(),
@@ -307,6 +311,14 @@ impl ConfigSnapshot {
             .iter()
             .filter(|problem| !known.contains(problem));
         broken.chain(configuration::notices(fresh)).collect()
+    }
+}
+
+/// Returns what decides whether built-in commands are listed. Blocks on file access.
+fn uses(agents: &Agents, environment: &Environment) -> CommandUses {
+    CommandUses {
+        plans: agents.modes().iter().any(|mode| mode.name == PLANNER),
+        has_logins: !Auth::stored(environment).is_empty(),
     }
 }
 
@@ -609,9 +621,10 @@ impl ConfigWatcher {
         let outlet = &scope.outlet;
         if *old.commands != *read.commands {
             outlet
-                .event(Event::Commands(
-                    read.commands.with_prompts(&scope.resources.servers),
-                ))
+                .event(Event::Commands(read.commands.with_prompts(
+                    &scope.resources.servers,
+                    &scope.permissions.account,
+                )))
                 .await;
         }
         let chosen = choice.borrow().agent.clone();

@@ -61,6 +61,8 @@ impl PromptRun {
                 }
             }
             PromptInput::Builtin(command) => self.builtin(&command).await,
+            // The session has switched before.
+            PromptInput::Plan(content) => self.message(content, watcher).await,
         }
     }
 

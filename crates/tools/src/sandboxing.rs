@@ -184,6 +184,15 @@ impl SandboxChoice {
         SandboxGuarantee::of(held, network)
     }
 
+    /// Describes the agent's sandbox for the user. The first call of a process makes the trial run.
+    pub async fn status(&self) -> String {
+        if self.wish.mode == SandboxMode::Off {
+            return "off, by the setting `sandbox`".to_owned();
+        }
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        self.sandbox.held(self.level).await.words(network)
+    }
+
     /// Returns whether a sandbox restricts the agent's writes, protects control files, and blocks
     /// the network if that is wanted. The first call of a process makes the trial run.
     pub async fn holds(&self) -> bool {

@@ -1,0 +1,114 @@
+//! The list of a session's commands, as the client of one connection has it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use events::CommandInfo;
+
+/// The list that was sent last, and the turns that run. While one runs, no list is sent, because
+/// some clients show an update within an answer as its end.
+#[derive(Debug, Default)]
+pub struct CommandList(watch::Sender<SentCommands>);
+
+#[derive(Debug, Default)]
+struct SentCommands {
+    list: Vec<CommandInfo>,
+    /// Whether a list was sent a second time, for a client that may have missed the first one.
+    is_repeated: bool,
+    turns: usize,
+}
+
+/// A turn that runs, until this is dropped.
+#[derive(Debug)]
+pub struct TurnGuard(Arc<CommandList>);
+
+impl CommandList {
+    /// Records that a list is sent. Returns false if the client has the same list already.
+    pub fn update(&self, list: &[CommandInfo]) -> bool {
+        let mut is_new = false;
+        self.0.send_if_modified(|sent| {
+            is_new = sent.list != list;
+            if is_new {
+                sent.list = list.to_vec();
+            }
+            false
+        });
+        is_new
+    }
+
+    /// Records that a list is sent again. Returns false if that has happened before.
+    pub fn repeat(&self) -> bool {
+        let mut is_first = false;
+        self.0.send_if_modified(|sent| {
+            is_first = !std::mem::replace(&mut sent.is_repeated, true);
+            false
+        });
+        is_first
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.0.borrow().turns == 0
+    }
+
+    /// Records that a turn begins.
+    pub fn begin(self: &Arc<Self>) -> TurnGuard {
+        self.0.send_modify(|sent| sent.turns += 1);
+        TurnGuard(self.clone())
+    }
+
+    /// Returns a receiver that is notified when a turn begins or ends.
+    pub fn turns(&self) -> CommandTurns {
+        CommandTurns(self.0.subscribe())
+    }
+}
+
+/// The beginnings and ends of turns.
+#[derive(Debug)]
+pub struct CommandTurns(watch::Receiver<SentCommands>);
+
+impl CommandTurns {
+    /// Waits for the next beginning or end of a turn. Never completes after the session is gone.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for TurnGuard {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|sent| sent.turns -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_is_sent_when_it_has_changed() {
+        let command = |name: &str| CommandInfo {
+            name: name.into(),
+            description: String::new(),
+            hint: None,
+        };
+        let list = CommandList::default();
+        assert!(list.update(&[command("a")]));
+        assert!(!list.update(&[command("a")]));
+        assert!(list.update(&[command("b")]));
+        assert!(list.repeat());
+        assert!(!list.repeat());
+    }
+
+    #[test]
+    fn list_waits_for_the_last_of_several_turns() {
+        let list = Arc::new(CommandList::default());
+        let first = list.begin();
+        let second = list.begin();
+        drop(first);
+        assert!(!list.is_idle());
+        drop(second);
+        assert!(list.is_idle());
+    }
+}

@@ -1,0 +1,232 @@
+//! The pages of the built-in commands that describe the session: `/status`, `/mcp`, `/skills`,
+//! `/permissions`.
+
+use super::builtin::BuiltinContext;
+use crate::turn::{TurnContext, size, step_context};
+use base::text;
+use mcp::inventory::ServerStatus;
+use permission::Rules;
+use store::visible;
+use transcript::ModelRef;
+
+/// The longest description in a list, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 120;
+
+/// Describes the session: mode, model, context, cost, approvals, sandbox, servers.
+pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
+    let used = used(cx);
+    let scope = cx.scope;
+    let choice = scope.choice.borrow().clone();
+    let agent = scope.project.agents.get(&choice.agent);
+    let model = step_context::resolve_model(&choice, agent.as_deref(), &scope.project.models);
+    let known = scope.project.models.find(&model).ok();
+    let window = known.map(|(model, _)| model.window());
+    let mut rows = vec![
+        ("Mode", text::escaped(&choice.agent)),
+        ("Model", model_row(&model, window.is_some())),
+        ("Context", context_row(used, window)),
+    ];
+    if let Some(cost) = cx.history.cost() {
+        rows.push(("Cost", format!("${cost:.2}")));
+    }
+    rows.push(("Approvals", choice.approvals().as_str().to_owned()));
+    rows.push(("Sandbox", sandbox(scope).await));
+    let servers = scope.resources.servers.statuses();
+    if !servers.is_empty() {
+        rows.push(("MCP servers", servers_row(&servers)));
+    }
+    let running = scope.resources.jobs.running().len();
+    if running > 0 {
+        rows.push(("Background", text::count(running, "command")));
+    }
+    list(rows.iter().map(|(name, value)| format!("{name}: {value}")))
+}
+
+/// Returns the tokens of the visible messages, as the provider has counted them.
+fn used(cx: &mut BuiltinContext<'_>) -> Option<u64> {
+    let history = &mut *cx.history;
+    let hidden = history
+        .messages
+        .split_off(visible(&history.messages, &cx.record.undone));
+    let used = size::used(history);
+    history.messages.extend(hidden);
+    used
+}
+
+fn model_row(model: &ModelRef, is_known: bool) -> String {
+    let name = text::escaped(&model.to_string());
+    if is_known {
+        name
+    } else {
+        format!("{name} (not found)")
+    }
+}
+
+fn context_row(used: Option<u64>, window: Option<u64>) -> String {
+    match (used, window) {
+        (Some(used), Some(window)) if window > 0 => {
+            let left = window.saturating_sub(used);
+            let percent = left * 100 / window;
+            format!(
+                "{} of {} tokens used, {percent} % left",
+                text::thousands(used),
+                text::thousands(window)
+            )
+        }
+        (Some(used), _) => format!("{} tokens used", text::thousands(used)),
+        (None, Some(window)) => format!("{} tokens, none used yet", text::thousands(window)),
+        (None, None) => "none used yet".to_owned(),
+    }
+}
+
+fn servers_row(servers: &[ServerStatus]) -> String {
+    let ready = servers.iter().filter(|server| server.is_ready).count();
+    if ready == servers.len() {
+        format!("{ready} connected")
+    } else {
+        format!("{ready} of {} connected (`/mcp`)", servers.len())
+    }
+}
+
+async fn sandbox(scope: &TurnContext) -> String {
+    match step_context::agent(scope) {
+        Ok(agent) => {
+            let settings = &scope.project.settings;
+            let confinement = scope
+                .permissions
+                .confinement
+                .for_agent(&agent.rules, settings);
+            text::escaped(&confinement.status().await)
+        }
+        Err(_) => "unknown, because the mode no longer exists".to_owned(),
+    }
+}
+
+/// Lists the MCP servers of the session with their states.
+pub(super) fn servers(scope: &TurnContext) -> String {
+    server_list(&scope.resources.servers.statuses())
+}
+
+fn server_list(servers: &[ServerStatus]) -> String {
+    if servers.is_empty() {
+        return "No MCP servers are configured. The setting `mcp` adds one.".to_owned();
+    }
+    list(servers.iter().map(|server| {
+        let offer = [(server.tools, "tool"), (server.prompts, "prompt")];
+        let offer = offer
+            .into_iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, noun)| format!(", {}", text::count(n, noun)));
+        format!(
+            "{}: {}{}",
+            text::escaped(&server.name),
+            text::title(&server.state),
+            offer.collect::<String>()
+        )
+    }))
+}
+
+/// Lists the skills that the session's mode may load.
+pub(super) fn skills(scope: &TurnContext) -> String {
+    let rules = step_context::agent(scope)
+        .map(|agent| agent.rules.clone())
+        .unwrap_or_default();
+    let skills = &scope.project.background.skills;
+    let line = |skill: &project::skill::Skill| {
+        let name = text::escaped(&skill.name);
+        match &skill.description {
+            Some(description) => {
+                let description = text::cut_chars(&text::title(description), MAX_DESCRIPTION_CHARS);
+                format!("{name}: {description}")
+            }
+            None => format!("{name}: loaded only by name"),
+        }
+    };
+    let lines: Vec<String> = skills.allowed(&rules).map(line).collect();
+    if lines.is_empty() {
+        return "This mode has no skills.".to_owned();
+    }
+    list(lines)
+}
+
+/// Lists how much is asked, and what was granted with "always".
+pub(super) fn permissions(scope: &TurnContext) -> String {
+    let approvals = scope.choice.borrow().approvals();
+    format!(
+        "Approvals: {}.\n\n{}",
+        approvals.as_str(),
+        grant_list(&scope.permissions.grants.all())
+    )
+}
+
+fn grant_list(grants: &[(String, Rules)]) -> String {
+    let line = |agent: &str, rule: &permission::Rule| {
+        let pattern = rule.pattern.replace('`', "'");
+        format!(
+            "{} `{pattern}` ({})",
+            text::escaped(&rule.permission),
+            text::escaped(agent)
+        )
+    };
+    let lines: Vec<String> = grants
+        .iter()
+        .flat_map(|(agent, rules)| rules.iter().map(move |rule| line(agent, rule)))
+        .collect();
+    if lines.is_empty() {
+        return "Nothing was granted with \"always\" in this project.".to_owned();
+    }
+    format!(
+        "Granted with \"always\" in this project:\n\n{}\n\n`adjutant permissions revoke PERMISSION` revokes grants for sessions opened later.",
+        list(lines)
+    )
+}
+
+fn list(lines: impl IntoIterator<Item = String>) -> String {
+    let lines: Vec<String> = lines.into_iter().map(|line| format!("- {line}")).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn context_is_described_by_what_is_known() {
+        let table = [
+            (
+                Some(25_000),
+                Some(100_000),
+                "25k of 100k tokens used, 75 % left",
+            ),
+            (Some(300), Some(200), "300 of 200 tokens used, 0 % left"),
+            (Some(5), Some(0), "5 tokens used"),
+            (Some(5), None, "5 tokens used"),
+            (None, Some(200), "200 tokens, none used yet"),
+            (None, None, "none used yet"),
+        ];
+        for (used, window, wanted) in table {
+            assert_eq!(context_row(used, window), wanted, "{used:?} {window:?}");
+        }
+    }
+
+    #[test]
+    fn servers_are_listed_with_their_states() {
+        let server = |name: &str, state: &str, is_ready, tools| ServerStatus {
+            name: name.into(),
+            state: state.into(),
+            is_ready,
+            tools,
+            prompts: 0,
+        };
+        let both = [
+            server("a", "connected", true, 1),
+            server("b", "failed: no such\nprogram", false, 0),
+        ];
+        let listed = server_list(&both);
+        assert!(listed.starts_with("- a: connected, 1 tool\n- b: failed: no such"));
+        assert_eq!(listed.lines().count(), 2, "{listed}");
+        assert_eq!(servers_row(&both), "1 of 2 connected (`/mcp`)");
+        assert_eq!(servers_row(&both[..1]), "1 connected");
+        assert!(server_list(&[]).contains("No MCP servers"));
+    }
+}
