@@ -152,6 +152,9 @@ async fn once(
             () = clock.run_out() => break Waited::Late(clock.why(Instant::now())),
         }
     };
+    // What a call has reported stays with it, however it ends.
+    let reported = progress.borrow().as_ref().map(describe_progress);
+    let reported = reported.filter(|_| caller.context.is_some());
     link.leave(&token);
     // Notifications that arrived before the answer are handled by separate tasks, which exist
     // already. They run first, so that a changed list is not used in its old state.
@@ -166,12 +169,14 @@ async fn once(
         },
         Waited::Cancelled => {
             withdraw(link, peer, id, "the user has cancelled").await;
-            Err(Failure::Cancelled)
+            Err(reported.map_or(Failure::Cancelled, Failure::CutOff))
         }
         Waited::Late(why) => {
             withdraw(link, peer, id, "it takes too long").await;
+            let last = reported.map(|text| format!(" It had reported: {text}"));
             Err(Failure::ForModel(format!(
-                "The MCP server {server} did not answer: {why}."
+                "The MCP server {server} did not answer: {why}.{}",
+                last.unwrap_or_default()
             )))
         }
     }
