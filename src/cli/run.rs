@@ -259,10 +259,9 @@ fn check_command(
     let mode = mode.and_then(|mode| here.agents.get(mode));
     let agent = mode.unwrap_or_else(|| here.agents.default());
     let skills = Arc::new(here.skills.clone());
-    // A hidden command can be given here as well.
     let uses = CommandUses {
         plans: true,
-        has_logins: true,
+        has_logins: false,
     };
     let known = Commands::new(settings, &skills, &agent.rules, uses).list();
     // The prompts of an MCP server are known when it runs.
