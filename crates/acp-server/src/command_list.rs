@@ -47,8 +47,10 @@ impl CommandList {
         is_first
     }
 
-    pub fn is_idle(&self) -> bool {
-        self.0.borrow().turns == 0
+    /// Returns whether a list can be sent now: no turn runs, or the client has no list yet.
+    pub fn can_send(&self) -> bool {
+        let sent = self.0.borrow();
+        sent.turns == 0 || sent.list.is_empty()
     }
 
     /// Records that a turn begins.
@@ -86,13 +88,16 @@ impl Drop for TurnGuard {
 mod tests {
     use super::*;
 
-    #[test]
-    fn list_is_sent_when_it_has_changed() {
-        let command = |name: &str| CommandInfo {
+    fn command(name: &str) -> CommandInfo {
+        CommandInfo {
             name: name.into(),
             description: String::new(),
             hint: None,
-        };
+        }
+    }
+
+    #[test]
+    fn list_is_sent_when_it_has_changed() {
         let list = CommandList::default();
         assert!(list.update(&[command("a")]));
         assert!(!list.update(&[command("a")]));
@@ -106,9 +111,11 @@ mod tests {
         let list = Arc::new(CommandList::default());
         let first = list.begin();
         let second = list.begin();
+        assert!(list.can_send(), "the client has no list yet");
+        list.update(&[command("a")]);
         drop(first);
-        assert!(!list.is_idle());
+        assert!(!list.can_send());
         drop(second);
-        assert!(list.is_idle());
+        assert!(list.can_send());
     }
 }

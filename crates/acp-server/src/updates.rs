@@ -336,7 +336,7 @@ impl UpdateSender {
     /// not changed, but only once in all.
     pub async fn offer_commands(&mut self, again: bool) {
         let commands = self.commands();
-        if !commands.is_idle() {
+        if !commands.can_send() {
             return;
         }
         let list = self.session.commands();
