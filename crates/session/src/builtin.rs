@@ -11,6 +11,7 @@ use base::task::spawn_blocking;
 use crate::turn::{
     History, TurnContext, TurnOutcome, compact, jobs, late_changes, run, size, step_context,
 };
+use base::environment::Environment;
 use base::id::PartId;
 use base::text;
 use events::{Event, Status};
@@ -116,8 +117,8 @@ impl BuiltinName {
         (
             Self::Logout,
             "logout",
-            "Delete the stored keys and logins of providers",
-            None,
+            "Delete stored keys and logins of providers",
+            Some("a provider, or all"),
         ),
     ];
 }
@@ -190,7 +191,7 @@ async fn page(word: BuiltinName, rest: &str, cx: &mut BuiltinContext<'_>) -> Str
         BuiltinName::Permissions => pages::permissions(scope),
         BuiltinName::Mcp => pages::servers(scope),
         BuiltinName::Skills => pages::skills(scope),
-        BuiltinName::Logout => log_out(scope).await,
+        BuiltinName::Logout => log_out(scope, rest).await,
         BuiltinName::Undo
         | BuiltinName::Redo
         | BuiltinName::Diff
@@ -233,8 +234,9 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     answer
 }
 
-/// Deletes the stored keys and logins, unless other users share them.
-async fn log_out(scope: &TurnContext) -> String {
+/// Deletes a stored key or login, or all, unless other users share them. Without an argument, lists
+/// them: a key cannot be brought back.
+async fn log_out(scope: &TurnContext, rest: &str) -> String {
     if let Err(why) = scope
         .permissions
         .account
@@ -243,20 +245,44 @@ async fn log_out(scope: &TurnContext) -> String {
         return why;
     }
     let environment = scope.environment.clone();
-    let removed = spawn_blocking(move || {
-        let stored = Auth::stored(&environment);
-        Auth::forget_all(&environment).map(|()| stored)
-    });
-    match removed.await.map_err(std::io::Error::other).flatten() {
-        Ok(stored) if stored.is_empty() => {
-            "No keys or logins are stored. Keys in variables and settings are not changed.".into()
-        }
-        Ok(stored) => format!(
-            "Deleted the stored keys and logins: {}. Keys in variables and settings remain.",
-            text::title(&stored.join(", "))
-        ),
+    let chosen = rest.to_owned();
+    let result = spawn_blocking(move || delete_keys(&environment, &chosen));
+    match result.await.map_err(std::io::Error::other).flatten() {
+        Ok(text) => text,
         Err(e) => format!("The stored keys could not be deleted: {e}."),
     }
+}
+
+/// Carries out `/logout` with its argument. Blocks on file access.
+fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<String> {
+    let stored = Auth::stored(environment);
+    if stored.is_empty() {
+        return Ok(
+            "No keys or logins are stored. Keys in variables and settings are not changed.".into(),
+        );
+    }
+    let names = text::title(&stored.join(", "));
+    if chosen == "all" {
+        Auth::forget_all(environment)?;
+        return Ok(format!(
+            "Deleted the stored keys and logins: {names}. Keys in variables and settings remain."
+        ));
+    }
+    if chosen.is_empty() || !stored.iter().any(|name| name == chosen) {
+        let problem = if chosen.is_empty() {
+            String::new()
+        } else {
+            format!("No key of \"{}\" is stored. ", text::title(chosen))
+        };
+        return Ok(format!(
+            "{problem}Stored keys and logins: {names}. `/logout PROVIDER` deletes one, `/logout all` all of them."
+        ));
+    }
+    Auth::keep(&Auth::path(environment), chosen, None)?;
+    Ok(format!(
+        "Deleted the stored key or login of {}. Keys in variables and settings remain.",
+        text::title(chosen)
+    ))
 }
 
 async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {
