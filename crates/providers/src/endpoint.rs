@@ -286,6 +286,7 @@ impl RequestOrigin {
             Error::BadRequest(text) if is_wrong_path(&text) => {
                 Error::BadRequest(format!("{text} {}", self.path_hint()))
             }
+            Error::WebPage(text) => Error::WebPage(format!("{text} {}", self.path_hint())),
             Error::InvalidResult(text) if text.contains("is not a model's answer") => {
                 Error::InvalidResult(format!("{text} {}", self.path_hint()))
             }

@@ -56,6 +56,10 @@ pub enum Error {
     /// No data arrived within the time limit.
     #[error("The model sent nothing for {}.", seconds(*.0))]
     Stalled(Duration),
+    /// The answer is a page for people: of a gateway's sign-in, or of another program at this
+    /// address.
+    #[error("{0}")]
+    WebPage(String),
     /// The answer could not be parsed, or its end was missing.
     #[error("{0}")]
     InvalidResult(String),
@@ -101,6 +105,7 @@ impl Error {
             Self::Refused(m) => Self::Refused(word(m)),
             Self::Network(m) => Self::Network(word(m)),
             Self::Stalled(limit) => Self::Stalled(limit),
+            Self::WebPage(m) => Self::WebPage(word(m)),
             Self::InvalidResult(m) => Self::InvalidResult(word(m)),
             Self::TooMuch(m) => Self::TooMuch(word(m)),
         }
@@ -162,6 +167,10 @@ impl Error {
                 FaultKind::Provider,
                 "Check the connection, the provider's address and the proxy settings (HTTPS_PROXY, NO_PROXY).",
             ),
+            Self::WebPage(_) => (
+                FaultKind::Provider,
+                "Check the provider's baseURL, and whether a gateway asks you to sign in.",
+            ),
             Self::InvalidResult(_) => (
                 FaultKind::Provider,
                 "Check that the provider's address is a model API, then send the prompt again.",
@@ -216,6 +225,7 @@ mod tests {
             (Error::BadRequest(text()), false),
             (Error::Filtered(text()), false),
             (Error::Untrusted(text()), false),
+            (Error::WebPage(text()), false),
         ];
         for (error, transient) in cases {
             assert_eq!(error.is_transient(), transient, "{error:?}");

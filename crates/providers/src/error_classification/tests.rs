@@ -17,6 +17,7 @@ fn name(error: &Error) -> &'static str {
         Error::Stalled(_) => "stalled",
         Error::InvalidResult(_) => "garbled",
         Error::TooMuch(_) => "too much",
+        Error::WebPage(_) => "web page",
     }
 }
 

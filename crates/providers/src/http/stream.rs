@@ -418,6 +418,13 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
 
     fn not_an_answer(&self) -> Error {
         let excerpt = error_classification::excerpt(&self.head);
+        // A sign-in page, or the page of another program: it is the same the next time.
+        if self.head.trim_ascii_start().starts_with(b"<") {
+            return Error::WebPage(format!(
+                "{} answered with a web page instead of a model's answer: {excerpt}.",
+                self.who
+            ));
+        }
         Error::InvalidResult(format!(
             "{} answered with something that is not a model's answer: {excerpt}.",
             self.who

@@ -269,7 +269,7 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
                 "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 22\r\n\r\n<html>\u{1b}Log in</html>.."
                     .into(),
             )],
-            "garbled",
+            "web page",
             "",
         ),
         ("plain words", vec![Say("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello".into())], "garbled", ""),
@@ -296,6 +296,7 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
         let kind = match error {
             Error::Network(_) => "network",
             Error::InvalidResult(_) => "garbled",
+            Error::WebPage(_) => "web page",
             Error::TooMuch(_) => "too much",
             Error::Stalled(_) => "stalled",
             Error::RateLimited { .. } => "rate",
