@@ -13,11 +13,20 @@ import type {
   ChatCompletionCreateParamsStreaming,
   ChatCompletionMessageParam,
 } from "openai/resources/chat/completions/completions";
-import type { ResponseCreateParamsStreaming } from "openai/resources/responses/responses";
+import type {
+  ResponseCreateParamsStreaming,
+  ResponseInputItem,
+  ResponseOutputRefusal,
+  ResponseOutputText,
+} from "openai/resources/responses/responses";
 
 export type Messages = MessageCreateParamsStreaming;
 
-export type Responses = ResponseCreateParamsStreaming;
+// The SDK has no type for a message of the model without an id, which the API takes from other clients too.
+type Unnamed = { type: "message"; role: "assistant"; content: Array<ResponseOutputText | ResponseOutputRefusal> };
+export type Responses = Omit<ResponseCreateParamsStreaming, "input"> & {
+  input: Array<ResponseInputItem | Unnamed>;
+};
 
 // Servers that send reasoning in this field expect it back in the same one.
 type Reasoned = ChatCompletionAssistantMessageParam & { reasoning_content?: string };

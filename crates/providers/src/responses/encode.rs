@@ -67,6 +67,7 @@ pub(super) fn call(
     }
     let conversation = ResponsesInput {
         request,
+        is_stored: knobs.options.get("store").and_then(Value::as_bool) == Some(true),
         names: CallNames::new(request, call_id),
     };
     let mut headers = Vec::new();
@@ -161,6 +162,8 @@ impl Serialize for FunctionTool<'_> {
 
 struct ResponsesInput<'a> {
     request: &'a Request,
+    /// Whether the provider stores items, so that it finds them by their ids.
+    is_stored: bool,
     names: CallNames<'a>,
 }
 
@@ -171,7 +174,7 @@ enum InputItem<'a> {
     Output(OutputMessage<'a>),
     FunctionCall(FunctionCall<'a>),
     FunctionCallOutput(FunctionCallOutput<'a>),
-    Opaque(&'a Value),
+    Opaque(OpaqueItem<'a>),
 }
 
 impl ResponsesInput<'_> {
@@ -192,16 +195,17 @@ impl ResponsesInput<'_> {
                     if !pieces.is_empty() {
                         elements.push(element(InputItem::Message(MessageItem {
                             role: "user",
-                            content: MessageContent::Parts(pieces),
-                            phase: None,
+                            content: pieces,
                         })));
                     }
                 }
                 ModelMessage::Assistant(outputs) => {
+                    // An item with an id is rejected without the reasoning item before it.
+                    let with_ids = outputs.iter().all(|output| self.is_sent_with_id(output));
                     elements.extend(
                         outputs
                             .iter()
-                            .filter_map(|output| self.output(output))
+                            .filter_map(|output| self.output(output, with_ids))
                             .map(element),
                     );
                 }
@@ -232,54 +236,61 @@ impl ResponsesInput<'_> {
         }
     }
 
-    fn output<'a>(&'a self, output: &'a ModelOutput) -> Option<InputItem<'a>> {
+    /// Returns whether an output does not prevent its message from being sent with the ids of items:
+    /// `false` for a reasoning item that is left out, or whose id is rejected.
+    fn is_sent_with_id(&self, output: &ModelOutput) -> bool {
+        let ModelOutput::Reasoning { provider, .. } = output else {
+            return true;
+        };
+        let Some(Value::Object(item)) = provider.get("item") else {
+            return true;
+        };
+        !is_reasoning(item) || item_id(item).is_some() && self.is_complete(item)
+    }
+
+    /// Returns whether the provider can use an item. Without the encrypted content of reasoning it
+    /// looks for the item in its store, where it is only if the user wants it.
+    fn is_complete(&self, item: &Map<String, Value>) -> bool {
+        let is_found = self.is_stored && item_id(item).is_some();
+        !is_reasoning(item)
+            || is_found
+            || item.get("encrypted_content").is_some_and(Value::is_string)
+    }
+
+    fn output<'a>(&'a self, output: &'a ModelOutput, with_ids: bool) -> Option<InputItem<'a>> {
+        let id = |provider: &'a Map<String, Value>| {
+            item_id(provider).filter(|id| with_ids && !id.is_empty())
+        };
         match output {
-            ModelOutput::Text { text, provider } => {
-                let phase = provider.get("phase");
-                Some(match item_id(provider) {
-                    Some(id) => InputItem::Output(OutputMessage {
-                        id,
-                        piece: if provider.contains_key("refusal") {
-                            ContentPart::Refusal(text)
-                        } else {
-                            ContentPart::OutputText(text)
-                        },
-                        phase,
-                    }),
-                    // Of another provider, or of a server without ids: a message of its own.
-                    None => InputItem::Message(MessageItem {
-                        role: "assistant",
-                        content: MessageContent::Text(text),
-                        phase,
-                    }),
-                })
-            }
-            // Without the encrypted content the provider would look for the item in its store,
-            // which does not contain it.
+            ModelOutput::Text { text, provider } => Some(InputItem::Output(OutputMessage {
+                // None of another provider, or of a server without ids.
+                id: id(provider),
+                piece: if provider.contains_key("refusal") {
+                    ContentPart::Refusal(text)
+                } else {
+                    ContentPart::OutputText(text)
+                },
+                phase: provider.get("phase"),
+            })),
             ModelOutput::Reasoning { provider, .. } => {
-                let has_text =
-                    |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
-                let is_reasoning =
-                    |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
-                let is_complete =
-                    |item: &&Value| !is_reasoning(item) || has_text(item, "encrypted_content");
-                provider
-                    .get("item")
-                    .filter(is_complete)
-                    .map(InputItem::Opaque)
+                let Some(Value::Object(item)) = provider.get("item") else {
+                    return None;
+                };
+                self.is_complete(item)
+                    .then_some(InputItem::Opaque(OpaqueItem(item)))
             }
             ModelOutput::Call {
-                id,
+                id: call,
                 name,
                 arguments,
                 provider,
                 ..
             } => {
-                let item = item_id(provider);
+                let item = id(provider);
                 Some(InputItem::FunctionCall(FunctionCall {
                     r#type: "function_call",
                     id: item,
-                    call_id: self.names.get(id),
+                    call_id: self.names.get(call),
                     name,
                     arguments: arguments.to_string(),
                     status: item.map(|_| "completed"),
@@ -319,22 +330,28 @@ fn item_id(provider: &Map<String, Value>) -> Option<&str> {
         .filter(|id| (1..=MAX_ITEM_ID).contains(&id.len()))
 }
 
-struct MessageItem<'a> {
-    role: &'static str,
-    content: MessageContent<'a>,
-    phase: Option<&'a Value>,
+fn is_reasoning(item: &Map<String, Value>) -> bool {
+    item.get("type").and_then(Value::as_str) == Some("reasoning")
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum MessageContent<'a> {
-    Text(&'a str),
-    Parts(Vec<ContentPart<'a>>),
+/// An item of the provider as it came, but without an id that the API does not accept.
+struct OpaqueItem<'a>(&'a Map<String, Value>);
+
+impl Serialize for OpaqueItem<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let has_id = item_id(self.0).is_some();
+        serializer.collect_map(self.0.iter().filter(|(name, _)| has_id || *name != "id"))
+    }
+}
+
+struct MessageItem<'a> {
+    role: &'static str,
+    content: Vec<ContentPart<'a>>,
 }
 
 /// A message of the model, as it came.
 struct OutputMessage<'a> {
-    id: &'a str,
+    id: Option<&'a str>,
     piece: ContentPart<'a>,
     phase: Option<&'a Value>,
 }
@@ -343,9 +360,13 @@ impl Serialize for OutputMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", "message")?;
-        map.serialize_entry("id", self.id)?;
+        if let Some(id) = self.id {
+            map.serialize_entry("id", id)?;
+        }
         map.serialize_entry("role", "assistant")?;
-        map.serialize_entry("status", "completed")?;
+        if self.id.is_some() {
+            map.serialize_entry("status", "completed")?;
+        }
         map.serialize_entry("content", &[&self.piece])?;
         if let Some(phase) = self.phase {
             map.serialize_entry("phase", phase)?;
@@ -360,9 +381,6 @@ impl Serialize for MessageItem<'_> {
         map.serialize_entry("type", "message")?;
         map.serialize_entry("role", self.role)?;
         map.serialize_entry("content", &self.content)?;
-        if let Some(phase) = self.phase {
-            map.serialize_entry("phase", phase)?;
-        }
         map.end()
     }
 }

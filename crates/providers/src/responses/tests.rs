@@ -243,9 +243,6 @@ fn conversation() -> Vec<ModelMessage> {
             item(
                 json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "ENC"}),
             ),
-            item(
-                json!({"id": "rs_2", "type": "reasoning", "summary": [], "encrypted_content": null}),
-            ),
             ModelOutput::Text {
                 text: "I look.".into(),
                 provider: Map::from_iter([
@@ -315,7 +312,7 @@ fn conversation_is_encoded_and_extends_previous_one() {
         r#"{"type":"function_call","id":"fc_1","call_id":"wire_1","name":"read","arguments":"{\"b\":1,\"a\":2}","status":"completed"},"#,
         r#"{"type":"function_call_output","call_id":"wire_1","output":[{"type":"input_text","text":"done"},{"type":"input_image","detail":"auto","image_url":"data:image/png;base64,AAAA"}]},"#,
         r#"{"type":"message","id":"msg_2","role":"assistant","status":"completed","content":[{"type":"refusal","refusal":"No."}]},"#,
-        r#"{"type":"message","role":"assistant","content":"Or so."},"#,
+        r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Or so.","annotations":[]}]},"#,
         r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on"}]}]}"#,
     );
     assert_eq!(std::str::from_utf8(&call.body).unwrap(), expected);
@@ -333,6 +330,94 @@ fn conversation_is_encoded_and_extends_previous_one() {
         };
         let before = body(n - 1);
         assert!(body(n).starts_with(&before[..before.len() - 2]), "{n}");
+    }
+}
+
+#[test]
+fn ids_are_sent_if_the_provider_can_use_them() {
+    let reasoning = |id: &str, encrypted: Value| ModelOutput::Reasoning {
+        text: String::new(),
+        provider: entry(
+            "item",
+            json!({"id": id, "type": "reasoning", "summary": [], "encrypted_content": encrypted}),
+        ),
+    };
+    let long = "r".repeat(65);
+    // The reasoning, whether items are stored; whether it is sent, and which ids are.
+    let table = [
+        (
+            "complete",
+            reasoning("rs_1", "ENC".into()),
+            false,
+            true,
+            vec!["rs_1", "msg_1", "fc_1"],
+        ),
+        (
+            "not encrypted",
+            reasoning("rs_1", Value::Null),
+            false,
+            false,
+            vec![],
+        ),
+        (
+            "in the store",
+            reasoning("rs_1", Value::Null),
+            true,
+            true,
+            vec!["rs_1", "msg_1", "fc_1"],
+        ),
+        (
+            "long id",
+            reasoning(&long, "ENC".into()),
+            false,
+            true,
+            vec![],
+        ),
+        (
+            "long id in the store",
+            reasoning(&long, "ENC".into()),
+            true,
+            true,
+            vec![],
+        ),
+        (
+            "useless",
+            reasoning(&long, Value::Null),
+            true,
+            false,
+            vec![],
+        ),
+    ];
+    for (name, reasoning, is_stored, is_sent, ids) in table {
+        let answer = ModelMessage::Assistant(vec![
+            reasoning,
+            ModelOutput::Text {
+                text: "I look.".into(),
+                provider: entry("id", "msg_1"),
+            },
+            ModelOutput::Call {
+                id: "call_1".into(),
+                provider_id: None,
+                name: "read".into(),
+                arguments: json!({}).into(),
+                provider: entry("id", "fc_1"),
+            },
+        ]);
+        let knobs = RequestOptions {
+            options: entry("store", is_stored),
+            ..RequestOptions::default()
+        };
+        let call = Responses
+            .encode(&request(vec![answer]), &target(), &knobs)
+            .unwrap();
+        let sent: Value = serde_json::from_slice(&call.body).unwrap();
+        let items = sent["input"].as_array().unwrap();
+        let found: Vec<&str> = items
+            .iter()
+            .filter_map(|item| item["id"].as_str())
+            .collect();
+        assert_eq!(found, ids, "{name}");
+        assert_eq!(items.len(), if is_sent { 3 } else { 2 }, "{name}");
     }
 }
 
