@@ -90,6 +90,22 @@ pub fn rejected(error: &Error, omitted: &[&str]) -> Option<&'static str> {
         .find(|field| names(reason, field))
 }
 
+/// Returns whether the value of a field follows the chosen effort, so that another effort may be
+/// accepted.
+pub fn depends_on_effort(field: &str) -> bool {
+    const OF_EFFORT: [&str; 8] = [
+        "reasoning.effort",
+        "output_config.effort",
+        "reasoning_effort",
+        "output_config",
+        "enable_thinking",
+        "thinkingConfig",
+        "reasoning",
+        "thinking",
+    ];
+    OF_EFFORT.contains(&field)
+}
+
 /// Looks for a field in a text: as a separate word, and in quotation marks, as a heading or with a
 /// field inside of it (`thinking.type`) if it also is a word of ordinary sentences.
 fn names(text: &str, field: &str) -> bool {

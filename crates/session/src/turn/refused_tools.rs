@@ -30,11 +30,17 @@ pub struct RefusedTools {
     fields: Mutex<BTreeSet<(ModelKey, &'static str)>>,
 }
 
-/// The provider and the name of a model.
-type ModelKey = (String, String);
+/// The provider and the name of a model, and the chosen effort if the field depends on it: another
+/// effort may be accepted.
+type ModelKey = (String, String, Option<String>);
 
-fn key(model: &Model) -> ModelKey {
-    (model.id.provider.clone(), model.id.model.clone())
+fn key(model: &Model, field: &str) -> ModelKey {
+    let effort = if optional::depends_on_effort(field) {
+        model.id.effort.clone()
+    } else {
+        None
+    };
+    (model.id.provider.clone(), model.id.model.clone(), effort)
 }
 
 impl RefusedTools {
@@ -44,11 +50,10 @@ impl RefusedTools {
 
     /// Returns the fields that are left out of requests to a model.
     pub fn fields(&self, model: &Model) -> Vec<&'static str> {
-        let model = key(model);
         let fields = locked(&self.fields);
         fields
             .iter()
-            .filter(|(of, _)| *of == model)
+            .filter(|(of, field)| *of == key(model, field))
             .map(|(_, field)| *field)
             .collect()
     }
@@ -159,7 +164,7 @@ impl Refusals {
     pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &StepContext) {
         let provider = &frame.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
-            locked(&scope.resources.refused_tools.fields).insert((key(&frame.model), name));
+            locked(&scope.resources.refused_tools.fields).insert((key(&frame.model, name), name));
             let title = format!(
                 "The option {name} is not sent to {} in this session: {provider} does not take it.",
                 frame.model.id
