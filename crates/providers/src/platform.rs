@@ -219,8 +219,12 @@ pub fn corrected(base: &str, wire: &str) -> String {
         "responses" => "/responses",
         _ => "/chat/completions",
     };
+    let mut is_whole = false;
     for end in [method, "/chat/completions"] {
-        base = base.strip_suffix(end).unwrap_or(base);
+        if let Some(before) = base.strip_suffix(end) {
+            base = before;
+            is_whole = true;
+        }
     }
     let mut base = base.to_owned();
     if !base.is_empty() && !base.contains("://") {
@@ -230,7 +234,9 @@ pub fn corrected(base: &str, wire: &str) -> String {
         });
         base = format!("{}://{base}", if is_near { "http" } else { "https" });
     }
-    if let Ok(url) = reqwest::Url::parse(&base)
+    // The address of a method says where the API is, also if that is at the root.
+    if !is_whole
+        && let Ok(url) = reqwest::Url::parse(&base)
         && url.path() == "/"
     {
         let host = url.host_str().unwrap_or_default();
@@ -741,6 +747,31 @@ mod tests {
         for (base, wire, expected) in table {
             assert_eq!(corrected(base, wire), expected, "{base} {wire}");
             assert_eq!(corrected(expected, wire), expected, "{expected} {wire}");
+        }
+        // An API at the root of a local server is meant by the address of its method.
+        for (base, wire, expected) in [
+            (
+                "http://localhost:8080/chat/completions",
+                "chat",
+                "http://localhost:8080",
+            ),
+            (
+                "localhost:8080/chat/completions/",
+                "chat",
+                "http://localhost:8080",
+            ),
+            (
+                "http://localhost:8080/messages",
+                "messages",
+                "http://localhost:8080",
+            ),
+            (
+                "http://localhost:8080/responses",
+                "responses",
+                "http://localhost:8080",
+            ),
+        ] {
+            assert_eq!(corrected(base, wire), expected, "{base} {wire}");
         }
         for (base, meant) in [
             ("https://h", Some("https://h/v1")),

@@ -222,9 +222,28 @@ fn max_tokens(request: &Request, knobs: &RequestOptions, budget: u64) -> u64 {
         .or(Some(request.params.max_output))
         .filter(|n| *n > 0)
         .unwrap_or(Model::OUTPUT_LIMIT);
-    let with = wanted + budget;
+    // Input and maximum output must fit into the window together, and a conversation is compacted
+    // only when `wanted` no longer fits next to it.
+    let room = request.model.context.map_or(u64::MAX, |window| {
+        window.saturating_sub(most_input_tokens(request))
+    });
+    let both = wanted + budget;
+    let with = if both <= room { both } else { wanted };
     let limit = request.model.output.unwrap_or(with);
     with.min(limit).max(budget + 1)
+}
+
+/// Estimates the tokens of a request, rather too many than too few.
+fn most_input_tokens(request: &Request) -> u64 {
+    const BYTES_PER_TOKEN: u64 = 2;
+    let system = request.system.iter().map(String::len).sum::<usize>();
+    let messages = request.messages.iter().map(ModelMessage::length);
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.len() + tool.description.len() + tool.schema.to_string().len());
+    let bytes = system + messages.sum::<usize>() + tools.sum::<usize>();
+    u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_PER_TOKEN
 }
 
 fn cache_mark(target: &RequestTarget, knobs: &RequestOptions) -> Option<Value> {

@@ -417,6 +417,35 @@ fn options_that_request_forbids_are_removed() {
 }
 
 #[test]
+fn input_and_output_fit_into_the_window() {
+    let sent = |bytes: usize, context: Option<u64>| {
+        let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
+            "x".repeat(bytes).into(),
+        )])]);
+        asked.params.max_output = 32_000;
+        asked.model = Model {
+            context,
+            output: Some(64_000),
+            ..model()
+        }
+        .into();
+        encode(
+            &asked,
+            json!({"thinking": {"type": "enabled", "budget_tokens": 16_000}}),
+        )["max_tokens"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(sent(10, Some(200_000)), 48_000);
+    assert_eq!(sent(10, None), 48_000);
+    // Close to the size at which it is compacted: 168,000 tokens.
+    assert_eq!(sent(4 * 167_000, Some(200_000)), 32_000);
+    // The same bytes from one step to the next, as long as possible.
+    assert_eq!(sent(2 * 151_000, Some(200_000)), 48_000);
+    assert_eq!(sent(2 * 153_000, Some(200_000)), 32_000);
+}
+
+#[test]
 fn efforts_follow_model_version() {
     for (id, version, efforts) in [
         ("claude-3-7-sonnet-20250219", Some((3, 7)), "high max"),
