@@ -107,10 +107,6 @@ static PACKAGES: &[(&str, &dyn WireFormat, &str, &str)] = &[
 /// SDK packages and providers that need a login or a protocol that is not supported, with the
 /// reason for the user.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    (
-        "@ai-sdk/google-vertex/anthropic",
-        "Claude on Vertex is not supported; use the provider anthropic or openrouter",
-    ),
     ("gitlab-ai-provider", "GitLab's login is not supported"),
     (
         "@jerome-benoit/sap-ai-provider",
@@ -162,6 +158,16 @@ pub fn address(
             &Gemini,
             Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)),
         ),
+        (Some(CLAUDE_ON_VERTEX), _) => {
+            let base = match base_url {
+                Some(base) => base.to_owned(),
+                None => claude_on_vertex(settings, environment)?,
+            };
+            (&Messages, Some(base))
+        }
+        (Some("@ai-sdk/amazon-bedrock"), _) if base_url.is_none() && is_claude(model) => {
+            (&Messages, Some(claude_on_bedrock(settings, environment)))
+        }
         (Some("@ai-sdk/azure"), _) => {
             let chat = settings
                 .options
@@ -190,13 +196,6 @@ pub fn address(
         );
         return Err(Error::BadRequest(text));
     };
-    if npm == Some("@ai-sdk/amazon-bedrock")
-        && base_url.is_none()
-        && model.api_id.contains("anthropic.")
-    {
-        let text = "Claude on Bedrock is not supported: it answers in AWS's own event streams. Use the provider anthropic or openrouter.";
-        return Err(Error::BadRequest(text.into()));
-    }
     let base = filled(&base, id, environment)?;
     Ok(WireAddress {
         wire,
@@ -331,14 +330,41 @@ fn azure(
     }
 }
 
+/// The package of Claude on Vertex.
+const CLAUDE_ON_VERTEX: &str = "@ai-sdk/google-vertex/anthropic";
+
+/// Returns whether a model of Bedrock is Claude: `anthropic.claude-…`, `us.anthropic.claude-…`.
+fn is_claude(model: &Model) -> bool {
+    model.api_id.contains("anthropic.")
+}
+
+/// Returns the provider's id of a model, in the form that its address takes.
+pub fn api_id(npm: Option<&str>, settings: &ProviderEntry, id: &str) -> String {
+    let is_bedrock = npm == Some("@ai-sdk/amazon-bedrock") && settings.base_url.is_none();
+    match id.find("anthropic.") {
+        // The names of inference profiles begin with a region.
+        Some(at) if is_bedrock => id[at..].to_owned(),
+        _ => id.to_owned(),
+    }
+}
+
+fn region<'a>(settings: &'a ProviderEntry, environment: &'a Environment) -> &'a str {
+    option(settings, "region")
+        .or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]))
+        .unwrap_or("us-east-1")
+}
+
 /// Returns Bedrock's OpenAI-compatible address, which takes its API keys.
 fn bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
-    let region = option(settings, "region")
-        .or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
-    format!(
-        "https://bedrock-runtime.{}.amazonaws.com/openai/v1",
-        region.unwrap_or("us-east-1")
-    )
+    let region = region(settings, environment);
+    format!("https://bedrock-runtime.{region}.amazonaws.com/openai/v1")
+}
+
+/// Returns Bedrock's address of the Messages API, which takes its API keys and answers in
+/// server-sent events.
+fn claude_on_bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
+    let region = region(settings, environment);
+    format!("https://bedrock-mantle.{region}.api.aws/anthropic/v1")
 }
 
 fn vertex_project<'a>(
@@ -354,15 +380,39 @@ fn vertex_project<'a>(
     option(settings, "project").or_else(|| first(environment, &names))
 }
 
-fn vertex(settings: &ProviderEntry, environment: &Environment) -> String {
+fn vertex_location<'a>(
+    settings: &'a ProviderEntry,
+    environment: &'a Environment,
+) -> Option<&'a str> {
     let names = [
         "GOOGLE_VERTEX_LOCATION",
         "GOOGLE_CLOUD_LOCATION",
         "VERTEX_LOCATION",
     ];
-    let location = option(settings, "location")
-        .or_else(|| first(environment, &names))
-        .unwrap_or("us-central1");
+    option(settings, "location").or_else(|| first(environment, &names))
+}
+
+/// Returns the address of Claude on Vertex, whose requests name a project.
+fn claude_on_vertex(settings: &ProviderEntry, environment: &Environment) -> Result<String, Error> {
+    let location = vertex_location(settings, environment).unwrap_or("global");
+    let host = if location == "global" {
+        String::new()
+    } else {
+        format!("{location}-")
+    };
+    let project = vertex_project(settings, environment).ok_or_else(|| {
+        Error::Keyless(format!(
+            "Claude on Vertex needs your project. Set GOOGLE_VERTEX_PROJECT, or provider.{}.options.project.",
+            settings.id
+        ))
+    })?;
+    Ok(format!(
+        "https://{host}aiplatform.googleapis.com/v1/projects/{project}/locations/{location}/publishers/anthropic"
+    ))
+}
+
+fn vertex(settings: &ProviderEntry, environment: &Environment) -> String {
+    let location = vertex_location(settings, environment).unwrap_or("us-central1");
     let host = if location == "global" {
         String::new()
     } else {
@@ -439,12 +489,16 @@ pub fn token<'a>(
         "CLOUDSDK_AUTH_ACCESS_TOKEN",
         "GOOGLE_VERTEX_API_KEY",
     ];
-    if npm != Some("@ai-sdk/google-vertex") {
+    if !is_vertex(npm) {
         return None;
     }
     names
         .into_iter()
         .find_map(|name| Some((name, environment.var(name)?)))
+}
+
+fn is_vertex(npm: Option<&str>) -> bool {
+    matches!(npm, Some("@ai-sdk/google-vertex" | CLAUDE_ON_VERTEX))
 }
 
 /// The headers in which providers expect a key.
@@ -461,7 +515,7 @@ pub fn has_key(headers: &[(String, String)]) -> bool {
 fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static str)> {
     match npm {
         Some("@ai-sdk/azure") => Some(("api-key", "")),
-        Some("@ai-sdk/google-vertex") if token => Some(("authorization", "Bearer ")),
+        _ if is_vertex(npm) && token => Some(("authorization", "Bearer ")),
         _ => None,
     }
 }
@@ -484,7 +538,7 @@ pub fn needs_key(
         return None;
     }
     let id = &settings.id;
-    if npm == Some("@ai-sdk/google-vertex") {
+    if is_vertex(npm) {
         let text = "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, or GOOGLE_VERTEX_API_KEY.";
         return Some(Error::Keyless(text.into()));
     }
@@ -653,12 +707,21 @@ mod tests {
                 &region,
                 "us.anthropic.claude-x"
             )
-            .starts_with("error: Claude on Bedrock")
+            .starts_with("https://bedrock-mantle.eu-west-1.api.aws/anthropic/v1")
+        );
+        assert!(
+            at(CLAUDE_ON_VERTEX, None, none(), &[], "claude-sonnet-5").starts_with(
+                "error: Claude on Vertex needs your project. Set GOOGLE_VERTEX_PROJECT"
+            )
         );
         let account = [
             ("GOOGLE_VERTEX_PROJECT", "mine"),
             ("GOOGLE_VERTEX_LOCATION", "global"),
         ];
+        assert_eq!(
+            at(CLAUDE_ON_VERTEX, None, none(), &account, "claude-sonnet-5"),
+            "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/publishers/anthropic"
+        );
         let expected =
             "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/publishers/google";
         assert_eq!(

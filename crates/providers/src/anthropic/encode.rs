@@ -29,6 +29,9 @@ const RESERVED: &[&str] = &[
     "toolStreaming",
 ];
 
+/// The end of Vertex's address for Claude. Its requests name the model in the path.
+const VERTEX_PATH: &str = "/publishers/anthropic";
+
 /// The maximum number of searches by the provider for one request.
 const MAX_SEARCHES: u64 = 3;
 
@@ -56,7 +59,12 @@ pub(super) fn call(
     );
 
     let mut head = Map::new();
-    head.insert("model".into(), request.model.api_id.as_str().into());
+    let is_vertex = target.base_url.ends_with(VERTEX_PATH);
+    if is_vertex {
+        head.insert("anthropic_version".into(), "vertex-2023-10-16".into());
+    } else {
+        head.insert("model".into(), request.model.api_id.as_str().into());
+    }
     head.insert("stream".into(), true.into());
     head.insert(
         "max_tokens".into(),
@@ -119,8 +127,13 @@ pub(super) fn call(
         body.field("system", &blocks.collect::<Vec<_>>())?;
     }
     let body = body.finish("messages", &turns(request, mark.as_ref()), request, target)?;
+    let path = if is_vertex {
+        format!("/models/{}:streamRawPredict", request.model.api_id)
+    } else {
+        "/messages".to_owned()
+    };
     Ok(HttpCall {
-        url: target.url("/messages"),
+        url: target.url(&path),
         headers: headers(target, &options, request),
         body,
     })

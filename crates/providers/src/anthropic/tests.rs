@@ -417,6 +417,29 @@ fn options_that_request_forbids_are_removed() {
 }
 
 #[test]
+fn vertex_has_the_model_in_the_path() {
+    let base =
+        "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/anthropic";
+    let vertex = RequestTarget {
+        base_url: base.into(),
+        ..RequestTarget::default()
+    };
+    let asked = request(conversation());
+    let call = Messages
+        .encode(&asked, &vertex, &RequestOptions::default())
+        .unwrap();
+    let sent: Value = serde_json::from_slice(&call.body).unwrap();
+    assert_eq!(
+        call.url,
+        format!("{base}/models/claude-sonnet-4-5:streamRawPredict")
+    );
+    assert_eq!(
+        (sent.get("model"), &sent["anthropic_version"]),
+        (None, &json!("vertex-2023-10-16"))
+    );
+}
+
+#[test]
 fn input_and_output_fit_into_the_window() {
     let sent = |bytes: usize, context: Option<u64>| {
         let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
