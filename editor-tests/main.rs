@@ -47,6 +47,7 @@ mod interruptions;
 mod invariants;
 mod invariants_v2;
 mod language;
+mod local_servers;
 mod long_run;
 mod loopback;
 mod machine;
@@ -128,6 +129,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("conversations/", &conversations::ALL),
     ("files/", &files::ALL),
     ("providers/", &providers::ALL),
+    ("local_servers/", &local_servers::ALL),
     ("provider_search/", &provider_search::ALL),
     ("sandbox/", &sandbox::ALL),
     ("sandbox/", &sandboxed_lines::ALL),

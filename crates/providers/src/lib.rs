@@ -22,6 +22,7 @@ pub mod oauth;
 pub mod offline;
 pub mod optional;
 pub mod platform;
+mod preference;
 pub mod recording;
 pub mod registry;
 pub mod replay;

@@ -1,22 +1,35 @@
-//! Model servers on this machine. They are looked for only if no provider is configured, all at
-//! once, and for a limited time.
+//! Model servers on this machine: Ollama, LM Studio, llama.cpp and vLLM. They are looked for if no
+//! provider is configured, or if a model of theirs is wanted: all at once, and for a limited time.
+//! Each reports the abilities of its models and the context window that it really uses in an API of
+//! its own.
 //!
 //! `ADJUTANT_LOCAL_SERVERS` selects the servers, for users whose server has another port and for
 //! those who do not want the search. It contains ports of this machine and no addresses, so nothing
-//! leaves the machine because of it.
+//! leaves the machine because of it. The servers' own variables (`OLLAMA_HOST`, `LLAMA_ARG_HOST`,
+//! `LLAMA_ARG_PORT`) are respected.
+
+mod details;
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
+use self::details::ModelDetails;
 use super::http::HttpClient;
 use crate::entry::{ModelEntry, ProviderEntry};
 use base::environment::Environment;
+use transcript::ModelRef;
 
 /// The time limit of the whole search.
-pub const MOMENT: Duration = Duration::from_millis(100);
+pub const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The most models of a server whose details are requested.
+const MAX_DETAILED: usize = 64;
+
+/// The maximum size of a response, in bytes. Ollama describes a model with its template and licence.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// A server that may run on this machine.
 #[derive(Debug, Clone)]
@@ -24,8 +37,24 @@ pub struct Local {
     pub id: &'static str,
     pub name: &'static str,
     pub port: u16,
+    /// The address without a path.
+    origin: String,
+    /// The context window from the server's variable, if this process has the same.
+    context: Option<u64>,
+}
+
+/// The properties of a known server.
+struct KnownServer {
+    id: &'static str,
+    name: &'static str,
+    port: u16,
     /// The command that starts it.
     start: &'static str,
+    /// The variables of its address.
+    host: &'static str,
+    port_variable: &'static str,
+    /// The variable of the context window.
+    context: &'static str,
 }
 
 /// The variable that selects the servers to look for, instead of all at their usual ports.
@@ -34,31 +63,48 @@ pub const VARIABLE: &str = "ADJUTANT_LOCAL_SERVERS";
 /// The value of [`VARIABLE`] for none.
 pub const NONE: &str = "none";
 
+const OLLAMA: &str = "ollama";
+const LM_STUDIO: &str = "lmstudio";
+const LLAMA_CPP: &str = "llama.cpp";
+const VLLM: &str = "vllm";
+
 /// The known servers, at their usual ports.
-const SERVERS: &[Local] = &[
-    Local {
-        id: "ollama",
+const SERVERS: [KnownServer; 4] = [
+    KnownServer {
+        id: OLLAMA,
         name: "Ollama",
         port: 11434,
         start: "ollama serve",
+        host: "OLLAMA_HOST",
+        port_variable: "",
+        context: "OLLAMA_CONTEXT_LENGTH",
     },
-    Local {
-        id: "lmstudio",
+    KnownServer {
+        id: LM_STUDIO,
         name: "LM Studio",
         port: 1234,
         start: "lms server start",
+        host: "",
+        port_variable: "",
+        context: "",
     },
-    Local {
-        id: "llama.cpp",
+    KnownServer {
+        id: LLAMA_CPP,
         name: "llama.cpp",
         port: 8080,
         start: "llama-server",
+        host: "LLAMA_ARG_HOST",
+        port_variable: "LLAMA_ARG_PORT",
+        context: "",
     },
-    Local {
-        id: "vllm",
+    KnownServer {
+        id: VLLM,
         name: "vLLM",
         port: 8000,
         start: "vllm serve",
+        host: "",
+        port_variable: "",
+        context: "",
     },
 ];
 
@@ -78,27 +124,61 @@ pub fn start_command(provider: &str, base_url: &str) -> Option<&'static str> {
     is_certain.then_some(found.start)
 }
 
+/// Returns the reason why a server has no models, for one that is looked for.
+pub(crate) fn absent(provider: &str, environment: &Environment) -> Option<String> {
+    let known = SERVERS.iter().find(|server| server.id == provider)?;
+    let servers = servers(environment).ok()?;
+    let server = servers.iter().find(|server| server.id == provider)?;
+    let (_, address) = server.origin.split_once("://")?;
+    Some(format!(
+        "{} does not answer at {address}: start it with `{}`, or choose another model.",
+        known.name, known.start
+    ))
+}
+
+/// Returns the way to give a model of a local server a larger context window.
+pub fn larger_context(model: &ModelRef, tokens: u64) -> Option<String> {
+    let name = &model.model;
+    match model.provider.as_str() {
+        OLLAMA => Some(format!(
+            "Start Ollama with a larger context: `OLLAMA_CONTEXT_LENGTH={tokens} ollama serve`."
+        )),
+        LM_STUDIO => Some(format!(
+            "Load the model with a larger context: `lms load {name} --context-length {tokens}`."
+        )),
+        LLAMA_CPP => Some(format!(
+            "Start llama.cpp's server with a larger context: `llama-server -c {tokens}` and your other options."
+        )),
+        VLLM => Some(format!(
+            "Start vLLM with a larger context: `vllm serve {name} --max-model-len {tokens}`."
+        )),
+        _ => None,
+    }
+}
+
 /// Returns the servers to look for: those that [`VARIABLE`] names, otherwise all at their usual
-/// ports.
+/// ports or the address of their own variables.
 ///
 /// # Errors
 /// A sentence for the user if the variable is invalid.
 pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
     let Some(list) = environment.var(VARIABLE) else {
-        return Ok(SERVERS.to_vec());
+        return Ok(SERVERS.iter().map(|known| known.at(environment)).collect());
     };
     if list.trim() == NONE {
         return Ok(Vec::new());
     }
-    list.split(',').map(|entry| server(entry.trim())).collect()
+    list.split(',')
+        .map(|entry| server(entry.trim(), environment))
+        .collect()
 }
 
 /// Parses `NAME=PORT`; a name alone means its usual port.
-fn server(entry: &str) -> Result<Local, String> {
+fn server(entry: &str, environment: &Environment) -> Result<Local, String> {
     let (name, port) = entry
         .split_once('=')
         .map_or((entry, None), |(name, port)| (name, Some(port)));
-    let usual = SERVERS
+    let known = SERVERS
         .iter()
         .find(|server| server.id == name)
         .ok_or_else(|| {
@@ -108,42 +188,218 @@ fn server(entry: &str) -> Result<Local, String> {
                 names.join(", ")
             )
         })?;
-    let port = match port {
-        None => usual.port,
-        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-            format!(
-                "{VARIABLE}: \"{port}\" is no port of {name}; write {name}={}, for example",
-                usual.port
-            )
-        })?,
+    let usual = known.at(environment);
+    let Some(port) = port else {
+        return Ok(usual);
     };
+    let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+        format!(
+            "{VARIABLE}: \"{port}\" is no port of {name}; write {name}={}, for example",
+            known.port
+        )
+    })?;
     Ok(Local {
         port,
-        ..usual.clone()
+        origin: format!("http://127.0.0.1:{port}"),
+        ..usual
     })
 }
 
-/// Requests the models of each server. Servers that do not answer in time, or not with a list of
-/// models, are left out.
-pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<ProviderEntry> {
-    let end = Instant::now() + MOMENT;
-    let requests = servers.iter().map(|server| async move {
-        let base_url = format!("http://127.0.0.1:{}/v1", server.port);
+impl KnownServer {
+    /// Returns the server at the address of its own variables, or at its usual port.
+    fn at(&self, environment: &Environment) -> Local {
+        let number = |name: &str| {
+            environment
+                .var(name)
+                .and_then(|text| text.trim().parse().ok())
+        };
+        let port = number(self.port_variable)
+            .and_then(|port| u16::try_from(port).ok())
+            .unwrap_or(self.port);
+        let host = environment.var(self.host).unwrap_or_default();
+        let (origin, port) = origin(host, port);
+        Local {
+            id: self.id,
+            name: self.name,
+            port,
+            origin,
+            context: number(self.context),
+        }
+    }
+}
+
+/// Returns the address of a server, and its port, from the value of a variable: a host, a port or
+/// both, with or without a scheme. An address that a server listens at everywhere means this
+/// machine.
+fn origin(host: &str, port: u16) -> (String, u16) {
+    let usual = || (format!("http://127.0.0.1:{port}"), port);
+    let host = host.trim().trim_end_matches('/');
+    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let rest = rest
+        .strip_prefix(':')
+        .map_or_else(|| rest.to_owned(), |port| format!("127.0.0.1:{port}"));
+    if rest.is_empty() {
+        return usual();
+    }
+    let Ok(mut url) = reqwest::Url::parse(&format!("{scheme}://{rest}")) else {
+        return usual();
+    };
+    if !matches!(url.scheme(), "http" | "https") {
+        return usual();
+    }
+    let is_everywhere = matches!(url.host_str(), Some("0.0.0.0" | "[::]"));
+    if is_everywhere && url.set_host(Some("127.0.0.1")).is_err() {
+        return usual();
+    }
+    // Ollama takes the usual port of the web if there is a scheme.
+    let has_scheme = host.contains("://");
+    if url.port().is_none() && !has_scheme && url.set_port(Some(port)).is_err() {
+        return usual();
+    }
+    let port = url.port_or_known_default().unwrap_or(port);
+    let address = url.origin().ascii_serialization();
+    (address, port)
+}
+
+/// The result of the search for one server.
+#[derive(Debug)]
+pub enum SearchResult {
+    Found(ProviderEntry),
+    /// The server did not answer in time, but the connection was not refused.
+    Silent(&'static str),
+    /// No server is there.
+    Absent(&'static str),
+}
+
+/// Requests the models of each server.
+pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<SearchResult> {
+    let end = Instant::now() + SEARCH_TIMEOUT;
+    join_all(servers.iter().map(|server| server.find(client, end))).await
+}
+
+/// Makes Ollama load a model, as its first request does, so that its context window is known.
+///
+/// # Errors
+/// The reason why the server did not load it.
+pub async fn load(client: &HttpClient, base_url: &str, model: &str) -> Result<(), crate::Error> {
+    let origin = base_url.trim_end_matches('/').trim_end_matches("/v1");
+    post(
+        client,
+        &format!("{origin}/api/generate"),
+        &json!({"model": model, "stream": false}),
+    )
+    .await
+    .map(drop)
+}
+
+/// Returns whether the window of a model is only known after [`load`].
+pub fn must_be_loaded(model: &ModelRef, context: Option<u64>) -> bool {
+    model.provider == OLLAMA && context.is_none()
+}
+
+async fn post(client: &HttpClient, url: &str, body: &Value) -> Result<Value, crate::Error> {
+    let headers = super::http::header_map(&[("content-type".into(), "application/json".into())])?;
+    let body = body.to_string().into_bytes();
+    let (status, _, bytes) = client
+        .exchange(
+            "The model server",
+            &reqwest::Method::POST,
+            url,
+            headers,
+            body,
+            MAX_RESPONSE_BYTES,
+        )
+        .await?;
+    if !status.is_success() {
+        return Err(crate::Error::BadRequest(format!(
+            "The model server answered {status}."
+        )));
+    }
+    Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+impl Local {
+    async fn find(&self, client: &HttpClient, end: Instant) -> SearchResult {
+        let base_url = format!("{}/v1", self.origin);
         let url = format!("{base_url}/models");
-        let body = timeout_at(end, client.get(server.name, &url, &[], 1 << 20))
-            .await
-            .ok()?
-            .ok()?;
-        let models = models(&body);
-        (!models.is_empty()).then(|| ProviderEntry {
-            id: server.id.into(),
-            name: Some(server.name.into()),
+        let list = timeout_at(end, client.get(self.name, &url, &[], MAX_RESPONSE_BYTES)).await;
+        let body = match list {
+            Err(_) => return SearchResult::Silent(self.id),
+            Ok(Err(_)) => return SearchResult::Absent(self.id),
+            Ok(Ok(body)) => body,
+        };
+        let mut models = models(&body);
+        if models.is_empty() {
+            return SearchResult::Absent(self.id);
+        }
+        // Without details the list is still of use.
+        if let Ok(details) = timeout_at(end, self.details(client, &models)).await {
+            for model in &mut models {
+                if let Some(details) = details.iter().find(|details| details.model == model.key) {
+                    details.complete(model);
+                }
+            }
+            models.retain(|model| {
+                details
+                    .iter()
+                    .all(|details| details.is_chat || details.model != model.key)
+            });
+        }
+        if self.id == OLLAMA {
+            for model in &mut models {
+                model.context = model.context.or(self.context);
+            }
+        }
+        SearchResult::Found(ProviderEntry {
+            id: self.id.into(),
+            name: Some(self.name.into()),
             base_url: Some(base_url),
             models,
             ..ProviderEntry::default()
         })
-    });
-    join_all(requests).await.into_iter().flatten().collect()
+    }
+
+    /// Requests what the server's own API reports about its models.
+    async fn details(&self, client: &HttpClient, models: &[ModelEntry]) -> Vec<ModelDetails> {
+        let get = async |path: &str| -> Value {
+            let url = format!("{}{path}", self.origin);
+            let body = client.get(self.name, &url, &[], MAX_RESPONSE_BYTES).await;
+            body.ok()
+                .and_then(|body| serde_json::from_slice(&body).ok())
+                .unwrap_or_default()
+        };
+        match self.id {
+            OLLAMA => {
+                let show = async |model: &ModelEntry| {
+                    let url = format!("{}/api/show", self.origin);
+                    let shown = post(client, &url, &json!({"model": model.key})).await;
+                    (model.key.clone(), shown.unwrap_or_default())
+                };
+                let shown = join_all(models.iter().take(MAX_DETAILED).map(show));
+                let (loaded, shown) = futures_util::join!(get("/api/ps"), shown);
+                shown
+                    .iter()
+                    .map(|(model, shown)| details::of_ollama(model, shown, &loaded))
+                    .collect()
+            }
+            LM_STUDIO => {
+                let found = details::of_lm_studio(&get("/api/v1/models").await);
+                if found.is_empty() {
+                    details::of_lm_studio(&get("/api/v0/models").await)
+                } else {
+                    found
+                }
+            }
+            LLAMA_CPP => {
+                let properties = get("/props").await;
+                models
+                    .iter()
+                    .map(|model| details::of_llama_cpp(&model.key, &properties))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Returns the models of an OpenAI-like list that can hold a conversation.
@@ -163,12 +419,7 @@ fn models(body: &[u8]) -> Vec<ModelEntry> {
         {
             return None;
         }
-        let context = [
-            "/max_model_len",
-            "/meta/n_ctx",
-            "/max_context_length",
-            "/context_length",
-        ];
+        let context = ["/max_model_len", "/meta/n_ctx", "/context_length"];
         let context = context
             .iter()
             .find_map(|path| entry.pointer(path))
@@ -186,36 +437,19 @@ fn models(body: &[u8]) -> Vec<ModelEntry> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-
     use super::*;
 
-    async fn server(answer: Option<&'static str>) -> u16 {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        base::task::spawn(async move {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            let _ = socket.read(&mut [0; 1024]).await;
-            match answer {
-                Some(body) => {
-                    let text = format!(
-                        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
-                        body.len()
-                    );
-                    let _ = socket.write_all(text.as_bytes()).await;
-                }
-                None => std::future::pending().await,
-            }
-        });
-        port
+    fn environment(vars: &[(&str, &str)]) -> Environment {
+        let vars = vars
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Environment::from_vars(vars.collect::<BTreeMap<_, _>>())
     }
 
     #[test]
     fn servers_follow_the_variable() {
         let of = |value: &str| {
-            let vars = BTreeMap::from([(VARIABLE.to_owned(), value.to_owned())]);
-            let found = servers(&Environment::from_vars(vars))?;
+            let found = servers(&environment(&[(VARIABLE, value)]))?;
             Ok::<_, String>(
                 found
                     .iter()
@@ -253,6 +487,36 @@ mod tests {
     }
 
     #[test]
+    fn address_follows_the_servers_variables() {
+        let table = [
+            ("", "http://127.0.0.1:11434"),
+            ("0.0.0.0", "http://127.0.0.1:11434"),
+            ("0.0.0.0:11500", "http://127.0.0.1:11500"),
+            ("[::]:11500", "http://127.0.0.1:11500"),
+            (":11500", "http://127.0.0.1:11500"),
+            ("localhost", "http://localhost:11434"),
+            ("192.168.1.7", "http://192.168.1.7:11434"),
+            ("http://gpu:11500/", "http://gpu:11500"),
+            ("https://gpu.example", "https://gpu.example"),
+            ("file:///etc", "http://127.0.0.1:11434"),
+            ("a b", "http://127.0.0.1:11434"),
+        ];
+        for (value, expected) in table {
+            let all = servers(&environment(&[("OLLAMA_HOST", value)])).unwrap();
+            assert_eq!(all[0].origin, expected, "{value}");
+        }
+        let vars = [
+            ("LLAMA_ARG_HOST", "0.0.0.0"),
+            ("LLAMA_ARG_PORT", "9000"),
+            ("OLLAMA_HOST", "gpu"),
+            (VARIABLE, "llama.cpp,ollama=7"),
+        ];
+        let all = servers(&environment(&vars)).unwrap();
+        let origins: Vec<&str> = all.iter().map(|server| server.origin.as_str()).collect();
+        assert_eq!(origins, ["http://127.0.0.1:9000", "http://127.0.0.1:7"]);
+    }
+
+    #[test]
     fn start_command_is_that_of_the_server() {
         let table = [
             ("ollama", "http://127.0.0.1:99/v1", Some("ollama serve")),
@@ -267,49 +531,14 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn slow_servers_are_not_waited_for() {
-        let list = r#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
-        let servers = [
-            Local {
-                id: "a",
-                name: "A",
-                port: server(Some(list)).await,
-                start: "",
-            },
-            Local {
-                id: "b",
-                name: "B",
-                port: server(None).await,
-                start: "",
-            },
-            Local {
-                id: "c",
-                name: "C",
-                port: server(Some("<html>")).await,
-                start: "",
-            },
-            Local {
-                id: "d",
-                name: "D",
-                port: 1,
-                start: "",
-            },
-        ];
-        let client = HttpClient::new(&Environment::from_vars(BTreeMap::new()));
-        let begun = Instant::now();
-        let found = find(&client, &servers).await;
-        assert!(begun.elapsed() < MOMENT * 5, "{:?}", begun.elapsed());
-        assert_eq!(found.len(), 1);
-        let models: Vec<_> = found[0]
-            .models
-            .iter()
-            .map(|m| (m.key.as_str(), m.context))
+    #[test]
+    fn list_has_models_for_conversations_only() {
+        let list = br#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
+        let found: Vec<_> = models(list)
+            .into_iter()
+            .map(|model| (model.key, model.context))
             .collect();
-        assert_eq!(models, [("qwen:7b", None), ("b", Some(4096))]);
-        assert_eq!(
-            found[0].base_url.as_deref(),
-            Some(format!("http://127.0.0.1:{}/v1", servers[0].port).as_str())
-        );
+        assert_eq!(found, [("qwen:7b".into(), None), ("b".into(), Some(4096))]);
+        assert!(models(b"<html>").is_empty());
     }
 }

@@ -16,7 +16,7 @@ use super::oauth::TokenRefresher;
 use super::replay::ReplayProvider;
 use super::request_target::RequestTarget;
 use super::wire::WireFormat;
-use super::{Error, ImageSupport, Model, Provider, platform};
+use super::{Error, ImageSupport, Model, Provider, local, platform, preference};
 use crate::entry::{ModelEntry, ProviderEntry, Secret};
 use base::environment::Environment;
 use base::lock::locked;
@@ -48,6 +48,8 @@ pub struct Registry {
     /// Providers without a list of models: any name is accepted.
     open: BTreeMap<String, ProviderEntry>,
     configured: Vec<String>,
+    /// The model servers that were found on this machine.
+    local: Vec<String>,
     facts: Vec<ProviderSummary>,
     make: EntryFactory,
     /// Providers of the catalogue that lack a key, with the remedy.
@@ -108,13 +110,16 @@ pub struct NotFound {
     pub wanted: String,
     /// Similar names, the nearest first.
     pub nearest: Vec<String>,
+    /// The reason why the provider cannot be used, if it is a server of this machine that does not
+    /// answer.
+    pub absent: Option<String>,
     /// The reason why the provider cannot be used, if it is known and only its key is missing.
     pub keyless: Option<String>,
 }
 
 impl NotFound {
     fn text(&self) -> String {
-        if let Some(why) = &self.keyless {
+        if let Some(why) = self.absent.as_ref().or(self.keyless.as_ref()) {
             return format!("The model \"{}\" cannot be asked. {why}", self.wanted);
         }
         let hint = match self.nearest.as_slice() {
@@ -147,6 +152,7 @@ impl Registry {
             entries: BTreeMap::new(),
             open: BTreeMap::new(),
             configured: Vec::new(),
+            local: Vec::new(),
             facts: Vec::new(),
             make,
             keyless: BTreeMap::new(),
@@ -174,11 +180,14 @@ impl Registry {
             }
             let has_key =
                 sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
-            if !has_key {
+            // A server on this machine lacks no key: it does not run.
+            if !has_key && !local::is_known(id) {
                 registry.keyless.insert(
                     id.to_owned(),
                     platform::missing_key(id, sources.catalog.name(id), env),
                 );
+            }
+            if !has_key {
                 if sources.auth.lends(id) {
                     registry.lent.extend(sources.catalog.find(id));
                 }
@@ -192,7 +201,8 @@ impl Registry {
             }
         }
         for settings in sources.local {
-            if allowed(&settings.id) {
+            if allowed(&settings.id) && !registry.configured.contains(&settings.id) {
+                registry.local.push(settings.id.clone());
                 registry.add(settings, false);
             }
         }
@@ -280,6 +290,7 @@ impl Registry {
                 created = self.create(wanted).ok_or_else(|| NotFound {
                     wanted: wanted.to_string(),
                     nearest: self.nearest(&wanted.to_string()),
+                    absent: self.absent_server(&wanted.provider),
                     keyless: self.keyless.get(&wanted.provider).cloned(),
                 })?;
                 &created
@@ -372,41 +383,30 @@ impl Registry {
         self.entries.len() == 1 && self.open.is_empty()
     }
 
-    /// Returns the model for users who did not choose one: the best known of the configured
-    /// providers, otherwise of all.
+    /// Returns whether there are no models except those of this machine.
+    pub fn is_only_local(&self) -> bool {
+        self.open.is_empty()
+            && self
+                .entries
+                .keys()
+                .all(|(provider, _)| provider == Self::OFFLINE || self.local.contains(provider))
+    }
+
+    /// Returns the model for users who did not choose one: the best of the configured providers,
+    /// otherwise of all. A model that is known to be unable to call tools only if the user has
+    /// configured it.
     pub fn default_model(&self) -> Arc<Model> {
-        const BEST: &[&str] = &["gpt-5", "claude-sonnet-4", "big-pickle", "gemini-3-pro"];
-        // OpenCode takes the last name of the best family, which may be its weakest or most
-        // expensive model.
-        const VARIANTS: &[&str] = &[
-            "nano", "mini", "lite", "chat", "image", "audio", "realtime", "research", "search",
-        ];
-        let is_plain = |id: &str| {
-            let is_expensive = id.contains("gpt") && id.contains("-pro");
-            !is_expensive
-                && !VARIANTS
-                    .iter()
-                    .any(|word| id.replace("gemini", "").contains(word))
-        };
         let rank = |entry: &&Entry| {
-            let id = entry.model.id.model.clone();
-            let is_offline = entry.model.id.provider == Self::OFFLINE;
-            let is_configured = self.configured.contains(&entry.model.id.provider);
-            let best = BEST
-                .iter()
-                .rposition(|name| id.contains(name))
-                .map_or(0, |at| at + 1);
-            let is_latest = id.contains("latest");
-            let is_plain = is_plain(&id);
+            let id = &entry.model.id;
+            let is_offline = id.provider == Self::OFFLINE;
+            let is_configured = self.configured.contains(&id.provider);
             (
+                is_offline || is_configured || entry.model.tools,
                 !is_offline,
                 entry.is_usable,
                 is_configured,
-                entry.model.tools,
-                best,
-                is_plain,
-                is_latest,
-                id,
+                !self.local.contains(&id.provider),
+                preference::rank(&entry.model, &entry.released),
             )
         };
         let best = self.entries.values().max_by_key(rank);
@@ -450,6 +450,15 @@ impl Registry {
         of_family
             .max_by_key(rank)
             .map(|(_, entry)| entry.model.id.clone())
+    }
+
+    /// Returns the reason why a model server of this machine has no models here, if it has none.
+    fn absent_server(&self, provider: &str) -> Option<String> {
+        let is_here = self.facts.iter().any(|facts| facts.id == provider);
+        if is_here {
+            return None;
+        }
+        local::absent(provider, &self.make.environment)
     }
 
     fn nearest(&self, wanted: &str) -> Vec<String> {
@@ -572,7 +581,7 @@ impl EntryFactory {
         let mut facts = Model {
             name: model.name.clone().unwrap_or_else(|| model.key.clone()),
             provider_name: name.clone(),
-            api_id: model.id.clone().unwrap_or_else(|| model.key.clone()),
+            api_id: platform::api_id(npm, settings, model.id.as_ref().unwrap_or(&model.key)),
             context: model.context.filter(|n| *n > 0),
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),

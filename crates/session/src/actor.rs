@@ -37,7 +37,7 @@ pub(super) struct Actor {
     pub(super) watcher: ConfigWatcher,
     /// Moved into the turn while it runs.
     pub(super) history: History,
-    /// The search for local servers, while it may still run: 100 ms at most.
+    /// The search for local servers, while it may still run: two seconds at most.
     pub(super) local: Option<JoinHandle<()>>,
     /// The file changes that were counted last.
     pub(super) counted: Vec<FileChange>,

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use base::environment::Environment;
 use base::lock::locked;
 use config::settings::{ProviderEntry, Settings};
-use providers::Error;
 use providers::auth::Auth;
 use providers::catalog::{self, Catalog, CatalogRefresh};
 use providers::http::HttpClient;
-use providers::local;
+use providers::local::{self, SearchResult};
 use providers::offline::Offline;
 use providers::registry::{self, Registry};
+use providers::{Error, Model};
 
 /// Replaces a session's registry of models.
 pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;
@@ -24,6 +24,8 @@ pub struct ModelSources {
     // Read when the first session is opened, and again after a refresh. The lock is held while
     // the file is read, but never across an await.
     catalog: Mutex<Option<Arc<Catalog>>>,
+    // The model servers of this machine that have answered, for sessions that are opened later.
+    found: Mutex<Vec<ProviderEntry>>,
 }
 
 impl ModelSources {
@@ -33,6 +35,7 @@ impl ModelSources {
             environment: environment.clone(),
             client,
             catalog: Mutex::default(),
+            found: Mutex::default(),
         }
     }
 
@@ -40,9 +43,11 @@ impl ModelSources {
         self.client.clone()
     }
 
-    /// Returns the models of the settings, the stored keys and the environment. Reads files.
+    /// Returns the models of the settings, the stored keys, the environment, and the model servers
+    /// of this machine that have answered before. Reads files.
     pub fn configured(&self, settings: &Settings) -> Registry {
-        self.with(settings, Vec::new(), false)
+        let found = locked(&self.found).clone();
+        self.with(settings, found, false)
     }
 
     /// Returns the same, and all other models of the catalogue, for listings.
@@ -51,13 +56,42 @@ impl ModelSources {
     }
 
     /// Returns the same as `configured`, together with the model servers that answer on this
-    /// machine, or `None` if there are none. Waits for them at most 100 ms.
+    /// machine, or `None` if there are none. Waits for them at most two seconds. A server that has
+    /// answered before and is silent now is busy, for example with loading a model.
     pub async fn with_local(&self, settings: &Settings) -> Option<Registry> {
         let servers = local::servers(&self.environment)
             .inspect_err(|e| tracing::warn!("no model server on this machine is looked for: {e}"))
             .unwrap_or_default();
-        let found = local::find(&self.client, &servers).await;
+        let results = local::find(&self.client, &servers).await;
+        let found = {
+            let mut known = locked(&self.found);
+            for result in results {
+                match result {
+                    SearchResult::Found(server) => {
+                        known.retain(|other| other.id != server.id);
+                        known.push(server);
+                    }
+                    SearchResult::Absent(id) => known.retain(|other| other.id != id),
+                    SearchResult::Silent(_) => {}
+                }
+            }
+            known.clone()
+        };
         (!found.is_empty()).then(|| self.with(settings, found, false))
+    }
+
+    /// Makes a server on this machine load a model whose context window is only known then.
+    pub async fn load_local(&self, model: &Model) {
+        let address = locked(&self.found)
+            .iter()
+            .find(|server| server.id == model.id.provider)
+            .and_then(|server| server.base_url.clone());
+        let Some(address) = address else {
+            return;
+        };
+        if let Err(e) = local::load(&self.client, &address, &model.api_id).await {
+            tracing::info!("{} was not loaded: {e}", model.id);
+        }
     }
 
     /// Looks for a newer catalogue now.

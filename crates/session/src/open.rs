@@ -40,6 +40,7 @@ use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::{ForSession, McpServers};
 use permission::account::AccountProperty;
+use providers::local;
 use sandbox::Level;
 use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
@@ -462,7 +463,7 @@ impl Sessions {
         let model = record
             .model
             .clone()
-            .filter(|model| models.find(model).is_ok());
+            .filter(|model| models.find(model).is_ok() || local::is_known(&model.provider));
         let choice = SessionChoices {
             steer: record.steer,
             steers: read.settings.steer,

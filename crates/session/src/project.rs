@@ -16,7 +16,7 @@ use super::models::{ModelSources, RegistrySender};
 use super::reported;
 use super::trust::{self, TrustOutcome};
 use crate::turn::live_denies::{self, DenyWatcher};
-use crate::turn::models::Models;
+use crate::turn::models::{LocalSearch, Models};
 use crate::turn::{Background, SessionChoices, TurnContext};
 use base::environment::Environment;
 use base::task::JoinHandle;
@@ -678,11 +678,17 @@ impl ConfigWatcher {
             }
             Err(e) => tracing::error!("bringing the providers together failed: {e}"),
         }
+        let search = LocalSearch {
+            sources: self.sources.clone(),
+            settings: settings.clone(),
+            registry: self.registry.clone(),
+        };
         Models::new(
             self.registry.subscribe(),
             settings.model.clone(),
             old.models.recent().clone(),
         )
+        .with_search(search)
     }
 }
 

@@ -14,7 +14,7 @@ use super::maintenance::Maintenance;
 use super::models::{ModelSources, RegistrySender};
 use super::published::SessionEvents;
 use crate::grants::Grants;
-use crate::turn::models::Models;
+use crate::turn::models::{LocalSearch, Models};
 use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
@@ -23,6 +23,7 @@ use config::Settings;
 use events::bus::EventBus;
 use lsp::LanguageServers;
 use permission::account::AccountAccess;
+use providers::local;
 use sandbox::Sandbox;
 use snapshot::Trackers;
 use store::{Record, Store};
@@ -172,24 +173,24 @@ impl Sessions {
         recent: Arc<[ModelRef]>,
     ) -> (Models, RegistrySender, Option<JoinHandle<()>>) {
         let configured = self.models.configured(settings);
-        let bare = configured.is_bare();
+        // A model of a server on this machine may be wanted in addition to configured ones.
+        let is_missing =
+            |model: &ModelRef| local::is_known(&model.provider) && !configured.has(model);
+        let bare =
+            configured.is_only_local() || settings.model.iter().chain(&*recent).any(is_missing);
         self.maintenance.refresh_catalog(&configured);
         let (registry, current) = watch::channel(Arc::new(configured));
+        let search = LocalSearch {
+            sources: self.models.clone(),
+            settings: settings.clone(),
+            registry: registry.clone(),
+        };
         let local = bare.then(|| {
-            let shared = self.clone();
-            let settings = settings.clone();
-            let registry = registry.clone();
-            base::task::spawn_in(&self.tasks, async move {
-                let found = shared.models.with_local(&settings).await;
-                if let Some(found) = found {
-                    // The receiver is dropped if the session was closed
-                    // meanwhile.
-                    registry.send(Arc::new(found)).ok();
-                }
-            })
+            let search = search.clone();
+            base::task::spawn_in(&self.tasks, async move { search.run().await })
         });
         (
-            Models::new(current, settings.model.clone(), recent),
+            Models::new(current, settings.model.clone(), recent).with_search(search),
             registry,
             local,
         )

@@ -343,3 +343,108 @@ fn free_models_of_opencode_must_be_named() {
         "never by itself"
     );
 }
+
+/// Tests the choice for users with one key, for the best-known providers of the bundled catalogue.
+#[test]
+fn default_model_is_one_that_a_person_would_choose() {
+    let table = [
+        ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-5"),
+        ("OPENAI_API_KEY", "openai/gpt-5.6"),
+        ("GEMINI_API_KEY", "google/gemini-2.5-pro"),
+        ("OPENROUTER_API_KEY", "openrouter/anthropic/claude-sonnet-5"),
+        ("MISTRAL_API_KEY", "mistral/mistral-medium-latest"),
+        ("GROQ_API_KEY", "groq/qwen/qwen3.6-27b"),
+        ("XAI_API_KEY", "xai/grok-4.6"),
+        ("DEEPSEEK_API_KEY", "deepseek/deepseek-v4-pro"),
+        ("TOGETHER_API_KEY", "togetherai/moonshotai/Kimi-K3"),
+        (
+            "FIREWORKS_API_KEY",
+            "fireworks-ai/accounts/fireworks/models/kimi-k3",
+        ),
+        ("CEREBRAS_API_KEY", "cerebras/gpt-oss-120b"),
+        ("DEEPINFRA_API_KEY", "deepinfra/moonshotai/Kimi-K3"),
+        ("COHERE_API_KEY", "cohere/command-a-plus-05-2026"),
+        ("OPENCODE_API_KEY", "opencode/claude-sonnet-5"),
+        ("AI_GATEWAY_API_KEY", "vercel/anthropic/claude-sonnet-5"),
+        ("HF_TOKEN", "huggingface/moonshotai/Kimi-K3"),
+        ("NVIDIA_API_KEY", "nvidia/moonshotai/kimi-k3"),
+        ("DASHSCOPE_API_KEY", "alibaba/glm-5.2"),
+        ("MOONSHOT_API_KEY", "moonshotai/kimi-k3"),
+        ("MINIMAX_API_KEY", "minimax/MiniMax-M3"),
+        ("NEBIUS_API_KEY", "nebius/moonshotai/Kimi-K3"),
+        ("NOVITA_API_KEY", "novita-ai/moonshotai/kimi-k3"),
+        ("SILICONFLOW_API_KEY", "siliconflow/moonshotai/Kimi-K2.6"),
+        ("VENICE_API_KEY", "venice/claude-sonnet-5"),
+        ("BASETEN_API_KEY", "baseten/moonshotai/Kimi-K3"),
+        ("CHUTES_API_KEY", "chutes/moonshotai/Kimi-K3-TEE"),
+        ("SCALEWAY_API_KEY", "scaleway/glm-5.2"),
+        ("REQUESTY_API_KEY", "requesty/claude-sonnet-5"),
+        ("KIMI_API_KEY", "kimi-for-coding/k3"),
+        ("OLLAMA_API_KEY", "ollama-cloud/kimi-k3"),
+    ];
+    let catalog = Arc::new(Catalog::bundled());
+    for (variable, expected) in table {
+        let environment = environment(&[(variable, "k")]);
+        let registry = Registry::new(Sources {
+            configured: Vec::new(),
+            local: Vec::new(),
+            catalog: &catalog,
+            disabled: &[],
+            enabled: None,
+            everything: false,
+            auth: &Auth::parse("{}"),
+            environment: &environment,
+            client: Arc::new(HttpClient::new(&environment)),
+            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        });
+        assert_eq!(
+            registry.default_model().id.to_string(),
+            expected,
+            "{variable}"
+        );
+    }
+}
+
+#[test]
+fn local_model_without_tools_is_no_default() {
+    let with = |models: Vec<ModelEntry>, vars: &[(&str, &str)]| {
+        let environment = environment(vars);
+        let ollama = ProviderEntry {
+            id: "ollama".into(),
+            base_url: Some("http://127.0.0.1:11434/v1".into()),
+            models,
+            ..ProviderEntry::default()
+        };
+        Registry::new(Sources {
+            configured: Vec::new(),
+            local: vec![ollama],
+            catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+            disabled: &[],
+            enabled: None,
+            everything: false,
+            auth: &Auth::parse("{}"),
+            environment: &environment,
+            client: Arc::new(HttpClient::new(&environment)),
+            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        })
+    };
+    let deaf = || ModelEntry {
+        tool_call: Some(false),
+        ..model("llama3.2:latest")
+    };
+    let default = |registry: &Registry| registry.default_model().id.to_string();
+    assert_eq!(default(&with(vec![deaf()], &[])), "offline/offline");
+    let both = with(vec![deaf(), model("qwen3-coder:30b")], &[]);
+    assert_eq!(default(&both), "ollama/qwen3-coder:30b");
+    assert!(both.is_only_local() && both.find(&wanted("ollama/llama3.2:latest")).is_ok());
+    // A key was given on purpose.
+    let keyed = with(vec![model("qwen3-coder:30b")], &[("ACME_KEY", "k")]);
+    assert_eq!(default(&keyed), "acme/gpt-5");
+    assert!(!keyed.is_only_local());
+    let missing = keyed.find(&wanted("lmstudio/x")).err().unwrap().to_string();
+    assert_eq!(
+        missing,
+        "The model \"lmstudio/x\" cannot be asked. LM Studio does not answer at 127.0.0.1:1234: start it with \
+         `lms server start`, or choose another model."
+    );
+}

@@ -19,7 +19,7 @@ use base::id::PartId;
 use base::text::thousands;
 use events::{CompactionState, Event, Status};
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use providers::{Delta, Error, Model, Provider, Request, optional};
+use providers::{Delta, Error, Model, Provider, Request, local, optional};
 use transcript::{
     Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User,
 };
@@ -346,14 +346,24 @@ pub fn has_news(history: &History) -> bool {
     seen.messages.len() > seen.before_compaction
 }
 
+/// The context window that is recommended for servers on this machine, in tokens.
+const RECOMMENDED_CONTEXT: u64 = 64_000;
+
 /// Returns the fault for a window that not even a summary would make large enough.
 pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
-        Some(window) => format!(
-            "the window of {} has {} tokens",
-            model.id,
-            thousands(window)
-        ),
+        Some(window) => {
+            let answer = if fixed + waiting < window {
+                ", which the answer needs as well"
+            } else {
+                ""
+            };
+            format!(
+                "the window of {} has {} tokens{answer}",
+                model.id,
+                thousands(window)
+            )
+        }
         None => format!("{} does not take that much", model.id),
     };
     let prompt = match waiting {
@@ -364,11 +374,15 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
         "System prompt and tools take about {} tokens{prompt}; {window}.",
         thousands(fixed)
     );
-    let advice = Some("Choose a model with a larger context, or send less at once.".into());
+    let larger = local::larger_context(&model.id, RECOMMENDED_CONTEXT);
+    let advice = match larger {
+        Some(larger) => format!("{larger} Or choose another model."),
+        None => "Choose a model with a larger context, or send less at once.".to_owned(),
+    };
     Fault {
         kind: FaultKind::ContextOverflow,
         message,
-        advice,
+        advice: Some(advice),
     }
 }
 

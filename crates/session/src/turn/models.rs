@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::models::{ModelSources, RegistrySender};
+use config::settings::Settings;
 use project::agent::{Agent, ModelFamily};
+use providers::local;
 use providers::registry::{NotFound, Registry};
 use providers::{Model, Provider};
 use transcript::ModelRef;
@@ -16,6 +19,24 @@ pub struct Models {
     registry: watch::Receiver<Arc<Registry>>,
     preferred: Option<ModelRef>,
     recent: Arc<[ModelRef]>,
+    search: Option<LocalSearch>,
+}
+
+/// The search for model servers on this machine, which replaces the registry.
+#[derive(Clone)]
+pub(crate) struct LocalSearch {
+    pub(crate) sources: Arc<ModelSources>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) registry: RegistrySender,
+}
+
+impl LocalSearch {
+    /// Asks all servers.
+    pub(crate) async fn run(&self) {
+        if let Some(found) = self.sources.with_local(&self.settings).await {
+            self.registry.send_replace(Arc::new(found));
+        }
+    }
 }
 
 impl Models {
@@ -30,6 +51,32 @@ impl Models {
             registry,
             preferred,
             recent,
+            search: None,
+        }
+    }
+
+    /// Adds the search for model servers on this machine.
+    #[must_use]
+    pub(crate) fn with_search(self, search: LocalSearch) -> Self {
+        Self {
+            search: Some(search),
+            ..self
+        }
+    }
+
+    /// Prepares a model of a server on this machine for requests: asks the servers again if the
+    /// model is unknown, and loads it if its context window is only known then.
+    pub async fn prepare(&self, wanted: &ModelRef) {
+        let Some(search) = &self.search else {
+            return;
+        };
+        match self.find(wanted) {
+            Err(_) if local::is_known(&wanted.provider) => search.run().await,
+            Ok((model, _)) if local::must_be_loaded(&model.id, model.context) => {
+                search.sources.load_local(&model).await;
+                search.run().await;
+            }
+            _ => {}
         }
     }
 

@@ -14,6 +14,7 @@ use events::{Event, Severity, Status};
 use mcp::resource::ChangedResource;
 use project::agent::Agent;
 use prompts::CONTENTS_OF;
+use providers::local;
 use transcript::{Content, Fault, FaultKind, Message, Text};
 
 /// Runs the turn whose prompt is the history's last message. Events are sent and messages are
@@ -98,6 +99,13 @@ async fn steps(
     changed: &mut Option<StepChanges>,
 ) -> TurnOutcome {
     let mut asked = None;
+    if let Ok(agent) = step_context::agent(scope) {
+        let wanted = step_context::model(scope, &agent);
+        tokio::select! {
+            () = scope.project.models.prepare(&wanted) => {}
+            () = scope.cancelled.cancelled() => {}
+        }
+    }
     // Whether the last step without budget has been made, for the model's final text.
     let mut spoken_last = false;
     // Before a compaction or a subtask, because the note is about the work before the prompt.
@@ -283,7 +291,14 @@ fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
         .filter(|window| *window < SMALL_WINDOW_TOKENS)
     {
         let fixed = fixed(&frame);
-        if fixed >= window {
+        // Servers on this machine may cut a request that leaves no room for the answer without
+        // reporting it.
+        let limit = if local::larger_context(&frame.model.id, window).is_some() {
+            frame.model.usable(None)
+        } else {
+            window
+        };
+        if fixed >= limit {
             return Err(compact::too_small(&frame.model, fixed, 0));
         }
     }

@@ -1,0 +1,317 @@
+//! Model servers of this machine, as they answer today: Ollama, LM Studio, llama.cpp and vLLM, also slow ones, with
+//! models that cannot call tools or have a small context window.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::loopback::{ReceivedRequest, Server};
+use crate::program::stdout_of;
+use crate::project::Project;
+
+/// Names and functions of the tests.
+pub const ALL: [(&str, fn()); 5] = [
+    ("slow Ollama is found", slow_ollama_is_found),
+    ("Ollama's own window is used", ollamas_window_is_used),
+    ("small window names the remedy", small_window),
+    (
+        "wanted server is found in addition to a key",
+        found_beside_a_key,
+    ),
+    (
+        "servers report abilities and windows",
+        abilities_and_windows,
+    ),
+];
+
+type Response = (u16, String, String);
+
+fn ok(body: &Value) -> Response {
+    (200, String::new(), body.to_string())
+}
+
+fn list(names: &[&str]) -> Value {
+    let entry = |name: &&str| json!({ "id": name, "object": "model", "owned_by": "library" });
+    json!({ "object": "list", "data": names.iter().map(entry).collect::<Vec<_>>() })
+}
+
+fn said(text: &str) -> Response {
+    let chunk = |delta: Value, finish: Value| json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+    let body = format!(
+        "data: {}\n\ndata: {}\n\ndata: [DONE]\n\n",
+        chunk(json!({ "content": text }), Value::Null),
+        chunk(json!({}), json!("stop"))
+    );
+    (200, "content-type: text/event-stream\r\n".into(), body)
+}
+
+/// Starts an Ollama with a model that cannot call tools and one that can, whose window is known when it is loaded.
+fn ollama(delay: Duration, window: u64) -> Server {
+    let loaded = Arc::new(AtomicBool::new(false));
+    Server::start(move |request: &ReceivedRequest| match request.path() {
+        "/v1/models" => {
+            sleep(delay);
+            ok(&list(&[
+                "llama3.2:latest",
+                "qwen3-coder:30b",
+                "nomic-embed-text:latest",
+            ]))
+        }
+        "/api/show" => {
+            let tools = request.body.contains("qwen3-coder");
+            let capabilities = if tools {
+                json!(["completion", "tools"])
+            } else {
+                json!(["completion"])
+            };
+            ok(
+                &json!({ "capabilities": capabilities, "parameters": "stop \"<|im_end|>\"",
+                    "model_info": { "general.architecture": "qwen3moe", "qwen3moe.context_length": 262_144 } }),
+            )
+        }
+        "/api/ps" if loaded.load(Ordering::SeqCst) => {
+            ok(&json!({ "models": [{ "name": "qwen3-coder:30b",
+                "model": "qwen3-coder:30b", "context_length": window }] }))
+        }
+        "/api/ps" => ok(&json!({ "models": [] })),
+        "/api/generate" => {
+            loaded.store(true, Ordering::SeqCst);
+            ok(
+                &json!({ "model": "qwen3-coder:30b", "response": "", "done": true, "done_reason": "load" }),
+            )
+        }
+        "/v1/chat/completions" => said("Here I am."),
+        _ => (404, String::new(), "404 page not found".into()),
+    })
+}
+
+fn project_with(name: &str, server: &Server) -> Project {
+    let mut project = Project::new();
+    let (_, port) = server
+        .base()
+        .rsplit_once(':')
+        .map(|(host, port)| (host.to_owned(), port.to_owned()))
+        .unwrap();
+    project.set("ADJUTANT_LOCAL_SERVERS", Some(&format!("{name}={port}")));
+    project
+}
+
+/// Prompts in a new session, and returns the response and the texts of the updates.
+fn prompted(project: Project) -> (Value, String) {
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Hello?");
+    let (response, updates) = client.answer(2);
+    let updates = updates
+        .iter()
+        .map(Value::to_string)
+        .collect::<Vec<_>>()
+        .join("\n");
+    client.leave();
+    (response, updates)
+}
+
+fn slow_ollama_is_found() {
+    for delay in [150, 1500] {
+        let server = ollama(Duration::from_millis(delay), 65_536);
+        let project = project_with("ollama", &server);
+        let text = stdout_of(&project, &["models"]);
+        assert!(
+            text.contains("ollama (Ollama): no key needed"),
+            "{delay}: {text}"
+        );
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with("*  qwen3-coder:30b")),
+            "{delay}: {text}"
+        );
+        assert!(!text.contains("nomic"), "{delay}: {text}");
+        let (response, updates) = prompted(project);
+        assert_eq!(
+            response["result"]["stopReason"], "end_turn",
+            "{delay}: {response}"
+        );
+        assert!(updates.contains("Here I am."), "{delay}: {updates}");
+    }
+}
+
+fn ollamas_window_is_used() {
+    let server = ollama(Duration::ZERO, 65_536);
+    let project = project_with("ollama", &server);
+    let models = || {
+        let all: Value = serde_json::from_str(&stdout_of(&project, &["models", "--json"])).unwrap();
+        all["providers"][0]["models"].clone()
+    };
+    let before = models();
+    assert_eq!(
+        (&before[0]["id"], &before[0]["abilities"]),
+        (&json!("ollama/llama3.2:latest"), &json!([]))
+    );
+    assert_eq!(
+        (&before[1]["context"], &before[1]["abilities"]),
+        (&Value::Null, &json!(["tools"]))
+    );
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Hello?");
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
+    let project = client.leave();
+    let all: Value = serde_json::from_str(&stdout_of(&project, &["models", "--json"])).unwrap();
+    assert_eq!(all["providers"][0]["models"][1]["context"], 65_536);
+    let paths: Vec<String> = server
+        .received()
+        .iter()
+        .map(|request| request.path().to_owned())
+        .collect();
+    let at = |path: &str| paths.iter().position(|other| other == path).unwrap();
+    assert!(
+        at("/api/generate") < at("/v1/chat/completions"),
+        "{paths:?}"
+    );
+}
+
+fn small_window() {
+    let server = ollama(Duration::ZERO, 4096);
+    let (response, _) = prompted(project_with("ollama", &server));
+    let error = response["error"].to_string();
+    assert!(
+        error.contains("the window of ollama/qwen3-coder:30b has 4,096 tokens"),
+        "{error}"
+    );
+    assert!(
+        error.contains("`OLLAMA_CONTEXT_LENGTH=64000 ollama serve`"),
+        "{error}"
+    );
+    assert!(
+        server
+            .received()
+            .iter()
+            .all(|request| request.path() != "/v1/chat/completions")
+    );
+}
+
+fn found_beside_a_key() {
+    let server = ollama(Duration::from_millis(150), 65_536);
+    let mut project = project_with("ollama", &server);
+    project.set("MISTRAL_API_KEY", Some("a-key"));
+    project.write(
+        "~/.config/opencode/opencode.json",
+        r#"{"model":"ollama/qwen3-coder:30b"}"#,
+    );
+    let (response, updates) = prompted(project);
+    assert_eq!(response["result"]["stopReason"], "end_turn", "{response}");
+    assert!(updates.contains("Here I am."), "{updates}");
+
+    // The same without the server.
+    drop(server);
+    let mut project = Project::new();
+    project.set("ADJUTANT_LOCAL_SERVERS", Some("ollama=9"));
+    project.set("MISTRAL_API_KEY", Some("a-key"));
+    project.write(
+        "~/.config/opencode/opencode.json",
+        r#"{"model":"ollama/qwen3-coder:30b"}"#,
+    );
+    let (response, _) = prompted(project);
+    let error = response["error"]["message"].to_string();
+    assert!(
+        error.contains("Ollama does not answer at 127.0.0.1:9: start it with `ollama serve`, or choose another model."),
+        "{response}"
+    );
+}
+
+fn abilities_and_windows() {
+    let lm_studio = |request: &ReceivedRequest| match request.path() {
+        "/v1/models" => ok(&list(&["qwen/qwen3-coder-30b", "text-embedding-nomic"])),
+        "/api/v1/models" => ok(
+            &json!({ "models": [{ "type": "llm", "key": "qwen/qwen3-coder-30b",
+            "max_context_length": 262_144, "capabilities": { "vision": false, "trained_for_tool_use": true },
+            "loaded_instances": [{ "id": "qwen/qwen3-coder-30b", "config": { "context_length": 8192 } }] }] }),
+        ),
+        _ => (
+            404,
+            String::new(),
+            json!({ "error": "Unexpected endpoint or method." }).to_string(),
+        ),
+    };
+    let old_lm_studio = |request: &ReceivedRequest| match request.path() {
+        "/v1/models" => ok(&list(&["gemma-3-4b"])),
+        "/api/v0/models" => ok(
+            &json!({ "object": "list", "data": [{ "id": "gemma-3-4b", "object": "model", "type": "vlm",
+            "state": "loaded", "max_context_length": 131_072, "loaded_context_length": 8192, "capabilities": [] }] }),
+        ),
+        _ => (
+            404,
+            String::new(),
+            json!({ "error": "Unexpected endpoint or method." }).to_string(),
+        ),
+    };
+    let llama_cpp = |request: &ReceivedRequest| match request.path() {
+        "/v1/models" => ok(
+            &json!({ "object": "list", "data": [{ "id": "gpt-oss-20b", "object": "model", "owned_by": "llamacpp",
+            "meta": { "n_vocab": 201_088, "n_ctx_train": 131_072 } }] }),
+        ),
+        "/props" => ok(
+            &json!({ "default_generation_settings": { "n_ctx": 16_384 }, "total_slots": 1,
+            "modalities": { "vision": false, "audio": false },
+            "chat_template_caps": { "supports_tools": true, "supports_tool_calls": true } }),
+        ),
+        _ => (
+            404,
+            String::new(),
+            json!({ "error": { "code": 404, "message": "File Not Found" } }).to_string(),
+        ),
+    };
+    let vllm = |request: &ReceivedRequest| match request.path() {
+        "/v1/models" => ok(
+            &json!({ "object": "list", "data": [{ "id": "Qwen/Qwen3-8B", "object": "model", "owned_by": "vllm",
+            "max_model_len": 40_960 }] }),
+        ),
+        _ => (
+            404,
+            String::new(),
+            json!({ "detail": "Not Found" }).to_string(),
+        ),
+    };
+    type Responder = fn(&ReceivedRequest) -> Response;
+    let table: [(&str, Responder, &str, u64, Value); 4] = [
+        (
+            "lmstudio",
+            lm_studio,
+            "lmstudio/qwen/qwen3-coder-30b",
+            8192,
+            json!(["tools"]),
+        ),
+        (
+            "lmstudio",
+            old_lm_studio,
+            "lmstudio/gemma-3-4b",
+            8192,
+            json!(["images"]),
+        ),
+        (
+            "llama.cpp",
+            llama_cpp,
+            "llama.cpp/gpt-oss-20b",
+            16_384,
+            json!(["tools"]),
+        ),
+        ("vllm", vllm, "vllm/Qwen/Qwen3-8B", 40_960, json!(["tools"])),
+    ];
+    for (name, responder, model, context, abilities) in table {
+        let server = Server::start(responder);
+        let project = project_with(name, &server);
+        let all: Value = serde_json::from_str(&stdout_of(&project, &["models", "--json"])).unwrap();
+        let models = all["providers"][0]["models"].as_array().unwrap();
+        assert_eq!(models.len(), 1, "{all}");
+        let found = (
+            &models[0]["id"],
+            &models[0]["context"],
+            &models[0]["abilities"],
+        );
+        assert_eq!(found, (&json!(model), &json!(context), &abilities));
+    }
+}
