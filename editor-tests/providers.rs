@@ -69,7 +69,7 @@ fn models_are_listed() {
     let text = stdout_of(&project, &["models"]);
     for line in [
         "own (Own): no key needed",
-        "*  large  131k / 16k  $1 / $2.5  reasoning tools temperature",
+        "*  large  131k / 16k  $1 / $2.5  reasoning tools",
         "anthropic (Anthropic): key from ANTHROPIC_API_KEY",
         "mistral (Mistral): There is no key for Mistral. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
         "mine (Anthropic): key from the settings",
@@ -102,7 +102,7 @@ fn models_are_listed() {
         json!({ "id": "own/large", "name": "large", "context": 131_072, "input": null, "output": 16_384,
             "price": { "input": 1.0, "output": 2.5, "cacheRead": 0.1, "cacheWrite": 1.0, "longer": [
                 { "inputOver": 32_000, "price": { "input": 2.0, "output": 5.0, "cacheRead": 2.0, "cacheWrite": 2.0 } }] },
-            "abilities": ["reasoning", "tools", "temperature"], "efforts": ["medium", "high", "deep"] })
+            "abilities": ["reasoning", "tools"], "efforts": ["medium", "high", "deep"] })
     );
     assert_eq!(
         (

@@ -193,7 +193,6 @@ fn abilities(model: &Model) -> Vec<&'static str> {
         (model.images.get(), "images"),
         (model.pdf, "pdf"),
         (model.audio, "audio"),
-        (model.temperature, "temperature"),
     ];
     can.into_iter()
         .filter(|(can, _)| *can)
