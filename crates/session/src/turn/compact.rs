@@ -354,7 +354,7 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
         Some(window) => {
             let answer = if fixed + waiting < window {
-                ", which the answer needs as well"
+                ", which the conversation needs as well"
             } else {
                 ""
             };

@@ -291,10 +291,10 @@ fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
         .filter(|window| *window < SMALL_WINDOW_TOKENS)
     {
         let fixed = fixed(&frame);
-        // Servers on this machine may cut a request that leaves no room for the answer without
-        // reporting it.
+        // Servers on this machine may cut a request without reporting it. The conversation, results
+        // and the answer need half of the window.
         let limit = if local::larger_context(&frame.model.id, window).is_some() {
-            frame.model.usable(None)
+            window / 2
         } else {
             window
         };
