@@ -179,7 +179,7 @@ fn small_window() {
     let (response, _) = prompted(project_with("ollama", &server));
     let error = response["error"].to_string();
     assert!(
-        error.contains("the window of ollama/qwen3-coder:30b has 4,096 tokens"),
+        error.contains("the window of ollama/qwen3-coder:30b has 4.1k tokens"),
         "{error}"
     );
     assert!(
