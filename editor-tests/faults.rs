@@ -410,6 +410,7 @@ fn killed_writers() {
 }
 
 /// Kills the agent after each prefix of a conversation: 25 moments, eight times each.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn killed_agents() {
     const MOMENTS: usize = 25;
     const TIMES: usize = 8;

@@ -75,6 +75,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             denied: vec![],
             approvals: None,
             notices: vec![],
+            quiet: false,
         };
         runtime.block_on(shared.create(place)).is_ok()
     });

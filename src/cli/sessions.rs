@@ -216,6 +216,7 @@ pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::R
     done
 }
 
+#[expect(clippy::cognitive_complexity, reason = "an arm for each subcommand")]
 async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyhow::Result<u8> {
     let here = Path::new(".");
     match verb {

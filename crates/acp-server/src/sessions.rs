@@ -341,6 +341,10 @@ async fn come_back(
 /// remaining events; the commands, twice for clients that may miss them, and again between two turns
 /// when they have changed; the config options when a local model server was found; titles; and
 /// notices, if the client supports them.
+#[expect(
+    clippy::cognitive_complexity,
+    reason = "a loop with an arm for each source of updates"
+)]
 pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     let Reopened { session, left, ran } = opened;
     session.start_servers();

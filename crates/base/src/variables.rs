@@ -311,6 +311,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn only_harmless_variables_are_passed() {
         let usual = variables(&[], &[]);
         let key = "sk-1234567890abcdef";

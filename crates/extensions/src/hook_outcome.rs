@@ -308,6 +308,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn answer_of_a_program_is_read() {
         use HookPoint::{Compaction, Prompt, ToolAfter, ToolBefore, TurnEnd};
         let words = |text: &str| Some(text.to_owned());

@@ -107,6 +107,7 @@ pub(super) fn late(link: &McpLink, what: &str) -> String {
 
 /// Lists the tools and prompts of a server, again after each change. Returns the reason for the end
 /// of the connection, or `None` if the server was stopped.
+#[expect(clippy::cognitive_complexity, reason = "each wait can be stopped")]
 pub(super) async fn attend(
     link: &Arc<McpLink>,
     running: RunningService<RoleClient, McpClient>,

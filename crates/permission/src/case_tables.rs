@@ -170,6 +170,7 @@ fn always_grants_shown_patterns_only() {
 /// "Always" names the action of a project's tool: its sub-command, target, script or package, and
 /// nothing wider.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn always_for_project_tools_names_their_action() {
     let lab = PathFixture::new();
     let config = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://x.test/r\n";

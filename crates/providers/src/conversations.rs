@@ -95,6 +95,7 @@ fn long() -> Vec<ModelMessage> {
 /// The name of a case and its conversation.
 type Row = (&'static str, Vec<ModelMessage>);
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn conversations() -> Vec<Row> {
     let doubled = [
         ("call_a", Some("same")),

@@ -264,7 +264,7 @@ fn origin(host: &str, port: u16) -> (String, u16) {
 /// The result of the search for one server.
 #[derive(Debug)]
 pub enum SearchResult {
-    Found(ProviderEntry),
+    Found(Box<ProviderEntry>),
     /// The server did not answer in time, but the connection was not refused.
     Silent(&'static str),
     /// No server is there.
@@ -350,13 +350,13 @@ impl Local {
                 model.context = model.context.or(self.context);
             }
         }
-        SearchResult::Found(ProviderEntry {
+        SearchResult::Found(Box::new(ProviderEntry {
             id: self.id.into(),
             name: Some(self.name.into()),
             base_url: Some(base_url),
             models,
             ..ProviderEntry::default()
-        })
+        }))
     }
 
     /// Requests what the server's own API reports about its models.

@@ -625,19 +625,7 @@ impl EntryFactory {
             .headers
             .extend(settings.headers.iter().chain(&model.headers).cloned());
         let needs_login = access == KeySource::Kept && target.key.is_none();
-        let key_source = match &access {
-            KeySource::Configured if settings.source.is_empty() => {
-                "the key from the settings".to_owned()
-            }
-            KeySource::Configured => format!("the key from {}", settings.source),
-            KeySource::Kept if needs_login => "the login in auth.json".to_owned(),
-            KeySource::Kept => "the key from auth.json".to_owned(),
-            KeySource::Variable(name) => format!("the key from {name}"),
-            KeySource::Free | KeySource::Missing(_) if platform::has_key(&target.headers) => {
-                "the key in the configured headers".to_owned()
-            }
-            KeySource::Free | KeySource::Missing(_) => "no key".to_owned(),
-        };
+        let key_source = described(&access, settings, &target, needs_login);
         let tokens = if needs_login {
             self.auth.tokens(&settings.id)
         } else {
@@ -685,6 +673,28 @@ impl EntryFactory {
             released,
             is_usable,
         }
+    }
+}
+
+/// Describes the source of a key for an error about it.
+fn described(
+    access: &KeySource,
+    settings: &ProviderEntry,
+    target: &RequestTarget,
+    needs_login: bool,
+) -> String {
+    match access {
+        KeySource::Configured if settings.source.is_empty() => {
+            "the key from the settings".to_owned()
+        }
+        KeySource::Configured => format!("the key from {}", settings.source),
+        KeySource::Kept if needs_login => "the login in auth.json".to_owned(),
+        KeySource::Kept => "the key from auth.json".to_owned(),
+        KeySource::Variable(name) => format!("the key from {name}"),
+        KeySource::Free | KeySource::Missing(_) if platform::has_key(&target.headers) => {
+            "the key in the configured headers".to_owned()
+        }
+        KeySource::Free | KeySource::Missing(_) => "no key".to_owned(),
     }
 }
 

@@ -223,14 +223,10 @@ impl Commands {
         {
             let rest = rest.to_owned();
             typed.ignored = true;
-            let loaded = base::task::spawn_blocking(move || skill.loaded()).await;
-            let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
-            let text = if rest.is_empty() {
-                loaded
-            } else {
-                format!("{loaded}\n\n{rest}")
-            };
-            content.insert(1, Content::Text(hidden_text(text)));
+            content.insert(
+                1,
+                Content::Text(hidden_text(with_skill(skill, &rest).await)),
+            );
             return TypedPrompt {
                 words: Some(rest),
                 ..TypedPrompt::plain(content)
@@ -308,9 +304,7 @@ impl Commands {
             (true, own, speaker) => own.or(speaker),
             (false, ..) => scope.project.agents.get(&scope.choice.borrow().agent),
         };
-        let arguments = command::typed(typed.text.trim_start())
-            .map(|(_, rest)| rest.to_owned())
-            .unwrap_or_default();
+        let arguments = arguments(&typed.text);
         let near = chosen
             .model
             .clone()
@@ -352,6 +346,23 @@ impl Commands {
 
     fn find(&self, name: &str) -> Option<&settings::CommandEntry> {
         self.commands.iter().find(|command| command.name == name)
+    }
+}
+
+/// Returns the text after the name of a command.
+fn arguments(typed: &str) -> String {
+    let typed = command::typed(typed.trim_start());
+    typed.map(|(_, rest)| rest.to_owned()).unwrap_or_default()
+}
+
+/// Returns the text of a skill, followed by the rest of the prompt that names it.
+async fn with_skill(skill: Skill, rest: &str) -> String {
+    let loaded = base::task::spawn_blocking(move || skill.loaded()).await;
+    let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
+    if rest.is_empty() {
+        loaded
+    } else {
+        format!("{loaded}\n\n{rest}")
     }
 }
 

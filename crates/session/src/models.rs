@@ -69,7 +69,7 @@ impl ModelSources {
                 match result {
                     SearchResult::Found(server) => {
                         known.retain(|other| other.id != server.id);
-                        known.push(server);
+                        known.push(*server);
                     }
                     SearchResult::Absent(id) => known.retain(|other| other.id != id),
                     SearchResult::Silent(_) => {}

@@ -604,6 +604,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn calls_with_one_meaning_are_repaired() {
         // The called name and arguments; the tool and arguments that run.
         let table = [

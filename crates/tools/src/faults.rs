@@ -392,6 +392,7 @@ async fn fw05_other_encodings_are_preserved() {
 
 /// FW07: properties of a file other than its content.
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn fw07_file_properties_survive_an_edit() {
     let (tool, input) = {
         let [first, ..] = tools();

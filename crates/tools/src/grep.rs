@@ -339,25 +339,35 @@ impl Tool for GrepTool {
         .map_err(|e: super::disk::Error| {
             Failure::ForModel(format!("{shown}: {e}. Nothing was searched."))
         })?;
-        let metadata = Map::from_iter([
-            ("matches".to_owned(), Value::from(best.matches)),
-            (
-                "truncated".to_owned(),
-                Value::Bool(best.is_cut(wanted.files_only)),
-            ),
-        ]);
-        let locations = vec![Location {
-            path: at,
-            line: None,
-        }];
-        let touched = best.shown_files(&wanted).map(TouchedPath::File).collect();
-        let text = format!("{}{}{}", best.shown(&wanted), best.gaps(), left_out.words());
-        Ok(ToolOutput {
-            metadata,
-            locations,
-            touched,
-            ..ToolOutput::text(text)
-        })
+        Ok(output(&best, &left_out, &wanted, at))
+    }
+}
+
+/// Returns the result of a search at a path.
+fn output(
+    best: &BestFiles,
+    left_out: &Omitted,
+    wanted: &GrepOptions,
+    at: std::path::PathBuf,
+) -> ToolOutput {
+    let metadata = Map::from_iter([
+        ("matches".to_owned(), Value::from(best.matches)),
+        (
+            "truncated".to_owned(),
+            Value::Bool(best.is_cut(wanted.files_only)),
+        ),
+    ]);
+    let locations = vec![Location {
+        path: at,
+        line: None,
+    }];
+    let touched = best.shown_files(wanted).map(TouchedPath::File).collect();
+    let text = format!("{}{}{}", best.shown(wanted), best.gaps(), left_out.words());
+    ToolOutput {
+        metadata,
+        locations,
+        touched,
+        ..ToolOutput::text(text)
     }
 }
 

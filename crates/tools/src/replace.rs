@@ -345,6 +345,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn matches_are_replaced() {
         // File, old, new, all, result.
         let table = [

@@ -25,6 +25,7 @@ fn parts_are_stored_unchanged() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn facts_are_read_from_old_stores() {
     let child = |id: &str| {
         let model = ModelRef {

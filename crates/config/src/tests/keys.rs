@@ -19,6 +19,7 @@ enum KeyExample {
 use KeyExample::{Holds, Ignored, Parts, Withheld};
 
 /// Returns each key with a value and its effect. `<name>` is `build` for agents, `n` otherwise.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn table() -> Vec<(&'static str, Json, KeyExample)> {
     let text = || json!("x");
     let laxer = || json!({"doom_loop": "allow"});

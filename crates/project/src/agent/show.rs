@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Agent, Agents, Mode};
 use base::listing::{EntryState, shortened, table, terminal_width};
+use base::text;
 use permission::Action;
 
 /// An agent that is not used: its name, its state and the reason.
@@ -63,9 +64,13 @@ fn row(agent: &Agent, is_default: bool, remarks: &[String], width: Option<usize>
     if let Some(width) = width {
         about = shortened(&about, width);
     }
-    for remark in remarks {
-        about.push_str("; ");
-        about.push_str(remark);
+    if !remarks.is_empty() {
+        if !about.is_empty() && !about.ends_with(['.', '!', '?', '…', '。']) {
+            about.push('.');
+        }
+        about.push(' ');
+        about.push_str(&text::capitalised(&remarks.join("; ")));
+        about.push('.');
     }
     about.push_str(&format!(" ({})", agent.source));
     [
@@ -73,7 +78,7 @@ fn row(agent: &Agent, is_default: bool, remarks: &[String], width: Option<usize>
         mode,
         EntryState::Active.as_str().into(),
         model,
-        about.trim().trim_start_matches("; ").to_owned(),
+        about.trim().to_owned(),
     ]
 }
 

@@ -368,7 +368,7 @@ fn default_model_is_one_that_a_person_would_choose() {
         ("AI_GATEWAY_API_KEY", "vercel/anthropic/claude-sonnet-5"),
         ("HF_TOKEN", "huggingface/moonshotai/Kimi-K3"),
         ("NVIDIA_API_KEY", "nvidia/moonshotai/kimi-k3"),
-        ("DASHSCOPE_API_KEY", "alibaba/glm-5.2"),
+        ("DASHSCOPE_API_KEY", "alibaba-cn/kimi-k2.6"),
         ("MOONSHOT_API_KEY", "moonshotai/kimi-k3"),
         ("MINIMAX_API_KEY", "minimax/MiniMax-M3"),
         ("NEBIUS_API_KEY", "nebius/moonshotai/Kimi-K3"),

@@ -479,27 +479,38 @@ impl RunningCall<'_> {
         self.scope.record.part(self.message, &part).await;
     }
 
+    /// Returns the tool of the call, if there is one and the arguments are a JSON object.
+    fn understood(&mut self) -> Result<Arc<dyn AnyTool>, Failure> {
+        let Some(tool) = self.tool.clone() else {
+            let unknown = argument_repair::unknown(&self.frame.tools, &self.call.tool);
+            return Err(Failure::ForModel(unknown));
+        };
+        let Some(why) = self.wrong.take() else {
+            return Ok(tool);
+        };
+        Err(Failure::ForModel(format!(
+            "The arguments of {} are not a JSON object ({why}). It takes {}. Write the call again.",
+            self.call.tool,
+            argument_repair::wanted(&tool.schema())
+        )))
+    }
+
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the steps of a call, in their order"
+    )]
     async fn attempt(&mut self) -> Result<ToolOutput, Failure> {
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        let Some(tool) = self.tool.clone() else {
-            self.line.come(&self.scope.cancelled).await;
-            self.show(None).await;
-            return Err(Failure::ForModel(argument_repair::unknown(
-                &self.frame.tools,
-                &self.call.tool,
-            )));
+        let tool = match self.understood() {
+            Ok(tool) => tool,
+            Err(failure) => {
+                self.line.come(&self.scope.cancelled).await;
+                self.show(None).await;
+                return Err(failure);
+            }
         };
-        if let Some(why) = self.wrong.take() {
-            self.line.come(&self.scope.cancelled).await;
-            self.show(None).await;
-            return Err(Failure::ForModel(format!(
-                "The arguments of {} are not a JSON object ({why}). It takes {}. Write the call again.",
-                self.call.tool,
-                argument_repair::wanted(&tool.schema())
-            )));
-        }
         let mut context = self.context();
         if self.call.kind == ToolKind::Execute {
             context.call.variables = self.scope.resources.extensions.variables(&context).await?;

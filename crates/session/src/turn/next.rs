@@ -500,6 +500,7 @@ pub(super) mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn history_determines_next_action() {
         let stop = || assistant(Some(Finish::Stop), vec![]);
         let called = || assistant(Some(Finish::ToolCalls), vec![done()]);
@@ -771,6 +772,7 @@ pub(super) mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn full_window_is_summarised_unless_that_was_futile() {
         let called = |input| counted(input, assistant(Some(Finish::ToolCalls), vec![done()]));
         let printed = |input, bytes: usize| {

@@ -93,6 +93,10 @@ async fn interrupted(history: &mut History, scope: &TurnContext) {
 
 /// Makes steps until the turn ends. `changed` contains the file changes of the last step until they
 /// are entered.
+#[expect(
+    clippy::cognitive_complexity,
+    reason = "one loop, with each way to end a turn"
+)]
 async fn steps(
     history: &mut History,
     scope: &TurnContext,

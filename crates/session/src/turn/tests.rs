@@ -629,6 +629,7 @@ async fn shown_text_is_stored_when_model_stalls() {
 
 /// However a turn ends, it leaves no open state, and the next one works.
 #[tokio::test(start_paused = true)]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn every_outcome_leaves_usable_session() {
     let call = || ScriptedAnswer::calls(&[("list", json!({})), ("nosuch", json!({}))]);
     let end = |finish| {

@@ -285,52 +285,11 @@ impl Worker {
 
     /// Executes the statement, and returns the sessions that this process still owns.
     async fn send(&self, statement: &WriteStatement) -> Result<HashSet<SessionId>, DatabaseFault> {
-        // If a row occurs twice, the latest data is written at the position of the first.
-        let mut messages: Vec<(&str, i64, &String, &Vec<u8>)> = Vec::new();
-        let mut parts: Vec<(&str, i64, &String, &String, &Vec<u8>)> = Vec::new();
-        let mut contents: Vec<(&str, &String, &Vec<u8>)> = Vec::new();
-        let mut places: HashMap<(Kind, &str, &str), usize> = HashMap::new();
-        for (session, row) in &statement.rows {
-            match row {
-                RowChange::Message { seq, id, data } => {
-                    match places.get(&(Kind::Message, session.as_str(), id)) {
-                        Some(place) => {
-                            let (session, seq, id, _) = messages[*place];
-                            messages[*place] = (session, seq, id, data);
-                        }
-                        None => {
-                            places.insert((Kind::Message, session.as_str(), id), messages.len());
-                            messages.push((session.as_str(), *seq, id, data));
-                        }
-                    }
-                }
-                RowChange::Part {
-                    seq,
-                    id,
-                    message,
-                    data,
-                } => match places.get(&(Kind::Part, session.as_str(), id)) {
-                    Some(place) => {
-                        let (session, seq, id, ..) = parts[*place];
-                        parts[*place] = (session, seq, id, message, data);
-                    }
-                    None => {
-                        places.insert((Kind::Part, session.as_str(), id), parts.len());
-                        parts.push((session.as_str(), *seq, id, message, data));
-                    }
-                },
-                RowChange::Content { name, data } => {
-                    match places.get(&(Kind::Content, session.as_str(), name)) {
-                        Some(place) => contents[*place] = (session.as_str(), name, data),
-                        None => {
-                            places.insert((Kind::Content, session.as_str(), name), contents.len());
-                            contents.push((session.as_str(), name, data));
-                        }
-                    }
-                }
-                RowChange::Cut { .. } => {}
-            }
-        }
+        let MergedRows {
+            messages,
+            parts,
+            contents,
+        } = MergedRows::of(statement);
         let records = &statement.records;
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 24] = [
             &statement
@@ -501,6 +460,72 @@ impl Worker {
             Err(Error::TakenOver(session.clone()).into())
         } else {
             Ok(())
+        }
+    }
+}
+
+/// The rows of a statement by kind, each row once: if it occurs twice, the latest data is at the
+/// position of the first.
+struct MergedRows<'a> {
+    /// Session, number, id, data.
+    messages: Vec<(&'a str, i64, &'a String, &'a Vec<u8>)>,
+    /// Session, number, id, message, data.
+    parts: Vec<(&'a str, i64, &'a String, &'a String, &'a Vec<u8>)>,
+    /// Session, name, data.
+    contents: Vec<(&'a str, &'a String, &'a Vec<u8>)>,
+}
+
+impl<'a> MergedRows<'a> {
+    fn of(statement: &'a WriteStatement) -> Self {
+        let mut messages: Vec<(&str, i64, &String, &Vec<u8>)> = Vec::new();
+        let mut parts: Vec<(&str, i64, &String, &String, &Vec<u8>)> = Vec::new();
+        let mut contents: Vec<(&str, &String, &Vec<u8>)> = Vec::new();
+        let mut places: HashMap<(Kind, &str, &str), usize> = HashMap::new();
+        for (session, row) in &statement.rows {
+            match row {
+                RowChange::Message { seq, id, data } => {
+                    match places.get(&(Kind::Message, session.as_str(), id)) {
+                        Some(place) => {
+                            let (session, seq, id, _) = messages[*place];
+                            messages[*place] = (session, seq, id, data);
+                        }
+                        None => {
+                            places.insert((Kind::Message, session.as_str(), id), messages.len());
+                            messages.push((session.as_str(), *seq, id, data));
+                        }
+                    }
+                }
+                RowChange::Part {
+                    seq,
+                    id,
+                    message,
+                    data,
+                } => match places.get(&(Kind::Part, session.as_str(), id)) {
+                    Some(place) => {
+                        let (session, seq, id, ..) = parts[*place];
+                        parts[*place] = (session, seq, id, message, data);
+                    }
+                    None => {
+                        places.insert((Kind::Part, session.as_str(), id), parts.len());
+                        parts.push((session.as_str(), *seq, id, message, data));
+                    }
+                },
+                RowChange::Content { name, data } => {
+                    match places.get(&(Kind::Content, session.as_str(), name)) {
+                        Some(place) => contents[*place] = (session.as_str(), name, data),
+                        None => {
+                            places.insert((Kind::Content, session.as_str(), name), contents.len());
+                            contents.push((session.as_str(), name, data));
+                        }
+                    }
+                }
+                RowChange::Cut { .. } => {}
+            }
+        }
+        Self {
+            messages,
+            parts,
+            contents,
         }
     }
 }

@@ -484,6 +484,7 @@ impl Thread {
         self.with_index(|index| index.complete(&dir).and_then(|()| ask(index)))
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each job")]
     fn execute(&mut self, job: StoreJob) {
         // A reply whose receiver has been dropped is discarded.
         match job {

@@ -202,6 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn full_screen_programs_are_refused_before_they_start() {
         let refused = [
             "vim a.txt",
