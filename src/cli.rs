@@ -7,6 +7,7 @@ mod acp;
 mod agents;
 mod ask;
 mod auth;
+mod blanking;
 mod config;
 mod connect;
 mod doctor;
@@ -26,6 +27,7 @@ mod project_context;
 mod project_lists;
 mod refused;
 mod reply;
+mod report;
 mod run;
 mod serve;
 mod sessions;
@@ -137,7 +139,8 @@ enum Command {
     Models(models::Args),
     /// Check what works on this machine
     ///
-    /// Tries each thing instead of trusting what the settings say. Exits with 1 if something does not work.
+    /// Tries each thing instead of trusting what the settings say. Exits with 1 if something does not work, with
+    /// --report only if the report cannot be written.
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     ///

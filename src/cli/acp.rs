@@ -35,9 +35,17 @@ impl Args {
         let Some(path) = self.log_wire.clone().or(variable.map(PathBuf::from)) else {
             return Ok(None);
         };
-        WireLog::open(&path, environment)
-            .map(Some)
-            .map_err(|e| format!("the connection cannot be logged to {}: {e}", path.display()))
+        let log = WireLog::open(&path, environment)
+            .map_err(|e| format!("the connection cannot be logged to {}: {e}", path.display()))?;
+        if path.is_relative() {
+            // Editors start agents in the project, or elsewhere.
+            let place = std::path::absolute(&path).unwrap_or(path);
+            super::terminal::aside(&format!(
+                "adjutant: the connection is logged to {}",
+                place.display()
+            ));
+        }
+        Ok(Some(log))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::project_context::ProjectContext;
+use super::report;
 use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
@@ -29,6 +30,13 @@ pub(super) struct DoctorArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Write a report for a bug report into a new file, by default in the state directory. Keys are
+    /// blanked.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    report: Option<Option<PathBuf>>,
+    /// Add a recording of a connection (`adjutant acp --log-wire`) to the report.
+    #[arg(long, value_name = "FILE", requires = "report")]
+    wire: Option<PathBuf>,
 }
 
 /// The findings, as text and as data.
@@ -47,10 +55,43 @@ impl DoctorReport {
     fn keep(&mut self, key: &str, value: Value) {
         self.data.insert(key.into(), value);
     }
+
+    fn text(&self) -> String {
+        let mut lines = self.lines.clone();
+        if self.broken.is_empty() {
+            lines.push("\nEverything works.".to_owned());
+        } else {
+            lines.push("\nDoes not work:".to_owned());
+            lines.extend(self.broken.iter().map(|what| format!("- {what}")));
+        }
+        lines.join("\n")
+    }
 }
 
-/// Prints the report. Exit code 1 if something does not work.
+/// Prints the report, or writes it into a file. Exit code 1 if something does not work, but
+/// 0 for a file, which is written for just that.
 pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyhow::Result<u8> {
+    let report = examine(environment).await;
+    if let Some(file) = &args.report {
+        report::write(
+            file.as_deref(),
+            args.wire.as_deref(),
+            report.text(),
+            environment,
+        )?;
+        return Ok(0);
+    }
+    let code = u8::from(!report.broken.is_empty());
+    if args.json {
+        super::terminal::json(&serde_json::to_string_pretty(&Value::Object(report.data))?);
+    } else {
+        super::say(&report.text());
+    }
+    Ok(code)
+}
+
+/// Tries everything.
+async fn examine(environment: &Environment) -> DoctorReport {
     let mut report = DoctorReport::default();
     versions(&mut report, environment).await;
     directories(&mut report, environment);
@@ -70,26 +111,21 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
         Err(e) => report.broken.push(format!("{e:#}")),
     }
     report.keep("broken", json!(report.broken));
-    if args.json {
-        super::terminal::json(&serde_json::to_string_pretty(&Value::Object(report.data))?);
-    } else {
-        let end = match report.broken.as_slice() {
-            [] => vec!["\nEverything works.".to_owned()],
-            broken => std::iter::once("\nDoes not work:".to_owned())
-                .chain(broken.iter().map(|what| format!("- {what}")))
-                .collect(),
-        };
-        super::say(
-            &report
-                .lines
-                .into_iter()
-                .chain(end)
-                .collect::<Vec<_>>()
-                .join("\n"),
-        );
-    }
-    Ok(u8::from(!report.broken.is_empty()))
+    report
 }
+
+/// Programs that adjutant uses if they are installed, with the consequence if they are not.
+const OPTIONAL_PROGRAMS: &[(&str, &str)] = &[
+    (
+        "git",
+        "references to repositories cannot be cloned, and commands that use git fail",
+    ),
+    ("bash", "commands run in sh"),
+    (
+        "bwrap",
+        "the strongest sandbox cannot be used; install the package bubblewrap",
+    ),
+];
 
 async fn versions(report: &mut DoctorReport, environment: &Environment) {
     let version = env!("CARGO_PKG_VERSION");
@@ -108,9 +144,12 @@ async fn versions(report: &mut DoctorReport, environment: &Environment) {
         "system",
         json!({ "name": system, "kernel": kernel, "program": program }),
     );
-    for (key, args) in [("git", ["--version"]), ("bash", ["--version"])] {
+    for (key, without) in OPTIONAL_PROGRAMS {
+        if *key == "bwrap" && !cfg!(target_os = "linux") {
+            continue;
+        }
         let limit = Duration::from_secs(5);
-        let ran = process::run(key, &args, Path::new("/"), &[], environment, limit).await;
+        let ran = process::run(key, &["--version"], Path::new("/"), &[], environment, limit).await;
         let told = match ran {
             Ok(ran) if ran.status.success() => {
                 let text = String::from_utf8_lossy(&ran.stdout)
@@ -122,12 +161,7 @@ async fn versions(report: &mut DoctorReport, environment: &Environment) {
                 Some(text)
             }
             _ => {
-                let without = if key == "git" {
-                    "not found: references to repositories cannot be cloned, and commands that use git fail"
-                } else {
-                    "not found: commands run in sh"
-                };
-                report.say(key, without);
+                report.say(key, &format!("not found: {without}"));
                 None
             }
         };

@@ -2,9 +2,10 @@
 //! tracing-subscriber). `ADJUTANT_LOG_FORMAT=json` writes each line as a JSON object. Nothing is
 //! logged to standard output or error. Entries contain shapes and names, never bodies or keys.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
@@ -55,6 +56,27 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
     Some(guard)
 }
 
+/// Returns the log of the last day that has one.
+pub(super) fn newest(environment: &Environment) -> Option<PathBuf> {
+    let dir = environment.dirs.state.join("log");
+    let newest = names(&dir).pop()?;
+    Some(dir.join(newest))
+}
+
+/// Returns the names of the logs in a directory, oldest first.
+fn names(dir: &Path) -> Vec<OsString> {
+    let ours = |name: &str| name.starts_with("adjutant.") && name.ends_with(".log");
+    let mut names: Vec<OsString> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_str().is_some_and(ours))
+        .collect();
+    names.sort();
+    names
+}
+
 /// The number of files that are retained, one per day.
 const MAX_FILES: usize = 7;
 
@@ -91,17 +113,7 @@ impl Daily {
 
     /// Removes all but the newest files.
     fn forget(&self) {
-        let ours = |name: &str| name.starts_with("adjutant.") && name.ends_with(".log");
-        let names = std::fs::read_dir(&self.dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.file_name());
-        let mut names: Vec<_> = names
-            .filter(|name| name.to_str().is_some_and(ours))
-            .collect();
-        names.sort();
-        for name in names.iter().rev().skip(MAX_FILES) {
+        for name in names(&self.dir).iter().rev().skip(MAX_FILES) {
             std::fs::remove_file(self.dir.join(name)).ok();
         }
     }

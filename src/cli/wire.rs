@@ -8,33 +8,32 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::blanking::KnownKeys;
 use base::environment::{Environment, private_log_at};
 use base::lock::locked;
-use base::variables::is_secret;
-use config::mcp;
-use providers::auth::Auth;
 
 /// The variable with the same effect as `--log-wire`.
 pub(super) const VARIABLE: &str = "ADJUTANT_WIRE";
 
-/// Shorter values are not blanked: they occur in ordinary text.
-const MIN_SECRET_BYTES: usize = 8;
-
 /// The longest line that is logged as a whole, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// The text in place of a key.
-const BLANK: &str = "(blanked)";
+/// The sender of what is read.
+const CLIENT: &str = "client";
 
 /// A log of both directions of a connection.
 #[derive(Clone)]
 pub(super) struct WireLog(Arc<LogState>);
 
 struct LogState {
-    // A leaf lock around the file.
-    file: Mutex<File>,
     environment: Environment,
-    secrets: Vec<String>,
+    // A leaf lock.
+    output: Mutex<LogOutput>,
+}
+
+struct LogOutput {
+    file: File,
+    keys: KnownKeys,
 }
 
 impl WireLog {
@@ -44,16 +43,17 @@ impl WireLog {
     /// The file cannot be written.
     pub(super) fn open(path: &Path, environment: &Environment) -> io::Result<Self> {
         let file = private_log_at(path)?;
+        let mut keys = KnownKeys::new(environment);
+        keys.read_project(Path::new("."));
         Ok(Self(Arc::new(LogState {
-            file: Mutex::new(file),
             environment: environment.clone(),
-            secrets: secrets(environment),
+            output: Mutex::new(LogOutput { file, keys }),
         })))
     }
 
     /// Returns an input whose lines are logged.
     pub(super) fn input<R: Read>(&self, inner: R) -> Tapped<R> {
-        self.tap(inner, "client")
+        self.tap(inner, CLIENT)
     }
 
     /// Returns an output whose lines are logged.
@@ -75,16 +75,33 @@ impl WireLog {
     fn write(&self, from: &str, line: &[u8], length: usize) {
         let state = &self.0;
         let time = state.environment.now().iso();
+        let mut output = locked(&state.output);
         let message = if line.len() < length {
             // A cut line is no JSON, so the names of its members would not blank their values.
             Value::from(format!("(a line of {length} bytes)"))
         } else {
-            logged(&String::from_utf8_lossy(line), &state.secrets)
+            logged(&String::from_utf8_lossy(line), from, &mut output.keys)
         };
         let entry = json!({ "time": time, "from": from, "message": message });
         // The connection goes on if the disk is full.
-        writeln!(locked(&state.file), "{entry}").ok();
+        writeln!(output.file, "{entry}").ok();
     }
+}
+
+/// Returns a line as it is logged: as JSON if it is, with keys blanked.
+fn logged(line: &str, from: &str, keys: &mut KnownKeys) -> Value {
+    let mut value = serde_json::from_str(line).unwrap_or_else(|_| Value::String(line.to_owned()));
+    keys.refresh();
+    if from == CLIENT {
+        keys.refresh_projects();
+        // A session has the settings of its directory.
+        if let Some(cwd) = value["params"]["cwd"].as_str() {
+            keys.read_project(Path::new(cwd));
+        }
+        keys.learn(&value);
+    }
+    keys.blank(&mut value);
+    value
 }
 
 /// An input or output with a log of its lines.
@@ -140,90 +157,5 @@ impl<W: Write> Write for Tapped<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
-    }
-}
-
-/// Returns the keys that are known: of the environment, and of logins at providers and servers.
-fn secrets(environment: &Environment) -> Vec<String> {
-    let mut all: Vec<String> = environment
-        .vars()
-        .filter(|(name, _)| is_secret(name))
-        .map(|(_, value)| value.to_owned())
-        .collect();
-    all.extend(Auth::read(environment).secrets().map(str::to_owned));
-    all.extend(Auth::server_secrets(environment));
-    all.retain(|secret| secret.len() >= MIN_SECRET_BYTES);
-    // A key that contains another one is blanked as a whole.
-    all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-    all
-}
-
-/// Returns a line as it is logged: as JSON if it is, with keys blanked.
-fn logged(line: &str, secrets: &[String]) -> Value {
-    let mut value = serde_json::from_str(line).unwrap_or_else(|_| Value::String(line.to_owned()));
-    blank(&mut value, secrets);
-    value
-}
-
-/// Returns whether a member or header of this name is likely to hold a key.
-fn names_secret(name: &str) -> bool {
-    const ENDS: [&str; 4] = ["authorization", "privatekey", "secretkey", "accesskey"];
-    let lower = name.to_ascii_lowercase();
-    is_secret(name) || ENDS.iter().any(|end| lower.ends_with(end))
-}
-
-/// Blanks the known keys in all texts, and every value whose name marks it as a key: that of a
-/// member, or that of a variable or header (`{"name": …, "value": …}`).
-fn blank(value: &mut Value, secrets: &[String]) {
-    match value {
-        Value::String(text) => {
-            for secret in secrets {
-                if text.contains(secret.as_str()) {
-                    *text = text.replace(secret.as_str(), BLANK);
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| blank(item, secrets)),
-        Value::Object(members) => {
-            let names_key = members
-                .get("name")
-                .and_then(Value::as_str)
-                .is_some_and(|name| names_secret(name) || mcp::is_secret(name));
-            for (name, item) in members {
-                if item.is_string() && (names_secret(name) || names_key && name == "value") {
-                    *item = BLANK.into();
-                } else {
-                    blank(item, secrets);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_blanked_by_value_and_by_name() {
-        let secrets = ["sk-12345678-long".to_owned(), "sk-12345678".to_owned()];
-        let table = [
-            (r#"{"a":"x sk-12345678 y"}"#, r#"{"a":"x (blanked) y"}"#),
-            (r#"{"a":["sk-12345678-long"]}"#, r#"{"a":["(blanked)"]}"#),
-            (
-                r#"{"env":[{"name":"API_KEY","value":"abc"},{"name":"HOME","value":"/h"}]}"#,
-                r#"{"env":[{"name":"API_KEY","value":"(blanked)"},{"name":"HOME","value":"/h"}]}"#,
-            ),
-            (
-                r#"{"headers":[{"name":"Authorization","value":"Bearer abc"}]}"#,
-                r#"{"headers":[{"name":"Authorization","value":"(blanked)"}]}"#,
-            ),
-            (r#"{"API_TOKEN":"abc"}"#, r#"{"API_TOKEN":"(blanked)"}"#),
-            ("no JSON sk-12345678", r#""no JSON (blanked)""#),
-        ];
-        for (line, wanted) in table {
-            assert_eq!(logged(line, &secrets).to_string(), wanted);
-        }
     }
 }

@@ -73,6 +73,19 @@ impl Auth {
         environment.dirs.data.join("auth.json")
     }
 
+    /// Returns the files of stored credentials: for providers and for MCP servers, adjutant's and
+    /// OpenCode's.
+    pub fn files(environment: &Environment) -> Vec<PathBuf> {
+        let data = [
+            Some(environment.dirs.data.clone()),
+            Self::their_data(environment),
+        ];
+        data.into_iter()
+            .flatten()
+            .flat_map(|data| [data.join("auth.json"), data.join("mcp-auth.json")])
+            .collect()
+    }
+
     /// Parses the text of an `auth.json`.
     pub fn parse(text: &str) -> Self {
         let map: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();

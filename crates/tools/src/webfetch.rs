@@ -30,6 +30,7 @@ use page::FetchedPage;
 use permission::AccessRequest;
 use permission::url::Address;
 use providers::auth::Auth;
+use providers::entry::ProviderEntry;
 use transcript::File;
 use visit::Web;
 
@@ -347,11 +348,11 @@ fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
 /// environment and in `auth.json`, and the credentials of MCP servers. Reads a few small files
 /// synchronously, so that parallel calls keep their order.
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
-    let configured = settings
+    let mut secrets: Vec<String> = settings
         .providers
         .iter()
-        .filter_map(|provider| provider.api_key.as_ref());
-    let mut secrets: Vec<String> = configured.map(|key| key.expose().to_owned()).collect();
+        .flat_map(provider_secrets)
+        .collect();
     let vars = environment
         .vars()
         .filter(|(name, _)| base::variables::is_secret(name));
@@ -360,6 +361,34 @@ pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     secrets.extend(Auth::server_secrets(environment));
     secrets.extend(settings.mcp.iter().flat_map(server_secrets));
     secrets
+}
+
+/// Returns the secrets in the settings of a provider: its key, and headers and options that are
+/// named like one.
+fn provider_secrets(entry: &ProviderEntry) -> Vec<String> {
+    let models = entry.models.iter();
+    let headers = entry
+        .headers
+        .iter()
+        .chain(models.clone().flat_map(|model| &model.headers));
+    let options = entry
+        .options
+        .iter()
+        .chain(models.flat_map(|model| &model.options))
+        .filter(|(name, _)| base::variables::is_secret(name))
+        .filter_map(|(_, value)| value.as_str().map(str::to_owned));
+    let key = entry.api_key.iter().map(|key| key.expose().to_owned());
+    key.chain(header_secrets(headers)).chain(options).collect()
+}
+
+/// Returns the secrets in headers: the part after the name of a scheme (`Bearer …`).
+fn header_secrets<'h>(
+    headers: impl IntoIterator<Item = &'h (String, String)>,
+) -> impl Iterator<Item = String> {
+    headers
+        .into_iter()
+        .filter(|(name, _)| is_secret(name))
+        .filter_map(|(_, value)| value.rsplit(' ').next().map(str::to_owned))
 }
 
 /// Returns the secrets in the settings of an MCP server: headers with credentials, variables that
@@ -371,15 +400,9 @@ fn server_secrets(entry: &McpEntry) -> Vec<String> {
             .filter(|(name, _)| base::variables::is_secret(name))
             .map(|(_, value)| value.clone())
             .collect(),
-        Transport::Remote { headers, oauth, .. } => {
-            let named = headers.iter().filter(|(name, _)| is_secret(name));
-            // The part after the name of a scheme: `Bearer …`.
-            let headers =
-                named.map(|(_, value)| value.rsplit(' ').next().unwrap_or_default().to_owned());
-            headers
-                .chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone()))
-                .collect()
-        }
+        Transport::Remote { headers, oauth, .. } => header_secrets(headers)
+            .chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone()))
+            .collect(),
     }
 }
 
@@ -394,6 +417,7 @@ mod tests {
     use super::super::{ProjectContext, erase};
     use super::*;
     use config::Settings;
+    use providers::entry::Secret;
 
     /// A server that answers once with a head and a body. If it is `slow`, it then sends nothing
     /// more.
@@ -567,7 +591,14 @@ mod tests {
             cwd: None,
             environment: pairs(&[("HUB_TOKEN", "variable-1"), ("LANG", "de")]),
         };
+        let provider = ProviderEntry {
+            api_key: Some(Secret::new("key-1")),
+            headers: pairs(&[("X-Api-Key", "header-2"), ("X-Team", "team")]),
+            options: serde_json::from_str(r#"{"sessionToken":"option-1","region":"eu"}"#).unwrap(),
+            ..ProviderEntry::default()
+        };
         let settings = Settings {
+            providers: vec![provider],
             mcp: vec![entry(remote), entry(local)],
             ..Settings::default()
         };
@@ -575,6 +606,9 @@ mod tests {
         assert_eq!(
             found,
             [
+                "key-1",
+                "header-2",
+                "option-1",
                 "access-1",
                 "refresh-1",
                 "client-1",

@@ -170,6 +170,10 @@ fn is_read_only(args: &[Arg]) -> bool {
     };
     match words.as_slice() {
         ["--version" | "-V" | "--help" | "-h", ..] => true,
+        // A report is a new file, which has the end of the log in it.
+        ["doctor", rest @ ..] => rest
+            .iter()
+            .all(|word| ["--json", "--help", "-h"].contains(word)),
         [first, rest @ ..] => READ_ONLY
             .iter()
             .find(|(word, _)| word == first)
@@ -224,6 +228,9 @@ mod tests {
             "perl -e 'system(\"adjutant sessions move a b\")'",
             "adjutant agents create --name x",
             "adjutant run 'do it'",
+            "adjutant doctor --report",
+            "adjutant doctor --report=x.txt",
+            "adjutant doctor --rep x.txt --wire ~/.ssh/id_ed25519",
             "adjutant events",
             "adjutant events --session ses_1",
             "adjutant $x",
@@ -294,6 +301,7 @@ mod tests {
             "adjutant --version",
             "adjutant permissions list",
             "adjutant doctor",
+            "adjutant doctor --json",
         ] {
             assert!(!reason(line), "{line}");
         }

@@ -1,0 +1,301 @@
+//! Blanking of keys in what is shown to others: the log of a connection, the report of `adjutant doctor`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use base::environment::Environment;
+use base::variables::is_secret;
+use base::worktree::Worktree;
+use config::{ConfigFingerprint, Settings, mcp};
+use providers::auth::Auth;
+use tools::webfetch::secrets;
+
+/// Shorter values are not blanked: they occur in ordinary text.
+const MIN_KEY_BYTES: usize = 8;
+
+/// The text in place of a key.
+const BLANK: &str = "(blanked)";
+
+/// The keys that are known: of the environment, of logins at providers and servers, of settings,
+/// and those that a client named. A key that was replaced stays known.
+pub(super) struct KnownKeys {
+    environment: Environment,
+    keys: KeyList,
+    /// The state of the files of logins when they were last read.
+    logins: ConfigFingerprint,
+    /// The directories whose settings were read, with the state of their files.
+    projects: Vec<(PathBuf, ConfigFingerprint)>,
+}
+
+impl KnownKeys {
+    pub(super) fn new(environment: &Environment) -> Self {
+        let mut known = Self {
+            environment: environment.clone(),
+            keys: KeyList::default(),
+            logins: ConfigFingerprint::default(),
+            projects: Vec::new(),
+        };
+        known.read_logins(&Settings::default());
+        known
+    }
+
+    /// Adds the keys of the settings of a directory, unless they are known and unchanged.
+    pub(super) fn read_project(&mut self, dir: &Path) {
+        let at = self.projects.iter().position(|(known, _)| known == dir);
+        if let Some(at) = at
+            && !self.projects[at].1.is_stale()
+        {
+            return;
+        }
+        // A wrong directory is answered by the session.
+        let Ok(cwd) = std::fs::canonicalize(dir) else {
+            return;
+        };
+        let worktree = Worktree::find(&cwd, &[], self.environment.home.as_deref());
+        let loaded = config::load(&self.environment, &worktree, &cwd);
+        self.read_logins(&loaded.settings);
+        match at {
+            Some(at) => self.projects[at].1 = loaded.fingerprint,
+            None => self.projects.push((dir.to_owned(), loaded.fingerprint)),
+        }
+    }
+
+    /// Adds the keys of logins and settings that changed since they were read.
+    pub(super) fn refresh(&mut self) {
+        if self.logins.is_stale() {
+            self.read_logins(&Settings::default());
+        }
+    }
+
+    /// Adds the keys of changed settings, which costs more than [`KnownKeys::refresh`].
+    pub(super) fn refresh_projects(&mut self) {
+        let dirs: Vec<PathBuf> = self.projects.iter().map(|(dir, _)| dir.clone()).collect();
+        for dir in dirs {
+            self.read_project(&dir);
+        }
+    }
+
+    fn read_logins(&mut self, settings: &Settings) {
+        // Before the files are read, so that a change meanwhile is noticed.
+        let mut state = ConfigFingerprint::default();
+        for file in Auth::files(&self.environment) {
+            // A file that cannot be examined cannot be read either.
+            state.look(&file).ok();
+        }
+        self.logins = state;
+        self.keys.add(secrets(settings, &self.environment));
+    }
+
+    /// Adds the keys in a message of the client: the variables and headers of its servers and
+    /// providers.
+    pub(super) fn learn(&mut self, message: &Value) {
+        let mut found = Vec::new();
+        named_keys(message, &mut found);
+        self.keys.add(found);
+    }
+
+    /// Returns a text with the known keys blanked.
+    pub(super) fn blanked(&self, text: &str) -> String {
+        self.keys.blanked(text)
+    }
+
+    /// Blanks the known keys in all texts, and every value whose name marks it as a key: that of a
+    /// member, or that of a variable or header (`{"name": …, "value": …}`).
+    pub(super) fn blank(&self, value: &mut Value) {
+        self.keys.blank(value);
+    }
+}
+
+/// Keys without duplicates.
+#[derive(Default)]
+struct KeyList(Vec<String>);
+
+impl KeyList {
+    fn add(&mut self, keys: impl IntoIterator<Item = String>) {
+        for key in keys {
+            let written = Value::from(key.as_str()).to_string();
+            // As it is inside of JSON: a private key has several lines.
+            let inside = written[1..written.len() - 1].to_owned();
+            for form in [key, inside] {
+                if form.len() >= MIN_KEY_BYTES && !self.0.contains(&form) {
+                    self.0.push(form);
+                }
+            }
+        }
+        // A key that contains another one is blanked as a whole.
+        self.0.sort_by_key(|key| std::cmp::Reverse(key.len()));
+    }
+
+    fn blanked(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for key in &self.0 {
+            if text.contains(key.as_str()) {
+                text = text.replace(key.as_str(), BLANK);
+            }
+        }
+        text
+    }
+
+    fn blank(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.blanked(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.blank(item)),
+            Value::Object(members) => {
+                let names_key = members
+                    .get("name")
+                    .and_then(Value::as_str)
+                    .is_some_and(|name| names_secret(name) || mcp::is_secret(name));
+                for (name, item) in members {
+                    if item.is_string() && (names_secret(name) || names_key && name == "value") {
+                        *item = BLANK.into();
+                    } else {
+                        self.blank(item);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns whether a member, variable or header of this name is likely to hold a key.
+fn names_secret(name: &str) -> bool {
+    const ENDS: [&str; 4] = ["authorization", "privatekey", "secretkey", "accesskey"];
+    let lower = name.to_ascii_lowercase();
+    is_secret(name) || ENDS.iter().any(|end| lower.ends_with(end))
+}
+
+/// Collects the values of variables and headers that are named like a key: of pairs (`{"name": …,
+/// "value": …}`), and of the members of `env` and `headers`. A header's value counts without the
+/// scheme before it (`Bearer …`).
+fn named_keys(message: &Value, found: &mut Vec<String>) {
+    let is_key = |name: &str| names_secret(name) || mcp::is_secret(name);
+    let key = |value: &Value| Some(value.as_str()?.rsplit(' ').next()?.to_owned());
+    match message {
+        Value::Array(items) => items.iter().for_each(|item| named_keys(item, found)),
+        Value::Object(members) => {
+            if let Some(name) = members.get("name").and_then(Value::as_str)
+                && let Some(value) = members.get("value")
+                && is_key(name)
+            {
+                found.extend(key(value));
+            }
+            for part in ["env", "headers"] {
+                let named = members.get(part).and_then(Value::as_object);
+                for (name, value) in named.into_iter().flatten() {
+                    if is_key(name) {
+                        found.extend(key(value));
+                    }
+                }
+            }
+            members.values().for_each(|item| named_keys(item, found));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn list(keys: &[&str]) -> KeyList {
+        let mut list = KeyList::default();
+        list.add(keys.iter().map(|key| (*key).to_owned()));
+        list
+    }
+
+    #[test]
+    fn keys_are_blanked_by_value_and_by_name() {
+        let keys = list(&[
+            "sk-12345678",
+            "sk-12345678-long",
+            "short",
+            "line one\nline two",
+        ]);
+        let table = [
+            (r#"{"a":"x sk-12345678 y"}"#, r#"{"a":"x (blanked) y"}"#),
+            (r#"{"a":["sk-12345678-long"]}"#, r#"{"a":["(blanked)"]}"#),
+            (r#"{"a":"short"}"#, r#"{"a":"short"}"#),
+            (
+                r#"{"a":"line one\nline two","b":"{\"c\":\"line one\\nline two\"}"}"#,
+                r#"{"a":"(blanked)","b":"{\"c\":\"(blanked)\"}"}"#,
+            ),
+            (
+                r#"{"env":[{"name":"API_KEY","value":"abc"},{"name":"HOME","value":"/h"}]}"#,
+                r#"{"env":[{"name":"API_KEY","value":"(blanked)"},{"name":"HOME","value":"/h"}]}"#,
+            ),
+            (
+                r#"{"headers":[{"name":"Authorization","value":"Bearer abc"}]}"#,
+                r#"{"headers":[{"name":"Authorization","value":"(blanked)"}]}"#,
+            ),
+            (r#"{"API_TOKEN":"abc"}"#, r#"{"API_TOKEN":"(blanked)"}"#),
+        ];
+        for (line, wanted) in table {
+            let mut value = serde_json::from_str(line).unwrap();
+            keys.blank(&mut value);
+            assert_eq!(value.to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn keys_of_later_logins_and_settings_are_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let project = dir.path().join("project");
+        std::fs::create_dir_all(&project).unwrap();
+        let environment = Environment::from_vars(BTreeMap::from([
+            ("HOME".to_owned(), home.display().to_string()),
+            ("SERVICE_TOKEN".to_owned(), "token-of-variable".to_owned()),
+        ]));
+        let mut known = KnownKeys::new(&environment);
+        known.read_project(&project);
+        let text = "token-of-variable key-of-login key-of-settings token-of-login";
+        assert_eq!(
+            known.blanked(text),
+            "(blanked) key-of-login key-of-settings token-of-login"
+        );
+
+        std::fs::create_dir_all(&environment.dirs.data).unwrap();
+        let logins = r#"{"a":{"type":"api","key":"key-of-login"}}"#;
+        std::fs::write(environment.dirs.data.join("auth.json"), logins).unwrap();
+        known.refresh();
+        assert_eq!(
+            known.blanked(text),
+            "(blanked) (blanked) key-of-settings token-of-login"
+        );
+
+        let settings = r#"{"provider":{"a":{"options":{"apiKey":"key-of-settings"}}}}"#;
+        let file = environment.dirs.config.join("adjutant.json");
+        std::fs::create_dir_all(&environment.dirs.config).unwrap();
+        std::fs::write(file, settings).unwrap();
+        known.refresh_projects();
+        // A refreshed token, while the old key may still be mentioned.
+        let logins = r#"{"a":{"type":"oauth","access":"token-of-login"}}"#;
+        std::fs::write(environment.dirs.data.join("auth.json"), logins).unwrap();
+        known.refresh();
+        assert_eq!(
+            known.blanked(text),
+            "(blanked) (blanked) (blanked) (blanked)"
+        );
+    }
+
+    #[test]
+    fn keys_of_a_client_are_learnt() {
+        let table = [
+            (r#"{"name":"API_KEY","value":"k1"}"#, vec!["k1"]),
+            (r#"{"name":"X-Auth","value":"Bearer k2"}"#, vec!["k2"]),
+            (r#"{"a":[{"env":{"TOKEN":"k3","HOME":"/h"}}]}"#, vec!["k3"]),
+            (r#"{"headers":{"Cookie":"k4"}}"#, vec!["k4"]),
+            // Names of other things: a permission, a setting.
+            (r#"{"key":"workspace","kind":"token"}"#, vec![]),
+        ];
+        for (message, wanted) in table {
+            let mut found = Vec::new();
+            named_keys(&serde_json::from_str(message).unwrap(), &mut found);
+            assert_eq!(found, wanted, "{message}");
+        }
+    }
+}
