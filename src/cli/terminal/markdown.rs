@@ -1,14 +1,15 @@
 //! Markdown for a terminal of any width: wrapped at spaces, lists with hanging indents, tables
-//! aligned or stacked, code coloured. A block is rendered when its end is known, and is never drawn
-//! again; the lines of a code block are rendered one by one. The result does not depend on the
-//! pieces in which a text arrives.
+//! aligned or stacked, code coloured. What was printed is never drawn again: a block is rendered when
+//! its end is known, the lines of a code block one by one, and the lines of a paragraph as soon as
+//! nothing that may follow can change them. The result does not depend on the pieces in which a text
+//! arrives.
 
 use std::ops::Range;
 
 use anstyle::{AnsiColor, Style};
 use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use synoptic::{Highlighter, TokOpt};
-use textwrap::core::display_width;
+use textwrap::core::{Word, display_width};
 use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 
 use super::styled::{BAD, CODE, FAINT, GOOD, STRONG, of_change, painted};
@@ -35,6 +36,12 @@ pub(super) struct Look {
 pub(super) struct MarkdownStream {
     /// The lines whose block may still continue.
     pending: String,
+    /// The incomplete last line.
+    tail: String,
+    /// The part of the first pending block that is printed.
+    printed: Option<PrintedPart>,
+    /// The length of the pending text at which printing a part of it is tried again.
+    next_try: usize,
     code: Option<CodeBlock>,
     /// Whether a block was printed, so that a blank line may separate the next one.
     has_printed: bool,
@@ -43,11 +50,17 @@ pub(super) struct MarkdownStream {
 }
 
 impl MarkdownStream {
-    /// Adds whole lines, and returns what is finished.
-    pub(super) fn push(&mut self, lines: &str, look: Look) -> String {
+    /// Adds a piece of the text, and returns what is finished.
+    pub(super) fn push(&mut self, piece: &str, look: Look) -> String {
         let mut out = String::new();
-        for line in lines.lines() {
-            self.line(line, look, &mut out);
+        for part in piece.split_inclusive('\n') {
+            self.tail.push_str(part);
+            if part.ends_with('\n') {
+                let line = std::mem::take(&mut self.tail);
+                self.line(line.trim_end_matches(['\n', '\r']), look, &mut out);
+                self.next_try = 0;
+            }
+            self.print_part(look, &mut out);
         }
         out
     }
@@ -55,9 +68,41 @@ impl MarkdownStream {
     /// Returns the last block, and begins a new text.
     pub(super) fn end(&mut self, look: Look) -> String {
         let mut out = String::new();
+        if !self.tail.is_empty() {
+            let line = std::mem::take(&mut self.tail);
+            self.line(&line, look, &mut out);
+        }
         while self.block(true, look, &mut out) {}
         *self = Self::default();
         out
+    }
+
+    /// Prints those lines of the first pending block that can no longer change.
+    fn print_part(&mut self, look: Look, out: &mut String) {
+        let length = self.pending.len() + self.tail.len();
+        if self.code.is_some() || length < look.width || length < self.next_try {
+            return;
+        }
+        // Each try reads the block from its beginning, so in a long one they become rare.
+        self.next_try = length + length / 64;
+        let source = format!("{}{}", self.pending, self.tail);
+        let Some((start, end)) = settled(&source) else {
+            return;
+        };
+        let look = self.printed.map_or(look, |printed| printed.look);
+        let rendered = BlockRenderer::new(look).render(&source[start..end]);
+        let lines: Vec<&str> = rendered.split_inclusive('\n').collect();
+        // The last line may still grow, and its last word may move to a line of its own.
+        let whole = lines.len().saturating_sub(1);
+        let printed = self.printed.map_or(0, |printed| printed.lines);
+        if whole <= printed {
+            return;
+        }
+        if self.printed.is_none() {
+            self.gap(start, out);
+        }
+        out.push_str(&lines[printed..whole].concat());
+        self.printed = Some(PrintedPart { lines: whole, look });
     }
 
     fn line(&mut self, line: &str, look: Look, out: &mut String) {
@@ -68,6 +113,10 @@ impl MarkdownStream {
                 out.push_str(&code.render(line, look));
             }
             return;
+        }
+        // An underline would make a heading of a paragraph that is already printed.
+        if self.printed.is_some() && is_underline(line) {
+            self.pending.push('\n');
         }
         self.pending.push_str(line);
         self.pending.push('\n');
@@ -92,10 +141,51 @@ impl MarkdownStream {
             }
             return false;
         };
-        let gap = self.pending[..block.range.start].to_owned();
         if !block.is_finished {
             return false;
         }
+        let printed = self.printed.take();
+        let rendered = if block.is_fence {
+            None
+        } else {
+            let look = printed.map_or(look, |printed| printed.look);
+            let source = &self.pending[block.range.clone()];
+            Some(BlockRenderer::new(look).render(source))
+        };
+        // HTML may have nothing to show, like a comment.
+        let is_empty = rendered.as_deref() == Some("");
+        if is_empty && self.pending[..block.range.start].trim().is_empty() {
+            self.has_blank = true;
+            self.pending.drain(..block.range.end);
+            return true;
+        }
+        if printed.is_none() {
+            self.gap(block.range.start, out);
+        }
+        let source = self.pending[block.range.clone()].to_owned();
+        self.pending.drain(..block.range.end);
+        let Some(rendered) = rendered else {
+            let mut lines = source.lines();
+            let mut code = CodeBlock::of(lines.next().unwrap_or_default());
+            out.push_str(&code.heading(look));
+            for line in lines {
+                if code.is_end(line) {
+                    return true;
+                }
+                out.push_str(&code.render(line, look));
+            }
+            self.code = Some(code);
+            return true;
+        };
+        self.has_blank = source.ends_with("\n\n");
+        let lines = rendered.split_inclusive('\n');
+        out.extend(lines.skip(printed.map_or(0, |printed| printed.lines)));
+        true
+    }
+
+    /// Prints what is before a block: words that are in no block, or a blank line.
+    fn gap(&mut self, end: usize, out: &mut String) {
+        let gap = self.pending.get(..end).unwrap_or(&self.pending).to_owned();
         let gap_words = gap.trim();
         if !gap_words.is_empty() {
             self.separate(false, out);
@@ -108,24 +198,6 @@ impl MarkdownStream {
             .skip(1)
             .any(|line| line.trim().is_empty());
         self.separate(is_separate, out);
-        let source = self.pending[block.range.clone()].to_owned();
-        self.pending.drain(..block.range.end);
-        if block.is_fence {
-            let mut lines = source.lines();
-            let mut code = CodeBlock::of(lines.next().unwrap_or_default());
-            out.push_str(&code.heading(look));
-            for line in lines {
-                if code.is_end(line) {
-                    return true;
-                }
-                out.push_str(&code.render(line, look));
-            }
-            self.code = Some(code);
-            return true;
-        }
-        self.has_blank = source.ends_with("\n\n");
-        out.push_str(&BlockRenderer::new(look).render(&source));
-        true
     }
 
     /// Prints a blank line before a block, if the source has one.
@@ -138,6 +210,96 @@ impl MarkdownStream {
     }
 }
 
+/// The part of an unfinished block that is printed.
+#[derive(Debug, Clone, Copy)]
+struct PrintedPart {
+    lines: usize,
+    /// The look that it was printed with, for the rest of the block.
+    look: Look,
+}
+
+fn is_underline(line: &str) -> bool {
+    let mark = line.trim_start_matches([' ', '>']).trim_end();
+    !mark.is_empty() && (mark.bytes().all(|b| b == b'=') || mark.bytes().all(|b| b == b'-'))
+}
+
+/// Returns the start of the first block of a text, and the end of that part of it which is rendered
+/// the same whatever follows. `None` if there is no such part.
+fn settled(source: &str) -> Option<(usize, usize)> {
+    // The last word may still become another one, or markup.
+    let last_line = source.rfind('\n').map_or(0, |at| at + 1);
+    let ends_word = |c: char| matches!(c, ' ' | '\n') || is_ideograph(c);
+    let mut end = source.rfind(ends_word).map_or(0, |at| {
+        at + source[at..].chars().next().map_or(0, char::len_utf8)
+    });
+    // The marks at the beginning of a line may be those of a new block.
+    if !source[last_line..end].contains(char::is_alphabetic) {
+        end = last_line;
+    }
+    let source = &source[..end];
+    let mut start = None;
+    let mut depth = 0_usize;
+    // The start of the outermost markup around the text.
+    let mut markup: Option<(usize, usize)> = None;
+    let mut is_code = false;
+    for (event, range) in Parser::new_ext(source, options()).into_offset_iter() {
+        match &event {
+            Event::Start(tag) => {
+                let begin = source[..range.start].rfind('\n').map_or(0, |at| at + 1);
+                let first = *start.get_or_insert(begin);
+                let is_next_item = depth == 1 && matches!(tag, Tag::Item) && begin > first;
+                if (depth == 0 && begin > first) || is_next_item {
+                    return Some((first, begin));
+                }
+                match tag {
+                    Tag::Paragraph | Tag::List(_) | Tag::Item | Tag::BlockQuote(_) => {}
+                    Tag::CodeBlock(_) if depth > 0 => is_code = true,
+                    Tag::Emphasis | Tag::Strong | Tag::Strikethrough => {
+                        markup = markup.or(Some((depth, range.start)));
+                    }
+                    Tag::Link { .. } | Tag::Image { .. } => {
+                        markup = markup.or(Some((depth, range.start)));
+                    }
+                    // A table, HTML and a heading are rendered as a whole.
+                    _ => return Some((first, range.start)),
+                }
+                depth += 1;
+            }
+            Event::End(tag) => {
+                depth = depth.saturating_sub(1);
+                is_code &= !matches!(tag, TagEnd::CodeBlock);
+                markup = markup.filter(|(outer, _)| *outer < depth);
+            }
+            Event::Text(_) if !is_code => {
+                if let Some(at) = open_mark(&source[range.clone()], range.start == 0) {
+                    let at = markup.map_or(range.start + at, |(_, start)| start);
+                    return start.map(|start| (start, at));
+                }
+            }
+            Event::Rule if depth == 0 => return None,
+            _ => {}
+        }
+    }
+    start.map(|start| (start, end))
+}
+
+/// Returns the position of a character in plain text that may become markup by what follows.
+fn open_mark(words: &str, is_first: bool) -> Option<usize> {
+    words
+        .char_indices()
+        .find(|(at, c)| match c {
+            '*' | '`' | '~' | '|' => true,
+            '_' => {
+                let before = words[..*at].chars().next_back();
+                !before.is_some_and(char::is_alphanumeric)
+            }
+            '[' => is_first && *at == 0 || !words[*at..].contains(']'),
+            '<' => words[at + 1..].starts_with(|c: char| !c.is_whitespace() && c != '='),
+            _ => false,
+        })
+        .map(|(at, _)| at)
+}
+
 /// The first block of a text, or the first item of a list.
 struct FirstBlock {
     range: Range<usize>,
@@ -146,7 +308,10 @@ struct FirstBlock {
 }
 
 fn options() -> Options {
-    Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
+    Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_FOOTNOTES
 }
 
 fn first_block(source: &str, is_last: bool) -> Option<FirstBlock> {
@@ -371,6 +536,91 @@ pub(super) fn cut(line: &str, columns: usize) -> String {
     start + "..."
 }
 
+/// Returns whether a line may break after a character without a blank: one of the wide letters of
+/// Chinese and Japanese.
+fn is_ideograph(c: char) -> bool {
+    c.is_alphabetic() && display_width(c.encode_utf8(&mut [0; 4])) == 2
+}
+
+/// Splits a line where it may be wrapped: at blanks, and between wide letters, but not before the
+/// punctuation that follows one.
+fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+    let mut all = Vec::new();
+    let mut start = 0;
+    let mut last = None;
+    for (at, c) in line.char_indices() {
+        let is_break = match last {
+            Some(' ') => c != ' ',
+            Some(last) => {
+                let is_after = is_ideograph(last)
+                    || matches!(
+                        last,
+                        '，' | '。' | '、' | '：' | '；' | '？' | '！' | '）' | '」'
+                    );
+                let is_letter = c.is_alphanumeric() || matches!(c, '`' | '（' | '「');
+                is_letter && (is_after || is_ideograph(c) && last.is_alphanumeric())
+            }
+            None => false,
+        };
+        if is_break {
+            all.push(Word::from(&line[start..at]));
+            start = at;
+        }
+        last = Some(c);
+    }
+    if start < line.len() {
+        all.push(Word::from(&line[start..]));
+    }
+    Box::new(all.into_iter())
+}
+
+/// Returns the text of a piece of HTML without the tags that only format.
+fn without_tags(html: &str) -> String {
+    const FORMATTING: &[&str] = &[
+        "b", "br", "center", "details", "div", "em", "i", "kbd", "p", "strong", "sub", "summary",
+        "sup", "u",
+    ];
+    let mut out = String::new();
+    let mut rest = html;
+    while let Some(at) = rest.find('<') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = if rest.starts_with("<!--") {
+            rest.find("-->").map(|end| end + 3)
+        } else {
+            rest.find('>').map(|end| end + 1)
+        };
+        let Some(length) = length else { break };
+        let tag = &rest[..length];
+        let name: String = tag
+            .trim_start_matches(['<', '/'])
+            .chars()
+            .take_while(char::is_ascii_alphanumeric)
+            .collect();
+        let name = name.to_lowercase();
+        if name == "br" {
+            out.push('\n');
+        } else if !tag.starts_with("<!--") && !FORMATTING.contains(&name.as_str()) {
+            out.push_str(tag);
+        }
+        rest = &rest[length..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Returns whether a line that begins so was meant as a line of its own, although Markdown would
+/// join it: models write lists of facts this way.
+fn begins_line(event: Option<&Event<'_>>) -> bool {
+    match event {
+        Some(Event::Start(Tag::Strong)) => true,
+        Some(Event::Text(words)) => {
+            words.starts_with(|c| matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}'))
+        }
+        _ => false,
+    }
+}
+
 /// Text of which each part has a style.
 #[derive(Default, Clone)]
 struct Spans {
@@ -385,6 +635,14 @@ impl Spans {
         self.styles.push((start..self.text.len(), style));
     }
 
+    fn append(&mut self, more: Self) {
+        let start = self.text.len();
+        self.text.push_str(&more.text);
+        let styles = more.styles.into_iter();
+        self.styles
+            .extend(styles.map(|(range, style)| (range.start + start..range.end + start, style)));
+    }
+
     fn width(&self) -> usize {
         display_width(&self.text)
     }
@@ -393,11 +651,13 @@ impl Spans {
     fn wrapped(&self, width: usize, look: Look) -> Vec<String> {
         let options = textwrap::Options::new(width.max(1))
             .wrap_algorithm(WrapAlgorithm::FirstFit)
-            .word_separator(WordSeparator::AsciiSpace)
-            .word_splitter(WordSplitter::NoHyphenation);
+            .word_separator(WordSeparator::Custom(words))
+            .word_splitter(WordSplitter::NoHyphenation)
+            // A long address or path is wrapped by the terminal, so that it can be copied.
+            .break_words(false);
         let mut at = 0;
         let mut out = Vec::new();
-        for line in textwrap::wrap(&self.text, options) {
+        for line in textwrap::wrap(self.text.trim_end(), options) {
             // No line contains more than the text does, so it is found after the last one.
             let start = at + self.text[at..].find(line.as_ref()).unwrap_or_default();
             at = start + line.len();
@@ -417,6 +677,17 @@ impl Spans {
         }
         out
     }
+}
+
+/// Returns whether the line before the last one is blank, or has only the marks of quotations.
+fn is_after_blank(source: &str) -> bool {
+    source
+        .trim_end_matches([' ', '>'])
+        .strip_suffix('\n')
+        .is_some_and(|before| {
+            let line = before.rsplit('\n').next().unwrap_or_default();
+            line.trim_matches([' ', '>']).is_empty()
+        })
 }
 
 /// The renderer of one block.
@@ -456,20 +727,28 @@ impl BlockRenderer {
 
     fn render(mut self, source: &str) -> String {
         let mut end = 0;
-        for (event, range) in Parser::new_ext(source, options()).into_offset_iter() {
+        let mut events = Parser::new_ext(source, options())
+            .into_offset_iter()
+            .peekable();
+        while let Some((event, range)) = events.next() {
             let begins = matches!(&event, Event::Start(Tag::Paragraph | Tag::CodeBlock(_)));
             if begins
                 && end > 0
-                && source[..range.start]
-                    .trim_end_matches([' ', '>'])
-                    .ends_with("\n\n")
+                && is_after_blank(&source[..range.start])
                 && !self.out.is_empty()
                 && self.mark.is_none()
             {
+                let indent = self.indents.concat();
+                self.out.push_str(indent.trim_end());
                 self.out.push('\n');
             }
             end = range.end;
-            self.event(event);
+            if matches!(event, Event::SoftBreak) && begins_line(events.peek().map(|(next, _)| next))
+            {
+                self.event(Event::HardBreak);
+            } else {
+                self.event(event);
+            }
         }
         self.flush();
         self.out
@@ -489,7 +768,8 @@ impl BlockRenderer {
                 };
                 self.spans.push(CODE, &code);
             }
-            Event::SoftBreak | Event::HardBreak => self.spans.push(Style::new(), "\n"),
+            Event::SoftBreak => self.spans.push(Style::new(), " "),
+            Event::HardBreak => self.spans.push(Style::new(), "\n"),
             Event::Rule => {
                 let mark = if self.look.ascii { "-" } else { "─" };
                 let rule = mark.repeat(self.width().min(40));
@@ -500,9 +780,15 @@ impl BlockRenderer {
                 self.spans
                     .push(Style::new(), if is_done { "[x] " } else { "[ ] " });
             }
-            Event::Html(words) | Event::InlineHtml(words) => self.text(&words),
+            Event::Html(words) => {
+                let words = without_tags(&words);
+                if !words.trim().is_empty() {
+                    self.text(&words);
+                }
+            }
+            Event::InlineHtml(words) => self.text(&without_tags(&words)),
             Event::InlineMath(words) | Event::DisplayMath(words) => self.text(&words),
-            Event::FootnoteReference(words) => self.text(&words),
+            Event::FootnoteReference(label) => self.text(&format!("[^{label}]")),
         }
     }
 
@@ -559,6 +845,12 @@ impl BlockRenderer {
                 self.numbers.push(first);
             }
             Tag::Item => self.item(),
+            Tag::FootnoteDefinition(label) => {
+                self.flush();
+                let mark = format!("[^{}]: ", text::escaped(&label));
+                self.mark = Some(mark);
+                self.indents.push("  ".to_owned());
+            }
             Tag::CodeBlock(kind) => {
                 self.flush();
                 self.first_line();
@@ -597,7 +889,7 @@ impl BlockRenderer {
                     }
                 }
             }
-            TagEnd::BlockQuote(_) | TagEnd::Item => {
+            TagEnd::BlockQuote(_) | TagEnd::Item | TagEnd::FootnoteDefinition => {
                 self.flush();
                 self.first_line();
                 self.indents.pop();
@@ -655,9 +947,19 @@ impl BlockRenderer {
     }
 
     fn flush(&mut self) {
-        let spans = std::mem::take(&mut self.spans);
+        let mut spans = std::mem::take(&mut self.spans);
         if spans.text.trim().is_empty() {
             return;
+        }
+        // The mark of a footnote is wider than the indent of its text.
+        if let Some(mark) = self.mark.take_if(|mark| mark.starts_with("[^")) {
+            let mut marked = Spans::default();
+            marked.push(FAINT, &mark);
+            marked.append(spans);
+            spans = marked;
+            let lines = spans.wrapped(self.width(), self.look);
+            self.mark = Some(String::new());
+            return self.print(&lines);
         }
         self.print(&spans.wrapped(self.width(), self.look));
     }
@@ -716,12 +1018,7 @@ impl BlockRenderer {
                 }
                 let mut spans = name.clone();
                 spans.push(Style::new(), ": ");
-                let start = spans.text.len();
-                spans.text.push_str(&cell.text);
-                let styles = cell.styles.iter().cloned();
-                spans.styles.extend(
-                    styles.map(|(range, style)| (range.start + start..range.end + start, style)),
-                );
+                spans.append(cell.clone());
                 let lines = spans.wrapped(self.width() - 2, self.look);
                 for (line_number, line) in lines.iter().enumerate() {
                     let hanging = if line_number == 0 { "" } else { "  " };
@@ -748,6 +1045,10 @@ mod tests {
     use super::*;
 
     const ANSWER: &str = include_str!("markdown/answer.md");
+    const BLOCKS: &str = include_str!("markdown/blocks.md");
+    const LINES: &str = include_str!("markdown/lines.md");
+    const WIDE: &str = include_str!("markdown/wide.md");
+    const ANSWERS: &[&str] = &[ANSWER, BLOCKS, LINES, WIDE];
 
     fn look(width: usize) -> Look {
         Look {
@@ -765,13 +1066,19 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_rendered_at_three_widths() {
-        for (width, expected) in [
-            (40, include_str!("markdown/answer-40.txt")),
-            (80, include_str!("markdown/answer-80.txt")),
-            (120, include_str!("markdown/answer-120.txt")),
+    fn answers_are_rendered_for_their_width() {
+        for (source, width, expected) in [
+            (ANSWER, 40, include_str!("markdown/answer-40.txt")),
+            (ANSWER, 80, include_str!("markdown/answer-80.txt")),
+            (ANSWER, 120, include_str!("markdown/answer-120.txt")),
+            (BLOCKS, 40, include_str!("markdown/blocks-40.txt")),
+            (BLOCKS, 80, include_str!("markdown/blocks-80.txt")),
+            (LINES, 40, include_str!("markdown/lines-40.txt")),
+            (LINES, 80, include_str!("markdown/lines-80.txt")),
+            (WIDE, 40, include_str!("markdown/wide-40.txt")),
+            (WIDE, 80, include_str!("markdown/wide-80.txt")),
         ] {
-            assert_eq!(rendered(ANSWER, look(width)), expected, "{width} columns");
+            assert_eq!(rendered(source, look(width)), expected, "{width} columns");
         }
     }
 
@@ -794,15 +1101,55 @@ mod tests {
             ("# Title", "# Title\n"),
             ("One", ""),
             ("two.", ""),
-            ("", "One\ntwo.\n"),
+            ("", "One two.\n"),
             ("- a", ""),
             ("  b", ""),
-            ("- c", "\n• a\n  b\n"),
+            ("- c", "\n• a b\n"),
             ("```rust", "• c\n"),
             ("let a;", "    let a;\n"),
             ("```", ""),
         ] {
             assert_eq!(stream.push(&format!("{line}\n"), look), printed, "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_paragraph_are_printed_before_its_end() {
+        let look = look(20);
+        let mut stream = MarkdownStream::default();
+        for (piece, printed) in [
+            ("One two three four fi", ""),
+            ("ve six", "One two three four\n"),
+            (" **seven eight nine ten eleven", ""),
+            (
+                "** twelve thirteen",
+                "five six seven eight\nnine ten eleven\n",
+            ),
+            (" a\nb\n", ""),
+            ("===\n", "twelve thirteen a b\n"),
+        ] {
+            assert_eq!(stream.push(piece, look), printed, "{piece}");
+        }
+    }
+
+    #[test]
+    fn pieces_do_not_change_the_result() {
+        for source in ANSWERS {
+            for width in [20, 40, 80, 120] {
+                let whole = rendered(source, look(width));
+                for bytes in [1, 3, 7, 40] {
+                    let mut stream = MarkdownStream::default();
+                    let mut out = String::new();
+                    let mut rest = *source;
+                    while !rest.is_empty() {
+                        let (piece, more) = rest.split_at(rest.ceil_char_boundary(bytes));
+                        out.push_str(&stream.push(piece, look(width)));
+                        rest = more;
+                    }
+                    out.push_str(&stream.end(look(width)));
+                    assert_eq!(out, whole, "{width} columns, pieces of {bytes}");
+                }
+            }
         }
     }
 
