@@ -34,11 +34,13 @@ pub fn spawn(mut command: Command, rows: u16, columns: u16) -> (Child, File) {
     )
     .unwrap();
     let end = || Stdio::from(theirs.try_clone().unwrap());
+    if !command.get_envs().any(|(name, _)| name == "TERM") {
+        command.env("TERM", "xterm-256color");
+    }
     let child = command
         .stdin(end())
         .stdout(end())
         .stderr(end())
-        .env("TERM", "xterm-256color")
         .spawn()
         .unwrap();
     (child, File::from(ours))

@@ -9,6 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use base64::Engine as _;
+use rustix::process::{Pid, Signal};
+use rustix::termios::LocalModes;
 use serde_json::{Value, json};
 
 use crate::editor::RESPONSE_TIMEOUT;
@@ -17,9 +19,14 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 9] = [
+pub const ALL: [(&str, fn()); 14] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
+    ("paragraph appears before its end", streamed),
+    ("keys typed next to the spinner leave nothing", typed),
+    ("running call shows its time and last lines", timed),
+    ("subagent's calls are indented", subagent),
+    ("plain terminal gets the facts in ASCII lines", plain),
     ("question shows the command", question),
     ("one answer settles the other questions", settled),
     ("colours appear only if wanted", colours),
@@ -144,8 +151,10 @@ fn answer() {
     );
     assert!(screen.contains("    begun\n    why\n"), "{screen}");
     assert_eq!(line(&screen, "Write"), "• Write a.txt");
-    assert_eq!(line(&screen, "+++"), "    +++ a.txt");
-    assert_eq!(line(&screen, "new line"), "    +new line");
+    assert!(
+        screen.contains("    a.txt +1 -0\n    1 +new line\n"),
+        "{screen}"
+    );
     assert!(screen.contains("  [x] look\n  [>] mend\n"), "{screen}");
     assert_eq!(
         line(&screen, "all in"),
@@ -182,6 +191,114 @@ fn widths() {
         assert_eq!(code, Some(0), "{screen}");
         assert!(screen.contains(expected), "{columns}:\n{screen}");
     }
+}
+
+/// A line of a paragraph is shown while the paragraph still grows.
+fn streamed() {
+    let words = "word ".repeat(30);
+    let (_model, project) = stage(&format!("text: {}\nhang", json!(words)), &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait(["word"; 20].join(" ").as_str());
+    interrupt(&terminal, Signal::INT);
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(130), "{screen}");
+    assert_eq!(screen.matches("word").count(), 30, "{screen}");
+}
+
+fn interrupt(terminal: &Terminal, signal: Signal) {
+    rustix::process::kill_process(Pid::from_child(&terminal.child), signal).unwrap();
+}
+
+/// However the run ends, the keys typed meanwhile are not on the screen, and the terminal is as before.
+fn typed() {
+    let echoes = |terminal: &File| {
+        let modes = rustix::termios::tcgetattr(terminal).unwrap().local_modes;
+        modes.contains(LocalModes::ECHO) && modes.contains(LocalModes::ECHOCTL)
+    };
+    for (signal, expected) in [
+        (Signal::INT, 130),
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::QUIT, 131),
+    ] {
+        let (_model, project) = stage("hang", &json!({}));
+        let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+        let ours = terminal.ours.try_clone().unwrap();
+        terminal.wait("thinking");
+        assert!(!echoes(&ours), "{signal:?}");
+        terminal.ours.write_all(b"qqq\x03").unwrap();
+        interrupt(&terminal, signal);
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(expected), "{screen}");
+        assert!(!screen.contains("qq") && !screen.contains("^C"), "{screen}");
+        assert!(echoes(&ours), "{signal:?}");
+        let shown: Vec<&str> = screen
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        let next = "interrupted; `adjutant run -c PROMPT` continues the session";
+        if signal == Signal::INT {
+            assert!(shown.len() == 2 && shown[1].trim_end() == next, "{screen}");
+        }
+    }
+}
+
+fn timed() {
+    let (_model, project) = stage(
+        "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done; seq 5\"}\n---\ntext: Done.",
+        &json!({}),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("running until [ -e go ]; do sleep 0.1; done; seq 5, ");
+    terminal.wait(", 4s");
+    project.write("go", "");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    let title = line(&screen, "until").trim_end();
+    let time = title.strip_prefix("• until [ -e go ]; do sleep 0.1; done; seq 5 (");
+    assert!(time.is_some_and(|time| time.ends_with(" s)")), "{screen}");
+    assert!(
+        screen.contains("    … 2 lines before\n    3\n    4\n    5\n"),
+        "{screen}"
+    );
+}
+
+fn subagent() {
+    let (_model, project) = stage(
+        "in: Delegate.\ncall task {\"description\":\"look\",\"prompt\":\"Look here.\",\"subagent_type\":\"general\"}\n---\n\
+         in: Look here.\ntext: I look.\ncall bash {\"command\":\"echo found\"}\n---\n\
+         in: Look here.\ntext: It is there.\n---\n\
+         in: Delegate.\nsees: It is there.\ntext: Done.",
+        &json!({}),
+    );
+    let (code, screen) = Terminal::start(adjutant(&project, &["run", "Delegate."])).end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(
+        screen.contains("▸ general: look\n  • echo found\n      found\n• general: look\n"),
+        "{screen}"
+    );
+    assert!(!screen.contains("I look."), "{screen}");
+}
+
+fn plain() {
+    let (_model, project) = stage(
+        "call bash {\"command\":\"echo begun\"}\n---\ncall bash {\"command\":\"exit 3\"}\n---\ntext: \"- It is **all**\\n- there\"",
+        &json!({}),
+    );
+    let mut command = adjutant(&project, &["run", "Do it."]);
+    command.env("TERM", "dumb").env("LANG", "C");
+    let (code, screen) = Terminal::start(command).end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.is_ascii(), "{screen}");
+    let lines: Vec<&str> = screen.lines().skip(1).map(str::trim_end).collect();
+    let expected = [
+        "* echo begun",
+        "    begun",
+        "x exit 3 (exit code 3)",
+        "- It is all",
+        "- there",
+    ];
+    assert!(lines.starts_with(&expected), "{screen}");
 }
 
 fn question() {

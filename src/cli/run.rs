@@ -224,6 +224,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let code = tokio::select! {
         code = work => code,
         Some(code) = super::signalled(ended.clone(), false) => Ok(code),
+        Some(code) = quit() => Ok(code),
     };
     client.end(code.is_err());
     // The server first, so that all its messages are written.
@@ -231,6 +232,14 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     shared.finish().await;
     in_process.end().await;
     code
+}
+
+/// Waits for the signal to quit, and returns the exit code for it. By default the signal would end
+/// the program before it has restored the terminal.
+async fn quit() -> Option<u8> {
+    use tokio::signal::unix::{SignalKind, signal};
+    signal(SignalKind::quit()).ok()?.recv().await;
+    Some(131)
 }
 
 fn schema(path: &Path) -> anyhow::Result<Value> {
@@ -395,6 +404,9 @@ fn hello(client: &Client) -> Initialize {
     } else {
         offers.meta(own(ALONE, Value::Bool(true)))
     };
+    if client.shows_subagents() {
+        offers = offers.subagents(v1::SubagentCapabilities::new());
+    }
     if client.is_quiet() {
         let mut all = offers.meta.take().unwrap_or_default();
         let ours = all.entry(OWN).or_insert_with(|| Value::Object(Map::new()));

@@ -6,6 +6,7 @@
 //! In a pipe or a file, the answer of a run and a patch are exact, because programs process them.
 //! On a terminal they are cleaned like everything else.
 
+mod echo;
 mod markdown;
 pub(super) mod screen;
 pub(super) mod styled;

@@ -48,6 +48,8 @@ pub const CHANGED: &str = "changed";
 /// In the response to a list of sessions: the list is being rebuilt, with the number of sessions in
 /// it and in total.
 pub const FILLING: &str = "filling";
+/// In a diff of a part of a file: the number of lines before the old and the new text.
+pub const LINES_BEFORE: &str = "linesBefore";
 
 /// In a question to a client without a user: the reason for the question, and the settings that
 /// would have allowed the call.

@@ -258,7 +258,8 @@ impl CallFacts {
     pub const TIME_LIMIT: &str = "timeLimit";
     const TOLD: &str = "told";
     const PARENT: &str = "parentSessionId";
-    const CHILD: &str = "sessionId";
+    /// The key of the session of the subagent that it started.
+    pub const CHILD: &str = "sessionId";
     const MODEL: &str = "model";
     const ASKED: &str = "asked";
     const EXIT: &str = "exit";

@@ -20,14 +20,18 @@ use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
 use acp_server::ask::YES;
-use acp_server::meta::{WORDS, own};
+use acp_server::meta::{LINES_BEFORE, WORDS, of_ours, own};
 use base::environment::Environment;
 use base::lock::locked;
 use base::text;
+use base::text::diff::LineDiff;
 use transcript::CallFacts;
 
 /// The number of lines shown of a failed command's output, from its end.
 const MAX_OUTPUT_LINES: usize = 10;
+
+/// The number of lines shown of the output of a command that succeeded, from its end.
+const MAX_GOOD_OUTPUT_LINES: usize = 3;
 
 /// The longest time of a call that is not shown.
 const MAX_UNTIMED: Duration = Duration::from_secs(1);
@@ -57,7 +61,6 @@ struct RunProgress {
     message: Option<v1::MessageId>,
     /// The text since the last call, and the text before it, if the answer is held back. One of
     /// them is the answer.
-    /// answer.
     words: String,
     before: String,
     /// The calls in progress.
@@ -68,11 +71,24 @@ struct RunProgress {
     refused: Vec<RefusedCall>,
     /// The background jobs that are running.
     background: BTreeSet<String>,
+    /// The sessions of subagents.
+    subagents: HashMap<v1::SessionId, SubagentTask>,
+    /// The session whose call was shown last.
+    shown: Option<v1::SessionId>,
+}
+
+/// The task of a subagent.
+#[derive(Clone)]
+struct SubagentTask {
+    title: String,
+    /// The number of sessions above it.
+    depth: usize,
 }
 
 /// A call in progress.
 struct CallProgress {
     title: String,
+    kind: v1::ToolKind,
     changes: Vec<v1::Diff>,
     begun: Instant,
 }
@@ -97,6 +113,11 @@ impl Client {
     /// Returns whether there is a user who can be asked.
     pub(super) fn person(&self) -> bool {
         self.format == OutputFormat::Text && !self.allow && !self.deny && io::stdin().is_terminal()
+    }
+
+    /// Returns whether the calls of subagents are shown.
+    pub(super) fn shows_subagents(&self) -> bool {
+        self.format == OutputFormat::Text && self.screen.shows_calls()
     }
 
     /// Returns whether notices are left out.
@@ -187,6 +208,10 @@ impl Client {
 
     /// Handles `session/update`.
     pub(super) fn update(client: &Arc<Self>, note: v1::SessionNotification) {
+        let subagent = client.progress().subagents.get(&note.session_id).cloned();
+        if let Some(task) = subagent {
+            return client.subagent_update(&note.session_id, &task, note.update);
+        }
         client.take_note(&note.update);
         if client.format == OutputFormat::Json {
             return;
@@ -195,7 +220,7 @@ impl Client {
             v1::SessionUpdate::AgentMessageChunk(_) if client.silent => {}
             v1::SessionUpdate::AgentMessageChunk(chunk) => client.words(chunk),
             v1::SessionUpdate::ToolCall(call) => client.call(call),
-            v1::SessionUpdate::ToolCallUpdate(update) => client.news(update),
+            v1::SessionUpdate::ToolCallUpdate(update) => client.news(&note.session_id, update),
             v1::SessionUpdate::Plan(plan) => client.plan(&plan),
             v1::SessionUpdate::Notice(notice) => {
                 let all = text::sentences([
@@ -208,6 +233,27 @@ impl Client {
                 if update.status == v1::CompactionStatus::InProgress =>
             {
                 client.note("summarising the conversation to free context");
+            }
+            _ => {}
+        }
+    }
+
+    /// Shows the calls and notices of a subagent. Its text is for the agent that started it.
+    fn subagent_update(
+        &self,
+        session: &v1::SessionId,
+        task: &SubagentTask,
+        update: v1::SessionUpdate,
+    ) {
+        match update {
+            v1::SessionUpdate::ToolCall(call) => self.begin_call(call),
+            v1::SessionUpdate::ToolCallUpdate(update) => self.news(session, update),
+            v1::SessionUpdate::Notice(notice) => {
+                let all = text::sentences([
+                    notice.title.as_str(),
+                    notice.description.as_deref().unwrap_or_default(),
+                ]);
+                self.note(&format!("{}: {all}", task.title));
             }
             _ => {}
         }
@@ -269,22 +315,24 @@ impl Client {
             progress.message = None;
             self.narrate(&earlier);
         }
+        drop(progress);
+        self.begin_call(call);
+    }
+
+    /// Records a call in progress, and shows it next to the spinner.
+    fn begin_call(&self, call: v1::ToolCall) {
         let begun = CallProgress {
             title: call.title.clone(),
+            kind: call.kind,
             changes: diffs(&call.content),
             begun: Instant::now(),
         };
-        progress.calls.insert(call.tool_call_id, begun);
-        drop(progress);
+        self.progress().calls.insert(call.tool_call_id, begun);
         self.screen.end_line();
-        let doing = match call.kind {
-            v1::ToolKind::Execute => format!("running {}", call.title),
-            _ => call.title,
-        };
-        self.screen.doing(&doing);
+        self.screen.doing(&activity(call.kind, &call.title));
     }
 
-    fn news(&self, update: v1::ToolCallUpdate) {
+    fn news(&self, session: &v1::SessionId, update: v1::ToolCallUpdate) {
         let fields = update.fields;
         let mut progress = self.progress();
         if let Some(facts) = &fields.raw_output
@@ -296,6 +344,7 @@ impl Client {
                 progress.background.remove(id);
             }
         }
+        let depth = progress.subagents.get(session).map_or(0, |task| task.depth);
         let Some(call) = progress.calls.get_mut(&update.tool_call_id) else {
             return;
         };
@@ -310,19 +359,53 @@ impl Client {
         {
             call.changes = new;
         }
+        let activity = activity(call.kind, &call.title);
+        if let Some(child) = fields
+            .raw_output
+            .as_ref()
+            .and_then(|facts| facts[CallFacts::CHILD].as_str())
+        {
+            let task = SubagentTask {
+                title: call.title.clone(),
+                depth: depth + 1,
+            };
+            let child = v1::SessionId::new(child.to_owned());
+            progress.subagents.insert(child, task);
+        }
         let failed = match fields.status {
             Some(v1::ToolCallStatus::Completed) => false,
             Some(v1::ToolCallStatus::Failed) => true,
-            _ => return,
+            _ => {
+                drop(progress);
+                return self.screen.doing(&activity);
+            }
         };
         let Some(call) = progress.calls.remove(&update.tool_call_id) else {
             return;
         };
+        let next = progress
+            .calls
+            .values()
+            .max_by_key(|call| call.begun)
+            .map_or_else(
+                || "thinking".to_owned(),
+                |call| self::activity(call.kind, &call.title),
+            );
+        let heading = progress.heading(session);
         drop(progress);
         if self.screen.shows_calls() {
             let output = fields.raw_output.unwrap_or_default();
-            self.screen.message(&self.over(&call, failed, &output));
-            self.screen.doing("thinking");
+            let palette = self.screen.aside;
+            let mut words = Styled::default();
+            if let Some(task) = heading {
+                let mark = palette.mark("▸ ", "> ");
+                let line = format!("{mark}{}", task.title);
+                words.push(&palette.line(FAINT, &line).indented(2 * (task.depth - 1)));
+                words.push(&Palette::plain("\n"));
+            }
+            words.push(&self.over(&call, failed, &output).indented(2 * depth));
+            self.screen.message(&words);
+            self.screen.doing(&next);
         }
     }
 
@@ -373,29 +456,49 @@ impl Client {
                 out.push(&palette.line(BAD, &format!(" (exit code {code})")));
             }
             out.push(&palette.line(FAINT, &time));
-            let lines: Vec<&str> = output["output"]
-                .as_str()
-                .unwrap_or_default()
-                .trim_end()
-                .lines()
-                .collect();
-            for line in lines
-                .iter()
-                .skip(lines.len().saturating_sub(MAX_OUTPUT_LINES))
-            {
-                out.push(&Palette::plain("\n    "));
-                out.push(&palette.line(FAINT, line));
-            }
+            self.push_output(&mut out, output, MAX_OUTPUT_LINES);
             return out;
         }
         out.push(&palette.line(FAINT, &time));
+        if call.kind == v1::ToolKind::Execute {
+            self.push_output(&mut out, output, MAX_GOOD_OUTPUT_LINES);
+        }
         for diff in &call.changes {
-            let path = self.shown_path(&diff.path);
-            let old = diff.old_text.as_deref().unwrap_or_default();
             out.push(&Palette::plain("\n"));
-            out.push(&palette.change(&path, old, &diff.new_text, 4));
+            out.push(&self.change(diff, 4));
         }
         out
+    }
+
+    /// Appends the last lines of a call's output.
+    fn push_output(&self, out: &mut Styled, output: &serde_json::Value, limit: usize) {
+        let palette = self.screen.aside;
+        let output = output["output"].as_str().unwrap_or_default().trim_end();
+        let lines: Vec<&str> = output.lines().collect();
+        let hidden = lines.len().saturating_sub(limit);
+        if hidden > 0 {
+            let dots = palette.mark("…", "...");
+            let earlier = format!("{dots} {} before", text::count(hidden, "line"));
+            out.push(&Palette::plain("\n    "));
+            out.push(&palette.line(FAINT, &earlier));
+        }
+        for line in &lines[hidden..] {
+            out.push(&Palette::plain("\n    "));
+            out.push(&palette.line(FAINT, line));
+        }
+    }
+
+    /// Renders the change of one file.
+    fn change(&self, diff: &v1::Diff, indent: usize) -> Styled {
+        let old = diff.old_text.as_deref().unwrap_or_default();
+        let before = of_ours(diff.meta.as_ref(), LINES_BEFORE);
+        let count = |of: &str| {
+            let lines = before.and_then(|before| before[of].as_u64());
+            usize::try_from(lines.unwrap_or_default()).unwrap_or_default()
+        };
+        let lines = LineDiff::of_parts(old, &diff.new_text, (count("old"), count("new")));
+        let path = self.shown_path(&diff.path);
+        self.screen.aside.change(&path, &lines, indent)
     }
 
     /// Handles `session/request_permission`.
@@ -632,13 +735,7 @@ impl Client {
         for content in contents {
             match content {
                 v1::ToolCallContent::Diff(diff) => {
-                    let old = diff.old_text.as_deref().unwrap_or_default();
-                    words.push(&palette.change(
-                        &self.shown_path(&diff.path),
-                        old,
-                        &diff.new_text,
-                        2,
-                    ));
+                    words.push(&self.change(diff, 2));
                 }
                 v1::ToolCallContent::Content(content) => {
                     if let v1::ContentBlock::Text(text) = &content.content {
@@ -690,6 +787,26 @@ impl PermissionAnswers {
             _ => lines.push("Answer y or n; ? explains."),
         }
         format!("  {}\n> ", lines.join("\n  "))
+    }
+}
+
+impl RunProgress {
+    /// Returns the task to name before a call of a session, unless the last call shown was one of the
+    /// same session.
+    fn heading(&mut self, session: &v1::SessionId) -> Option<SubagentTask> {
+        let last = self.shown.replace(session.clone());
+        if last.as_ref() == Some(session) {
+            return None;
+        }
+        self.subagents.get(session).cloned()
+    }
+}
+
+/// Describes a running call.
+fn activity(kind: v1::ToolKind, title: &str) -> String {
+    match kind {
+        v1::ToolKind::Execute => format!("running {title}"),
+        _ => title.to_owned(),
     }
 }
 

@@ -88,7 +88,7 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
                     // The asking task may be cancelled.
                     answer.send(line).ok();
                 }
-                () = answer.closed() => screen.aside("(question withdrawn)"),
+                () = answer.closed() => screen.aside("\n(question withdrawn)"),
             }
             break;
         }

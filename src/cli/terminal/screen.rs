@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::echo::Echo;
 use super::markdown::MarkdownStream;
 use super::styled::{Palette, Styled};
 use base::environment::Environment;
@@ -27,7 +28,9 @@ pub(in crate::cli) struct Screen {
     pub(in crate::cli) aside: Palette,
     /// Whether standard output is a terminal.
     watched: bool,
-    /// Whether the spinner is shown, which needs a terminal on standard error.
+    /// Whether calls are shown, which needs a terminal on standard error.
+    shows_calls: bool,
+    /// Whether the spinner is shown, which needs a terminal that can erase a line.
     turns: bool,
     // A std mutex, a leaf lock.
     state: Mutex<State>,
@@ -42,8 +45,7 @@ struct State {
     turned: Duration,
     shown: UnseenFilter,
     markdown: MarkdownStream,
-    /// The incomplete last line.
-    line: String,
+    echo: Echo,
     /// Whether the last output did not end a line.
     within: bool,
     /// Whether our own marks are limited to ASCII.
@@ -54,6 +56,7 @@ impl Screen {
     /// Creates the display; `quiet` disables the spinner.
     pub(in crate::cli) fn new(quiet: bool, environment: &Environment) -> Self {
         let moves = environment.var("TERM") != Some("dumb");
+        let shows_calls = !quiet && io::stderr().is_terminal();
         let aside = Palette::of(&io::stderr(), environment);
         let state = State {
             ascii: aside.look(0).ascii,
@@ -63,7 +66,8 @@ impl Screen {
             words: Palette::of(&io::stdout(), environment),
             aside,
             watched: io::stdout().is_terminal(),
-            turns: !quiet && moves && io::stderr().is_terminal(),
+            shows_calls,
+            turns: shows_calls && moves,
             state: Mutex::new(state),
         }
     }
@@ -80,16 +84,13 @@ impl Screen {
             return state.without_spinner(|| super::print(&[piece.as_bytes()]));
         }
         let piece = state.shown.push(piece).into_owned();
-        state.line.push_str(&piece);
-        let whole = state.line.rfind('\n').map_or(0, |at| at + 1);
-        let lines: String = state.line.drain(..whole).collect();
-        self.lines(&mut state, &lines);
+        self.render(&mut state, &piece);
     }
 
-    fn lines(&self, state: &mut State, lines: &str) {
+    fn render(&self, state: &mut State, piece: &str) {
         let shown = state
             .markdown
-            .push(lines, self.words.look(super::columns()));
+            .push(piece, self.words.look(super::columns()));
         print_rendered(state, &shown);
     }
 
@@ -102,9 +103,8 @@ impl Screen {
     /// Ends the current block, if one has begun.
     pub(in crate::cli) fn end_line(&self) {
         let mut state = self.state();
-        let mut rest = std::mem::take(&mut state.line);
-        rest.push_str(&state.shown.end());
-        self.lines(&mut state, &rest);
+        let rest = state.shown.end();
+        self.render(&mut state, &rest);
         let shown = state.markdown.end(self.words.look(super::columns()));
         print_rendered(&state, &shown);
         if std::mem::take(&mut state.within) {
@@ -126,9 +126,9 @@ impl Screen {
         self.watched
     }
 
-    /// Returns whether calls are shown, which needs a terminal on standard error.
+    /// Returns whether calls are shown.
     pub(in crate::cli) fn shows_calls(&self) -> bool {
-        self.turns
+        self.shows_calls
     }
 
     /// Shows the spinner with a description of the current activity.
@@ -142,7 +142,9 @@ impl Screen {
 
     /// Shows a question, and hides the spinner until [`Self::asked`].
     pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<()> {
-        self.state().stop();
+        let mut state = self.state();
+        state.stop();
+        state.echo.show();
         super::question_of(question)
     }
 
@@ -155,6 +157,7 @@ impl Screen {
         let mut state = self.state();
         state.stop();
         state.doing = None;
+        state.echo.restore();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -178,6 +181,7 @@ impl State {
 
     fn turn(&mut self) {
         let Some(doing) = &self.doing else { return };
+        self.echo.hide();
         let spinner = self.spinner.get_or_insert_with(|| {
             let spinner = ProgressBar::new_spinner().with_elapsed(self.turned);
             // Without padding: a full line would wrap when the window gets narrower.

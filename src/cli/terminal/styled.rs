@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use super::markdown::{Look, MarkdownStream};
 use base::environment::Environment;
 use base::text;
+use base::text::diff::LineDiff;
 
 /// The style of less important text.
 pub(in crate::cli) const FAINT: Style = Style::new().dimmed();
@@ -25,6 +26,13 @@ pub(in crate::cli) struct Styled(String);
 impl Styled {
     pub(super) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Indents each line by `indent` blanks.
+    pub(in crate::cli) fn indented(&self, indent: usize) -> Self {
+        let blank = " ".repeat(indent);
+        let lines = self.0.split_inclusive('\n');
+        Self(lines.map(|line| format!("{blank}{line}")).collect())
     }
 
     /// Appends another text.
@@ -80,23 +88,56 @@ impl Palette {
         Styled(all.lines().map(|line| format!("{blank}{line}\n")).collect())
     }
 
-    /// Renders a file's change as a unified diff of at most [`MAX_CHANGE_LINES`] lines.
-    pub(in crate::cli) fn change(self, path: &str, old: &str, new: &str, indent: usize) -> Styled {
-        let all = text::diff::LineDiff::of(old, new).unified(Some((path, path)));
-        let all = text::shown(&all);
+    /// Renders a file's change of at most [`MAX_CHANGE_LINES`] lines, each with its number: that in
+    /// the new text, or for a removed line that in the old one.
+    pub(in crate::cli) fn change(self, path: &str, diff: &LineDiff<'_>, indent: usize) -> Styled {
         let blank = " ".repeat(indent);
-        let mut out = String::new();
-        for line in all.lines().take(MAX_CHANGE_LINES) {
-            out += &format!("{blank}{}\n", self.paint(of_change(line), line));
+        let (added, removed) = diff.count();
+        let heading = format!("{} +{added} -{removed}", text::escaped(path));
+        let mut out = format!("{blank}{}\n", self.paint(STRONG, &heading));
+        let rows = self.changed_lines(diff);
+        let digits = rows
+            .iter()
+            .flatten()
+            .map(|row| row.number.to_string().len())
+            .max();
+        let digits = digits.unwrap_or_default();
+        for row in rows.iter().take(MAX_CHANGE_LINES) {
+            let Some(row) = row else {
+                let gap = self.mark("⋮", "...");
+                out += &format!("{blank}{}\n", self.paint(FAINT, gap));
+                continue;
+            };
+            let number = self.paint(FAINT, &format!("{:>digits$}", row.number));
+            let line = self.paint(of_change(&row.line), &row.line);
+            out += &format!("{blank}{number} {line}\n");
         }
-        let more = all.lines().count().saturating_sub(MAX_CHANGE_LINES);
+        let more = rows.iter().skip(MAX_CHANGE_LINES).flatten().count();
         if more > 0 {
-            out += &format!(
-                "{blank}{}\n",
-                self.paint(FAINT, &format!("… {} more", text::count(more, "line")))
-            );
+            let dots = self.mark("…", "...");
+            let words = format!("{dots} {} more", text::count(more, "line"));
+            out += &format!("{blank}{}\n", self.paint(FAINT, &words));
         }
         Styled(out)
+    }
+
+    /// Returns the lines of a change and their context; `None` between two groups.
+    fn changed_lines(self, diff: &LineDiff<'_>) -> Vec<Option<ChangedLine>> {
+        let mut rows = Vec::new();
+        for group in diff.groups() {
+            if !rows.is_empty() {
+                rows.push(None);
+            }
+            for change in group.iter().flat_map(|op| diff.changes(op)) {
+                let words = text::shown(change.value());
+                let line = format!("{}{}", change.tag(), words.trim_end_matches(['\n', '\r']));
+                rows.push(Some(ChangedLine {
+                    number: diff.number(&change),
+                    line,
+                }));
+            }
+        }
+        rows
     }
 
     /// Returns the look of Markdown in a terminal of a width.
@@ -123,6 +164,12 @@ impl Palette {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// One line of a change, with its sign.
+struct ChangedLine {
+    number: usize,
+    line: String,
 }
 
 /// Returns whether the locale is set to one without UTF-8. An unset locale says nothing of the
@@ -162,6 +209,39 @@ mod tests {
         ascii: false,
     };
 
+    #[test]
+    fn changed_lines_have_the_numbers_of_their_text() {
+        let plain = Palette {
+            colours: false,
+            ascii: false,
+        };
+        let old: String = (1..=30).map(|n| format!("line {n}\n")).collect();
+        let new = old
+            .replace("line 5\n", "line 5\nmore\n")
+            .replace("line 25\n", "");
+        let shown = plain.change("a.rs", &LineDiff::of(&old, &new), 0);
+        let expected = [
+            "a.rs +1 -1",
+            " 3  line 3",
+            " 4  line 4",
+            " 5  line 5",
+            " 6 +more",
+            " 7  line 6",
+            " 8  line 7",
+            " 9  line 8",
+            "⋮",
+            "23  line 22",
+            "24  line 23",
+            "25  line 24",
+            "25 -line 25",
+            "26  line 26",
+            "27  line 27",
+            "28  line 28",
+            "",
+        ];
+        assert_eq!(shown.as_str(), expected.join("\n"));
+    }
+
     /// Returns the styles as readable tags.
     fn tags(styled: &Styled) -> String {
         let table = [
@@ -184,13 +264,13 @@ mod tests {
     #[test]
     fn change_is_cut_and_cleaned() {
         let new: String = (0..100).map(|n| format!("{n}\u{1b}[31m\n")).collect();
-        let shown = tags(&COLOURS.change("a.rs", "x\n", &new, 2));
+        let shown = tags(&COLOURS.change("a.rs", &LineDiff::of("x\n", &new), 2));
         assert!(
             shown.starts_with(
-                "  <b>--- a.rs</>\n  <b>+++ a.rs</>\n  <code>@@ -1 +1,100 @@</>\n  <bad>-x</>\n  <good>+0\\x1b[31m</>\n"
+                "  <b>a.rs +100 -1</>\n  <faint> 1</> <bad>-x</>\n  <faint> 1</> <good>+0\\x1b[31m</>\n"
             ),
             "{shown}"
         );
-        assert!(shown.ends_with("  <faint>… 64 lines more</>\n"), "{shown}");
+        assert!(shown.ends_with("  <faint>… 61 lines more</>\n"), "{shown}");
     }
 }

@@ -10,7 +10,7 @@ use protocol::acp::v1;
 use serde_json::{Map, Value, json};
 
 use super::content::block;
-use crate::meta::own;
+use crate::meta::{LINES_BEFORE, own};
 use crate::tool_call_view::{self, CardPart, ShownCall};
 use base::id::CallId;
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
@@ -180,6 +180,11 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
     fields
 }
 
+/// Returns the metadata of a change whose texts are a part of their file.
+fn lines_before(part: transcript::PartLines) -> v1::Meta {
+    own(LINES_BEFORE, json!({ "old": part.old, "new": part.new }))
+}
+
 /// Encodes the content of a card.
 fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
     let one = |piece| match piece {
@@ -193,7 +198,8 @@ fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> 
         }
         CardPart::Change(change) => {
             let diff = v1::Diff::new(change.path.as_str(), change.new.as_str())
-                .old_text(change.old.clone());
+                .old_text(change.old.clone())
+                .meta(change.part.map(lines_before));
             v1::ToolCallContent::Diff(diff)
         }
         CardPart::Words(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),

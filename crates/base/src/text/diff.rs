@@ -67,6 +67,15 @@ impl<'a> LineDiff<'a> {
         op.iter_changes(&*self.old, &*self.new)
     }
 
+    /// Returns the number of a line in the new text, or of a removed line in the old one.
+    pub fn number(&self, change: &Change<&str>) -> usize {
+        let (old, new) = self.before;
+        match change.new_index() {
+            Some(index) => new + index + 1,
+            None => old + change.old_index().unwrap_or_default() + 1,
+        }
+    }
+
     /// Returns the number of added and of removed lines.
     pub fn count(&self) -> (usize, usize) {
         let changes = self

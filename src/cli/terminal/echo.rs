@@ -1,0 +1,82 @@
+//! The echo of typed keys, which is off while a spinner turns: a key that is echoed there would stay
+//! on the screen after the line of the spinner is erased.
+
+use std::io::{self, IsTerminal};
+
+use rustix::termios::{self, LocalModes, OptionalActions, QueueSelector, Termios};
+
+/// Keys typed at the terminal on standard input are not shown while this is hidden. Dropping it
+/// restores the terminal.
+#[derive(Default)]
+pub(super) struct Echo {
+    /// The modes of the terminal before it was changed.
+    original: Option<Termios>,
+    is_hidden: bool,
+}
+
+impl Echo {
+    /// Stops showing typed keys. Does nothing if standard input is no terminal, or belongs to another
+    /// job, which would stop this one.
+    pub(super) fn hide(&mut self) {
+        let Some(mut modes) = modes() else { return };
+        if !modes.local_modes.contains(LocalModes::ECHO) && !self.is_hidden {
+            // The user, or the program that started this one, has switched it off.
+            return;
+        }
+        self.original.get_or_insert_with(|| modes.clone());
+        modes
+            .local_modes
+            .remove(LocalModes::ECHO | LocalModes::ECHONL);
+        self.is_hidden = set(&modes);
+    }
+
+    /// Shows typed keys again, for a question. What was typed before the question is no answer to
+    /// it, and is discarded.
+    pub(super) fn show(&mut self) {
+        if self.is_hidden && modes().is_some() {
+            termios::tcflush(io::stdin(), QueueSelector::IFlush).ok();
+        }
+        let Some(original) = &self.original else {
+            return;
+        };
+        let mut modes = original.clone();
+        // Also a Ctrl-C at a question is not shown.
+        modes.local_modes.remove(LocalModes::ECHOCTL);
+        if is_foreground() && set(&modes) {
+            self.is_hidden = false;
+        }
+    }
+
+    /// Restores the terminal.
+    pub(super) fn restore(&mut self) {
+        self.is_hidden = false;
+        if let Some(original) = self.original.take()
+            && is_foreground()
+        {
+            set(&original);
+        }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+fn modes() -> Option<Termios> {
+    if !io::stdin().is_terminal() || !is_foreground() {
+        return None;
+    }
+    termios::tcgetattr(io::stdin()).ok()
+}
+
+/// Returns whether the terminal may be changed: a job in the background is stopped if it tries.
+fn is_foreground() -> bool {
+    // A terminal that does not control this process has no job to ask for, and stops nothing.
+    termios::tcgetpgrp(io::stdin()).map_or(true, |group| group == rustix::process::getpgrp())
+}
+
+fn set(modes: &Termios) -> bool {
+    termios::tcsetattr(io::stdin(), OptionalActions::Now, modes).is_ok()
+}
