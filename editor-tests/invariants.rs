@@ -39,6 +39,10 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
             "$/cancel_request",
             validator::<v1::CancelRequestNotification>(),
         ),
+        (
+            "auth/status_update",
+            validator::<v1::AuthStatusUpdateNotification>(),
+        ),
         ("error", validator::<v1::Error>()),
         ("-> initialize", validator::<v1::InitializeResponse>()),
         ("-> authenticate", validator::<v1::AuthenticateResponse>()),

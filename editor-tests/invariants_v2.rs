@@ -33,6 +33,10 @@ pub static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|
             "$/cancel_request",
             validator::<v2::CancelRequestNotification>(),
         ),
+        (
+            "auth/status_update",
+            validator::<v2::AuthStatusUpdateNotification>(),
+        ),
         ("error", validator::<v2::Error>()),
         ("-> initialize", validator::<v2::InitializeResponse>()),
         ("-> auth/login", validator::<v2::LoginAuthResponse>()),

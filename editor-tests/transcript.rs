@@ -21,7 +21,7 @@
 //! Every `editor` block waits until each of its requests is answered, unless it is marked
 //! `editor unanswered`. Consecutive chunks of one message are shown as one, because their number is random.
 //! Messages that may come at any time ([`ASIDE`]) are shown only on pages that mention them, and in no order
-//! with the rest.
+//! with the rest; so are some members ([`ASIDE_MEMBERS`]).
 //!
 //! A client that offers files (`# open a session with fs`) answers requests about them automatically: with the
 //! text on the disk, or with the buffer that `# hold path "text"` has opened.
@@ -62,6 +62,9 @@ const ASIDE: &[&str] = &[
     "fs/read_text_file",
     "$/cancel_request",
 ];
+
+/// Members that are shown only on pages that mention a word, in the results of requests and in updates.
+const ASIDE_MEMBERS: &[(&str, &str)] = &[("totalTokens", "usage"), ("availableModels", "models")];
 
 /// The silence after which a blessed block ends.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -208,7 +211,12 @@ impl Transcript {
             .copied()
             .filter(|kind| !self.text.contains(kind))
             .collect();
-        Ok(Run::new(project, model, web, aside, second))
+        let aside_members = ASIDE_MEMBERS
+            .iter()
+            .filter(|(word, _)| !self.text.contains(word))
+            .map(|(_, member)| *member)
+            .collect();
+        Ok(Run::new(project, model, web, aside, second).without(aside_members))
     }
 
     fn act_out(mut self, bless: bool, second: bool) -> Result<(), String> {

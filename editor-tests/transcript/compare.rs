@@ -40,6 +40,15 @@ pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
             *last = next.clone();
             true
         }
+        Some("compaction_summary_chunk") if same("sessionUpdate") && same("compactionId") => {
+            let text = format!(
+                "{}{}",
+                was["content"]["text"].as_str().unwrap_or(""),
+                is["content"]["text"].as_str().unwrap_or("")
+            );
+            last["params"]["update"]["content"]["text"] = text.into();
+            true
+        }
         Some("terminal_output_chunk") if same("sessionUpdate") && same("terminalId") => {
             let text = format!(
                 "{}{}",

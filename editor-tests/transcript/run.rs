@@ -43,6 +43,8 @@ pub(super) struct Run {
     pub(super) names: Placeholders,
     /// Kinds of updates that are not shown.
     aside: Vec<&'static str>,
+    /// Members of results and updates that are not shown.
+    aside_members: Vec<&'static str>,
     /// Heard, and not yet expected by any block.
     received: Vec<ReceivedLine>,
     /// All received lines, as text, and the position from which `# wait for` searches.
@@ -88,6 +90,7 @@ impl Run {
             invariants: Invariants::default(),
             names,
             aside,
+            aside_members: Vec::new(),
             received: Vec::new(),
             log: Vec::new(),
             looked: 0,
@@ -100,6 +103,12 @@ impl Run {
             second,
             prompts: Vec::new(),
         }
+    }
+
+    /// Does not show these members of results and updates.
+    pub(super) fn without(mut self, members: Vec<&'static str>) -> Self {
+        self.aside_members = members;
+        self
     }
 
     fn editor(&mut self) -> &mut Editor {
@@ -227,6 +236,13 @@ impl Run {
         }
         self.names.tidy(&mut value);
         printed(&mut value);
+        for at in ["/result", "/params/update"] {
+            if let Some(members) = value.pointer_mut(at).and_then(Value::as_object_mut) {
+                for member in &self.aside_members {
+                    members.shift_remove(*member);
+                }
+            }
+        }
         let update = &value["params"]["update"];
         let kind = update["sessionUpdate"]
             .as_str()

@@ -29,13 +29,13 @@ bind! {
     "initialize" Initialize => v1::InitializeResponse;
     "authenticate" v1::AuthenticateRequest => v1::AuthenticateResponse;
     "logout" v1::LogoutRequest => v1::LogoutResponse;
-    "session/new" NewSession => v1::NewSessionResponse;
-    "session/load" LoadSession => v1::LoadSessionResponse;
-    "session/resume" v1::ResumeSessionRequest => v1::ResumeSessionResponse;
+    "session/new" NewSession => WithModels<v1::NewSessionResponse>;
+    "session/load" LoadSession => WithModels<v1::LoadSessionResponse>;
+    "session/resume" v1::ResumeSessionRequest => WithModels<v1::ResumeSessionResponse>;
     "session/list" v1::ListSessionsRequest => v1::ListSessionsResponse;
     "session/close" v1::CloseSessionRequest => v1::CloseSessionResponse;
     "session/delete" v1::DeleteSessionRequest => v1::DeleteSessionResponse;
-    "session/fork" v1::ForkSessionRequest => v1::ForkSessionResponse;
+    "session/fork" v1::ForkSessionRequest => WithModels<v1::ForkSessionResponse>;
     "session/set_title" v1::SetSessionTitleRequest => v1::SetSessionTitleResponse;
     "session/status" v1::SessionStatusRequest => v1::SessionStatusResponse;
     "session/archive" v1::ArchiveSessionRequest => v1::ArchiveSessionResponse;
@@ -47,6 +47,7 @@ bind! {
     "session/prompt" v1::PromptRequest => v1::PromptResponse;
     "session/cancel" v1::CancelNotification => ();
 
+    "auth/status_update" v1::AuthStatusUpdateNotification => ();
     "session/update" v1::SessionNotification => ();
     "session/request_permission" v1::RequestPermissionRequest => v1::RequestPermissionResponse;
     "elicitation/create" v1::CreateElicitationRequest => v1::CreateElicitationResponse;
@@ -75,6 +76,7 @@ bind! {
     "tool_call/cancel" v2::CancelToolCallRequest => v2::CancelToolCallResponse;
     "terminal/cancel" v2::CancelTerminalRequest => v2::CancelTerminalResponse;
 
+    "auth/status_update" v2::AuthStatusUpdateNotification => ();
     "session/update" v2::UpdateSessionNotification => ();
     "session/request_permission" v2::RequestPermissionRequest => v2::RequestPermissionResponse;
     "elicitation/create" v2::CreateElicitationRequest => v2::CreateElicitationResponse;
@@ -190,6 +192,32 @@ pub struct SetModel {
     pub session_id: v1::SessionId,
     /// The model's id, as in the config option `model`.
     pub model_id: String,
+}
+
+/// A response that opens a session, with the models in the form that preceded the config option
+/// `model`. It is no longer in the schema; some clients read nothing else.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WithModels<T> {
+    #[serde(flatten)]
+    pub response: T,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<SessionModels>,
+}
+
+/// The models of a session, and the current one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionModels {
+    pub current_model_id: String,
+    pub available_models: Vec<SessionModel>,
+}
+
+/// A model that `session/set_model` accepts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionModel {
+    pub model_id: String,
+    pub name: String,
 }
 
 /// An empty result: `{}`.
@@ -322,6 +350,8 @@ mod tests {
         Called,
         /// Called by adjutant if the client declares support.
         CalledIfDeclared,
+        /// Called by adjutant if the client has called this method.
+        CalledIfAsked(&'static str),
         /// Never called by adjutant, for this reason.
         NotCalled(&'static str),
     }
@@ -404,7 +434,7 @@ mod tests {
             "auth/status_update",
             "1, 2",
             false,
-            Support::NotCalled("auth/status is asked again after a login"),
+            Support::CalledIfAsked("auth/status"),
         ),
         ("$/cancel_request", "1, 2", false, Support::Called),
     ];
@@ -430,6 +460,9 @@ mod tests {
                 Support::Served => "served".to_owned(),
                 Support::Called => "called".to_owned(),
                 Support::CalledIfDeclared => "called, where the editor declares it".to_owned(),
+                Support::CalledIfAsked(method) => {
+                    format!("called, where the editor has called `{method}`")
+                }
                 Support::Refused(why) => format!("refused: {why}"),
                 Support::NotCalled(why) => format!("never: {why}"),
             };

@@ -440,6 +440,7 @@ async fn open(
             .call(&new, None)
             .await
             .map_err(server_error)?
+            .response
             .session_id);
     };
     let id = v1::SessionId::new(record.id.share());
@@ -449,6 +450,7 @@ async fn open(
             .call(&copy, None)
             .await
             .map_err(server_error)?
+            .response
             .session_id);
     }
     let resume =

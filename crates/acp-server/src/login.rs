@@ -69,6 +69,7 @@ pub fn log_out(
 }
 
 /// A stored key or login, for display.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// The provider's id.
     pub label: String,

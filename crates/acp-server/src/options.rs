@@ -17,7 +17,9 @@ use transcript::ModelRef;
 
 /// The option that version 1 also has as a mode.
 pub const MODE: &str = "mode";
-const MODEL: &str = "model";
+pub const MODEL: &str = "model";
+/// The group of recently used models.
+pub const RECENT: &str = "recent";
 const EFFORT: &str = "effort";
 /// The treatment of messages sent while a turn runs: values, names and descriptions.
 const STEER: &str = "steer";
@@ -228,7 +230,7 @@ fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
     let mut groups = Vec::new();
     if !first.is_empty() {
         groups.push(Group {
-            id: "recent".to_owned(),
+            id: RECENT.to_owned(),
             name: "Recently used".to_owned(),
             values: first,
         });

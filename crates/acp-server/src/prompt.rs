@@ -406,6 +406,7 @@ impl TurnStream {
             Ok(TurnReport {
                 outcome,
                 structured,
+                usage,
                 told,
             }) => {
                 if let Some(hosted) = &self.hosted {
@@ -415,6 +416,7 @@ impl TurnStream {
                 let result = TurnResult {
                     outcome,
                     structured,
+                    usage,
                     handed_over,
                 };
                 self.updates

@@ -13,6 +13,7 @@ use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Event, FormPage};
 use session::turn::TurnOutcome;
+use transcript::Usage;
 
 /// Encoded lines for the client, in order.
 pub type UpdateLines = Vec<Vec<u8>>;
@@ -95,6 +96,8 @@ pub struct TurnResult {
     pub outcome: TurnOutcome,
     /// The result in the requested JSON Schema.
     pub structured: Option<Value>,
+    /// The tokens that the turn and its subagents have used.
+    pub usage: Usage,
     /// The server is about to stop: the turn continues on the server that receives the prompt again
     /// under its idempotency key.
     pub handed_over: bool,
@@ -117,6 +120,7 @@ impl From<TurnOutcome> for TurnResult {
         Self {
             outcome,
             structured: None,
+            usage: Usage::default(),
             handed_over: false,
         }
     }

@@ -195,6 +195,25 @@ impl Event {
                 true
             }
             (
+                Self::Compaction {
+                    id,
+                    state: CompactionState::Writing { delta, .. },
+                    ..
+                },
+                Self::Compaction {
+                    id: same,
+                    state:
+                        CompactionState::Writing {
+                            delta: more,
+                            anew: false,
+                        },
+                    ..
+                },
+            ) if id == same && delta.len() + more.len() <= MAX_MERGED_BYTES => {
+                delta.push_str(more);
+                true
+            }
+            (
                 Self::Within { session, event },
                 Self::Within {
                     session: same,
@@ -224,6 +243,12 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CompactionState {
     InProgress,
+    /// A piece of the summary as it is written. It may still turn out that the summary is not used.
+    Writing {
+        delta: String,
+        /// The piece begins another attempt: what was written before does not count.
+        anew: bool,
+    },
     /// Success, with the tokens before and after, and the summary.
     Completed {
         before: u64,

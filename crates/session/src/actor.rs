@@ -19,13 +19,14 @@ use super::published::SessionEvents;
 use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
+use crate::turn::budget::TurnBudget;
 use crate::turn::{History, TurnContext, TurnOutcome, evict, hooks, jobs, late_changes, next};
 use base::task::JoinHandle;
 use events::{Event, EventSender, Severity};
 use extensions::usage_stats;
 use store::{Record, RecordChange, TitleSource, visible};
 use tools::scratch;
-use transcript::{Content, FileChange, Message};
+use transcript::{Content, FileChange, Message, Usage};
 
 /// The number of prompts after which the title agent is no longer asked.
 const MAX_TITLED_PROMPTS: usize = 2;
@@ -168,13 +169,14 @@ impl Actor {
         };
         let is_message = matches!(work, PromptInput::Message(_));
         let cancelled = self.session.sessions.ended.child_token();
+        let budget = Arc::<TurnBudget>::default();
         let run = PromptRun {
             sessions: self.session.sessions.clone(),
             choice: self.session.choices.current.clone(),
             scope: TurnContext {
                 cancelled: cancelled.clone(),
                 outlet: outlet.clone(),
-                budget: Arc::default(),
+                budget: budget.clone(),
                 ..self.scope.clone()
             },
             history: std::mem::take(&mut self.history),
@@ -203,7 +205,8 @@ impl Actor {
         self.history = history;
         self.store_turn(record, is_message, outlet).await;
         let steers = outcome == TurnOutcome::Steered;
-        self.answer(outcome, is_message, reply).await;
+        self.answer(outcome, is_message, budget.usage(), reply)
+            .await;
         // Waiting prompts are served first; their turns update the number.
         if self.session.inbox.is_empty() {
             self.count().await;
@@ -295,9 +298,11 @@ impl Actor {
         &self,
         outcome: TurnOutcome,
         is_message: bool,
+        usage: Usage,
         reply: oneshot::Sender<TurnReport>,
     ) {
         let (mut end, sent) = TurnReport::new(outcome);
+        end.usage = usage;
         if is_message {
             end.structured = self.history.messages.last().and_then(structured);
         }

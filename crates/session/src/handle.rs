@@ -21,7 +21,7 @@ use mcp::McpServers;
 use permission::account::AccountAccess;
 use sandbox::Level;
 use tools::sandboxing::SandboxChoice;
-use transcript::{Content, ModelRef};
+use transcript::{Content, ModelRef, Usage};
 
 /// The capacity of the mailbox.
 pub(super) const WAITING: usize = 64;
@@ -135,6 +135,8 @@ pub struct TurnReport {
     pub outcome: TurnOutcome,
     /// The structured result, if one was requested.
     pub structured: Option<Value>,
+    /// The tokens that the turn and its subagents have used.
+    pub usage: Usage,
     /// Dropped by the receiver when the client has been notified: the next turn begins after
     /// that, so that the texts of two turns never mix.
     pub told: oneshot::Sender<()>,
@@ -149,6 +151,7 @@ impl TurnReport {
             Self {
                 outcome,
                 structured: None,
+                usage: Usage::default(),
                 told,
             },
             heard,

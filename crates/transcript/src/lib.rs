@@ -201,6 +201,15 @@ impl Usage {
     pub fn context(&self) -> u64 {
         self.input + self.cache_read + self.cache_write + self.output + self.reasoning
     }
+
+    /// Adds the tokens of another answer. Numbers of a provider may be anything.
+    pub fn add(&mut self, other: &Self) {
+        self.input = self.input.saturating_add(other.input);
+        self.output = self.output.saturating_add(other.output);
+        self.reasoning = self.reasoning.saturating_add(other.reasoning);
+        self.cache_read = self.cache_read.saturating_add(other.cache_read);
+        self.cache_write = self.cache_write.saturating_add(other.cache_write);
+    }
 }
 
 /// Options that a client sets for a single prompt.

@@ -6,7 +6,8 @@ macro_rules! requests {
     ($version:ident) => {
         use std::sync::Arc;
 
-        use protocol::acp::$version as acp;
+        use protocol::acp::{Method, $version as acp};
+        use protocol::rpc;
         use protocol::table::{RequestContext, Reply};
         use serde_json::json;
 
@@ -17,6 +18,7 @@ macro_rules! requests {
         use crate::sessions::{self, SystemWords, Use};
         use base::id::SessionId;
         use store::{DiffStats, Record};
+        use transcript::Usage;
 
         /// session/set_title: a title of the user's, which no generated title replaces.
         pub(crate) fn set_title(
@@ -108,6 +110,18 @@ macro_rules! requests {
             Reply::later(async move { Ok(done.await.map(|()| acp::UnarchiveSessionResponse::default())?) })
         }
 
+        /// Returns the tokens of a turn; `None` if no model was asked, or none reported its usage.
+        pub(crate) fn usage(used: &Usage) -> Option<acp::Usage> {
+            let some = |tokens: u64| (tokens > 0).then_some(tokens);
+            let total = some(used.context())?;
+            Some(
+                acp::Usage::new(total, used.input, used.output)
+                    .thought_tokens(some(used.reasoning))
+                    .cached_read_tokens(some(used.cache_read))
+                    .cached_write_tokens(some(used.cache_write)),
+            )
+        }
+
         /// Returns the text that the client adds to the system prompt.
         pub(crate) fn system_text(prompt: acp::SystemPrompt) -> SystemWords {
             let text = |block: acp::ContentBlock| match block {
@@ -124,13 +138,35 @@ macro_rules! requests {
         /// auth/status.
         pub(crate) fn auth_status(server: &Arc<Server>, _: RequestContext, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
             let known = login::known(server);
+            let server = server.clone();
             Reply::later(async move {
-                let accounts = known.await.into_iter().map(|Account { label, name }| acp::AuthAccount::new(label).name(name));
-                let accounts: Vec<_> = accounts.collect();
-                // A login is never required: the offline model and local servers need none.
-                let state = if accounts.is_empty() { acp::AuthState::NotRequired } else { acp::AuthState::Authenticated };
+                let known = known.await;
+                server.report_accounts(&known);
+                let (state, accounts) = auth_state(known);
                 Ok(acp::AuthStatusResponse::new(state).accounts(accounts))
             })
+        }
+
+        fn auth_state(known: Vec<Account>) -> (acp::AuthState, Vec<acp::AuthAccount>) {
+            let account = |Account { label, name }| acp::AuthAccount::new(label).name(name);
+            // A login is never required: the offline model and local servers need none.
+            let state = if known.is_empty() { acp::AuthState::NotRequired } else { acp::AuthState::Authenticated };
+            (state, known.into_iter().map(account).collect())
+        }
+
+        /// auth/status_update: sent to a client that has asked for the status, if that has changed
+        /// since.
+        pub(crate) async fn update_auth_status(server: Arc<Server>) {
+            if !server.reports_accounts() {
+                return;
+            }
+            let known = login::known(&server).await;
+            if server.report_accounts(&known) {
+                let (state, accounts) = auth_state(known);
+                let note = acp::AuthStatusUpdateNotification::new(state).accounts(accounts);
+                let line = rpc::note(<acp::AuthStatusUpdateNotification as Method>::NAME, &note);
+                server.peer.outbox().send(line).await;
+            }
         }
     };
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use protocol::acp::{Initialize, ProtocolVersion, v1};
 use protocol::table::{Reply, RequestContext};
 
+use super::requests::update_auth_status;
 use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
@@ -139,10 +140,13 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
 /// authenticate: succeeds immediately, any number of times.
 pub(super) fn authenticate(
     server: &Arc<Server>,
-    _: RequestContext,
+    cx: RequestContext,
     request: v1::AuthenticateRequest,
 ) -> Reply<v1::AuthenticateResponse> {
     let known = login::log_in(server, &request.method_id.0);
+    if known.is_ok() {
+        cx.after(update_auth_status(server.clone()));
+    }
     Reply::now(
         known
             .map(|()| v1::AuthenticateResponse::default())
@@ -152,9 +156,14 @@ pub(super) fn authenticate(
 
 pub(super) fn logout(
     server: &Arc<Server>,
-    _: RequestContext,
+    cx: RequestContext,
     _: v1::LogoutRequest,
 ) -> Reply<v1::LogoutResponse> {
     let forgotten = login::log_out(server);
-    Reply::later(async move { Ok(forgotten.await.map(|()| v1::LogoutResponse::default())?) })
+    let server = server.clone();
+    Reply::later(async move {
+        forgotten.await?;
+        cx.after(update_auth_status(server));
+        Ok(v1::LogoutResponse::default())
+    })
 }

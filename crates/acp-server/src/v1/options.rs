@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use protocol::acp::{Empty, SetModel, v1};
+use protocol::acp::{Empty, SessionModel, SessionModels, SetModel, v1};
 use protocol::table::{Reply, RequestContext};
 
 use super::line;
 use crate::error::RequestError;
 use crate::meta::Meta;
-use crate::options::{self, Chosen, MODE};
+use crate::options::{self, Chosen, MODE, MODEL, RECENT};
 use crate::server::{ChoiceReply, Server};
 use crate::updates::UpdateSender;
 use crate::view::{Alternative, Category, Group, Setting, SettingValue};
@@ -61,11 +61,16 @@ fn group(group: Group) -> v1::SessionConfigSelectGroup {
     v1::SessionConfigSelectGroup::new(group.id, group.name, values)
 }
 
-/// Returns the config options of a session, with the mode also in the form of version 1.
+/// Returns the config options of a session, with the mode also in the form of version 1, and the
+/// model in the form that preceded config options.
 pub(super) fn choices(
     server: &Server,
     session: &SessionHandle,
-) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
+) -> (
+    v1::SessionModeState,
+    Vec<v1::SessionConfigOption>,
+    Option<SessionModels>,
+) {
     let settings = options::settings(server, session);
     let modes = settings.iter().find_map(|setting| match &setting.value {
         SettingValue::List(now, values) if setting.id == MODE => {
@@ -83,7 +88,38 @@ pub(super) fn choices(
             .meta(meta)
     };
     let modes = v1::SessionModeState::new(current, values.into_iter().map(session_mode).collect());
-    (modes, encode(settings))
+    let models = settings.iter().find(|setting| setting.id == MODEL);
+    let models = models.and_then(|setting| legacy_models(&setting.value));
+    (modes, encode(settings), models)
+}
+
+fn legacy_models(value: &SettingValue) -> Option<SessionModels> {
+    let model = |one: &Alternative, name: String| SessionModel {
+        model_id: one.id.clone(),
+        name,
+    };
+    let (current, available_models) = match value {
+        SettingValue::Switch(_) => return None,
+        SettingValue::List(now, values) => {
+            let models = values.iter().map(|one| model(one, one.name.clone()));
+            (now, models.collect())
+        }
+        SettingValue::Groups(now, groups) => {
+            let named = |group: &Group, one: &Alternative| match &*group.id {
+                RECENT => one.name.clone(),
+                _ => format!("{}/{}", group.name, one.name),
+            };
+            let models = groups.iter().flat_map(|group| {
+                let values = group.values.iter();
+                values.map(move |one| model(one, named(group, one)))
+            });
+            (now, models.collect())
+        }
+    };
+    Some(SessionModels {
+        current_model_id: current.clone(),
+        available_models,
+    })
 }
 
 /// session/set_config_option. A new mode is also reported as a mode.

@@ -7,6 +7,7 @@ use protocol::acp::v1;
 use protocol::rpc;
 use protocol::table::{Reply, RequestContext};
 
+use super::requests::usage;
 use super::{content, line};
 use crate::error::RequestError;
 use crate::meta::{self, SCHEMA};
@@ -76,7 +77,8 @@ async fn answer(
     } = turn.ended(&cx.cancelled).await?;
     cx.after(async move { drop(reported) });
     let meta = result.meta();
-    Ok(response(result.outcome)?.meta(meta))
+    let used = usage(&result.usage);
+    Ok(response(result.outcome)?.usage(used).meta(meta))
 }
 
 fn response(outcome: TurnOutcome) -> Result<v1::PromptResponse, rpc::Error> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use protocol::acp::{LoadSession, NewSession, v1};
+use protocol::acp::{LoadSession, NewSession, WithModels, v1};
 use protocol::table::{Reply, RequestContext};
 
 use super::options::choices;
@@ -18,7 +18,7 @@ pub(super) fn new(
     server: &Arc<Server>,
     cx: RequestContext,
     request: NewSession,
-) -> Reply<v1::NewSessionResponse> {
+) -> Reply<WithModels<v1::NewSessionResponse>> {
     let NewSession(request) = request;
     let system = request.system_prompt.map(system_text);
     let place = place(
@@ -31,12 +31,12 @@ pub(super) fn new(
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
-        let (modes, options) = choices(&server, &session);
+        let (modes, options, models) = choices(&server, &session);
         let response = v1::NewSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);
         cx.after(introduce(server, Reopened::whole(session)));
-        Ok(response)
+        Ok(WithModels { response, models })
     })
 }
 
@@ -45,7 +45,7 @@ pub(super) fn load(
     server: &Arc<Server>,
     cx: RequestContext,
     request: LoadSession,
-) -> Reply<v1::LoadSessionResponse> {
+) -> Reply<WithModels<v1::LoadSessionResponse>> {
     let LoadSession(request) = request;
     let system = request.system_prompt.map(system_text);
     let place = place(
@@ -64,11 +64,12 @@ pub(super) fn load(
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
-        let (modes, options) = choices(&server, &opened.session);
+        let (modes, options, models) = choices(&server, &opened.session);
         cx.after(introduce(server, opened));
-        Ok(v1::LoadSessionResponse::new()
+        let response = v1::LoadSessionResponse::new()
             .modes(modes)
-            .config_options(options))
+            .config_options(options);
+        Ok(WithModels { response, models })
     })
 }
 
@@ -77,7 +78,7 @@ pub(super) fn resume(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v1::ResumeSessionRequest,
-) -> Reply<v1::ResumeSessionResponse> {
+) -> Reply<WithModels<v1::ResumeSessionResponse>> {
     let system = request.system_prompt.map(system_text);
     let place = place(
         request.cwd,
@@ -95,11 +96,12 @@ pub(super) fn resume(
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
-        let (modes, options) = choices(&server, &opened.session);
+        let (modes, options, models) = choices(&server, &opened.session);
         cx.after(introduce(server, opened));
-        Ok(v1::ResumeSessionResponse::new()
+        let response = v1::ResumeSessionResponse::new()
             .modes(modes)
-            .config_options(options))
+            .config_options(options);
+        Ok(WithModels { response, models })
     })
 }
 
@@ -108,7 +110,7 @@ pub(super) fn fork(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v1::ForkSessionRequest,
-) -> Reply<v1::ForkSessionResponse> {
+) -> Reply<WithModels<v1::ForkSessionResponse>> {
     let system = request.system_prompt.map(system_text);
     let place = place(
         request.cwd,
@@ -126,12 +128,12 @@ pub(super) fn fork(
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
-        let (modes, options) = choices(&server, &session);
+        let (modes, options, models) = choices(&server, &session);
         let response = v1::ForkSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);
         cx.after(introduce(server, Reopened::whole(session)));
-        Ok(response)
+        Ok(WithModels { response, models })
     })
 }
 

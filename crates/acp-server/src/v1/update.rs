@@ -316,8 +316,10 @@ fn compaction(
             CompactionState::Completed { before, after, .. } => {
                 format!("{}\n\n", compacted(*before, *after))
             }
+            // Only a summary that is used is shown.
+            CompactionState::Writing { .. }
             // The turn ends with the failure, and reports the reason.
-            CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
+            | CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
         };
         let kind = if auto {
             v1::SessionUpdate::AgentThoughtChunk
@@ -329,6 +331,12 @@ fn compaction(
     let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
     let update = match state {
         CompactionState::InProgress => update(v1::CompactionStatus::InProgress),
+        CompactionState::Writing { delta, anew: false } => {
+            let chunk = v1::CompactionSummaryChunk::new(id.clone(), delta.as_str().into());
+            return vec![v1::SessionUpdate::CompactionSummaryChunk(chunk)];
+        }
+        CompactionState::Writing { delta, anew: true } => update(v1::CompactionStatus::InProgress)
+            .summary(vec![v1::ContentBlock::from(delta.as_str())]),
         CompactionState::Completed { summary, .. } => update(v1::CompactionStatus::Completed)
             .summary(vec![v1::ContentBlock::from(summary.as_str())]),
         CompactionState::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),

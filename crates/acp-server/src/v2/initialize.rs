@@ -5,6 +5,7 @@ use std::sync::Arc;
 use protocol::acp::{InitializeV2, ProtocolVersion, v2};
 use protocol::table::{Reply, RequestContext};
 
+use super::requests::update_auth_status;
 use crate::login::{self, AT_THE_TERMINAL, KEYS};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
@@ -104,10 +105,13 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
 /// auth/login: succeeds immediately, any number of times.
 pub(super) fn login(
     server: &Arc<Server>,
-    _: RequestContext,
+    cx: RequestContext,
     request: v2::LoginAuthRequest,
 ) -> Reply<v2::LoginAuthResponse> {
     let known = login::log_in(server, &request.method_id.0);
+    if known.is_ok() {
+        cx.after(update_auth_status(server.clone()));
+    }
     Reply::now(
         known
             .map(|()| v2::LoginAuthResponse::default())
@@ -118,13 +122,14 @@ pub(super) fn login(
 /// auth/logout.
 pub(super) fn logout(
     server: &Arc<Server>,
-    _: RequestContext,
+    cx: RequestContext,
     _: v2::LogoutAuthRequest,
 ) -> Reply<v2::LogoutAuthResponse> {
     let forgotten = login::log_out(server);
+    let server = server.clone();
     Reply::later(async move {
-        Ok(forgotten
-            .await
-            .map(|()| v2::LogoutAuthResponse::default())?)
+        forgotten.await?;
+        cx.after(update_auth_status(server));
+        Ok(v2::LogoutAuthResponse::default())
     })
 }

@@ -8,6 +8,7 @@ use protocol::rpc::{self, Peer};
 
 use super::content::block;
 use super::line::line;
+use super::requests::usage;
 use super::tool_call_view::ToolCallViews;
 use super::{ask, forms, options};
 use crate::error::RequestError;
@@ -62,6 +63,7 @@ impl SessionView for ShownState {
                 v2::StateUpdate::Idle(
                     v2::IdleStateUpdate::new()
                         .stop_reason(stop_reason)
+                        .usage(usage(&result.usage))
                         .meta(result.meta()),
                 )
             }
@@ -180,7 +182,7 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
             details,
         } => vec![notice(*severity, title, details.as_deref())],
         Event::Compaction { id, state, .. } => {
-            vec![U::CompactionUpdate(compaction(&id.share(), state))]
+            vec![compaction(&id.share(), state)]
         }
         Event::Status(Status::Retrying {
             attempt,
@@ -247,15 +249,22 @@ fn notice(severity: Severity, title: &str, details: Option<&str>) -> v2::Session
     )
 }
 
-fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::CompactionUpdate {
+fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::SessionUpdate {
     let update = |status| v2::CompactionUpdate::new(id.clone(), status);
-    match state {
+    let update = match state {
         CompactionState::InProgress => update(v2::CompactionStatus::InProgress),
+        CompactionState::Writing { delta, anew: false } => {
+            let chunk = v2::CompactionSummaryChunk::new(id.clone(), delta.as_str().into());
+            return v2::SessionUpdate::CompactionSummaryChunk(chunk);
+        }
+        CompactionState::Writing { delta, anew: true } => update(v2::CompactionStatus::InProgress)
+            .summary(vec![v2::ContentBlock::from(delta.as_str())]),
         CompactionState::Completed { summary, .. } => update(v2::CompactionStatus::Completed)
             .summary(vec![v2::ContentBlock::from(summary.as_str())]),
         CompactionState::Failed(why) => update(v2::CompactionStatus::Failed).error(why.clone()),
         CompactionState::Cancelled => update(v2::CompactionStatus::Cancelled),
-    }
+    };
+    v2::SessionUpdate::CompactionUpdate(update)
 }
 
 fn entry(todo: &Todo) -> v2::PlanEntry {

@@ -4,11 +4,18 @@
 use std::sync::Mutex;
 
 use base::lock::locked;
+use transcript::Usage;
 
-/// The US dollars that a turn and its subagents have spent, as far as prices are known. A std mutex
-/// is enough: it only guards a number.
+/// The tokens that a turn and its subagents have used, and the US dollars that they have spent, as
+/// far as prices are known. A std mutex is enough: it only guards numbers.
 #[derive(Debug, Default)]
-pub struct TurnBudget(Mutex<f64>);
+pub struct TurnBudget(Mutex<Spent>);
+
+#[derive(Debug, Default)]
+struct Spent {
+    dollars: f64,
+    usage: Usage,
+}
 
 /// The state of a turn's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,15 +29,22 @@ pub enum Remaining {
 }
 
 impl TurnBudget {
-    /// Adds the cost of an answer.
-    pub fn pay(&self, dollars: Option<f64>) {
-        *locked(&self.0) += dollars.unwrap_or_default();
+    /// Adds the tokens of an answer, and its cost.
+    pub fn pay(&self, usage: &Usage, dollars: Option<f64>) {
+        let mut spent = locked(&self.0);
+        spent.dollars += dollars.unwrap_or_default();
+        spent.usage.add(usage);
+    }
+
+    /// Returns the tokens of all answers so far.
+    pub fn usage(&self) -> Usage {
+        locked(&self.0).usage
     }
 
     /// Returns whether the budget of `limit` US dollars is spent. Never if nothing was paid so far,
     /// because the prices are then unknown.
     pub fn is_empty(&self, limit: Option<f64>) -> bool {
-        let spent = *locked(&self.0);
+        let spent = locked(&self.0).dollars;
         limit.is_some_and(|limit| spent > 0.0 && spent >= limit)
     }
 }
@@ -58,8 +72,14 @@ mod tests {
         ];
         for (paid, limit, empty) in table {
             let budget = TurnBudget::default();
-            paid.iter().for_each(|dollars| budget.pay(*dollars));
+            let usage = Usage {
+                input: 2,
+                cache_write: 1,
+                ..Usage::default()
+            };
+            paid.iter().for_each(|dollars| budget.pay(&usage, *dollars));
             assert_eq!(budget.is_empty(limit), empty, "{paid:?} of {limit:?}");
+            assert_eq!(budget.usage().context(), 3 * paid.len() as u64, "{paid:?}");
         }
     }
 }

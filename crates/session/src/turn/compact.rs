@@ -46,6 +46,43 @@ struct Summarizer {
     params: ModelParams,
 }
 
+/// Reports the pieces of a summary as they are written.
+struct SummaryPieces<'a> {
+    scope: &'a TurnContext,
+    id: PartId,
+    auto: bool,
+    /// A piece of this attempt was reported.
+    has_begun: bool,
+    /// A piece of an earlier attempt was reported.
+    has_failed: bool,
+}
+
+impl SummaryPieces<'_> {
+    /// Begins another attempt.
+    fn restart(&mut self) {
+        self.has_failed |= self.has_begun;
+        self.has_begun = false;
+    }
+
+    async fn piece(&mut self, delta: &str) {
+        if delta.is_empty() {
+            return;
+        }
+        let anew = self.has_failed && !self.has_begun;
+        self.has_begun = true;
+        let state = CompactionState::Writing {
+            delta: delta.to_owned(),
+            anew,
+        };
+        let event = Event::Compaction {
+            id: self.id.clone(),
+            auto: self.auto,
+            state,
+        };
+        self.scope.outlet.event(event).await;
+    }
+}
+
 /// A summary and its token usage.
 struct Summary {
     text: String,
@@ -99,7 +136,14 @@ pub async fn compact(
         ..prompt
     };
     let writer = writer(scope, frame);
-    let summary = write(scope, &writer, usable, &prompt).await;
+    let pieces = SummaryPieces {
+        scope,
+        id: id.clone(),
+        auto,
+        has_begun: false,
+        has_failed: false,
+    };
+    let summary = write(scope, &writer, usable, &prompt, pieces).await;
     scope.report(Status::Busy).await;
     let summary = match summary {
         Ok(summary) => summary,
@@ -438,6 +482,7 @@ async fn write(
     writer: &Summarizer,
     usable: u64,
     prompt: &SummarySource,
+    mut pieces: SummaryPieces<'_>,
 ) -> Result<Summary, SummaryError> {
     let room = usable.min(
         writer
@@ -448,7 +493,7 @@ async fn write(
     let mut failed = SummaryError::Bad("it did not come");
     for _ in 0..MAX_ATTEMPTS {
         let request = Arc::new(question(scope, writer, prompt, room));
-        failed = match ask(scope, writer, &request, prompt.limit).await {
+        failed = match ask(scope, writer, &request, prompt.limit, &mut pieces).await {
             Ok(summary) => return Ok(summary),
             Err(SummaryError::Overflow(why)) => {
                 // BYTES_PER_TOKEN was too high for this text, by an unknown factor.
@@ -508,6 +553,7 @@ async fn ask(
     writer: &Summarizer,
     request: &Arc<Request>,
     limit: u64,
+    pieces: &mut SummaryPieces<'_>,
 ) -> Result<Summary, SummaryError> {
     let mut request = Arc::clone(request);
     let mut waits = retry::Backoff::default();
@@ -517,7 +563,7 @@ async fn ask(
         let answer = tokio::select! {
             biased;
             () = scope.cancelled.cancelled() => None,
-            answer = read(writer, &request, limit, &mut usage) => Some(answer),
+            answer = read(writer, &request, limit, &mut usage, pieces) => Some(answer),
         };
         if !matches!(answer, Some(Ok(Ok(_)))) {
             step::pay_unused(scope, &writer.model, &usage);
@@ -560,13 +606,18 @@ async fn read(
     request: &Arc<Request>,
     limit: u64,
     usage: &mut Usage,
+    pieces: &mut SummaryPieces<'_>,
 ) -> Result<Result<Summary, &'static str>, Error> {
+    pieces.restart();
     let mut answer = writer.provider.ask(request.clone());
     let mut text = String::new();
     let mut finish = None;
     while let Some(delta) = answer.next().await {
         match delta? {
-            Delta::Text { text: more, .. } => text += &more,
+            Delta::Text { text: more, .. } => {
+                text += &more;
+                pieces.piece(&more).await;
+            }
             Delta::Call { .. } => return Ok(Err("the model called a tool instead of writing it")),
             Delta::Usage(counted) => *usage = counted,
             Delta::Finish(reason) => finish = Some(reason),
@@ -656,7 +707,7 @@ fn put(
             .map(|note| scope.part(remind::note(note))),
     );
     let cost = step::cost(&writer.model, &summary.usage);
-    scope.budget.pay(cost);
+    scope.budget.pay(&summary.usage, cost);
     let assistant = Assistant {
         parent: asked.id.clone(),
         agent: "compaction".into(),

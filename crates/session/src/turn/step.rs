@@ -98,12 +98,12 @@ pub async fn step(
     let answered = ask(scope, frame, &mut request, &mut message, &changes, first);
     let (answered, ()) = tokio::join!(answered, enter(history, scope, changed.take()));
     *asked = Arc::into_inner(request);
-    let paid = answered
-        .as_ref()
-        .ok()
-        .and_then(|end| cost(&frame.model, &end.usage));
-    // Before the calls are made: they may start subagents, which share the rest of the budget.
-    scope.budget.pay(paid);
+    let mut paid = None;
+    if let Ok(end) = &answered {
+        paid = cost(&frame.model, &end.usage);
+        // Before the calls are made: they may start subagents, which share the rest of the budget.
+        scope.budget.pay(&end.usage, paid);
+    }
     if let Ok(end) = &answered {
         hooks::complete(scope, frame, &mut message).await;
         call::set_aside(scope, &mut message, end.finish).await;
@@ -680,11 +680,12 @@ pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
     ))
 }
 
-/// Counts the cost of an answer that is not used, as far as its provider reported usage. The next
-/// complete message includes it in its cost.
+/// Counts the tokens and the cost of an answer that is not used, as far as its provider reported
+/// usage. The next complete message includes it in its cost.
 pub fn pay_unused(scope: &TurnContext, model: &Model, usage: &Usage) {
-    if let Some(dollars) = cost(model, usage).filter(|dollars| *dollars > 0.0) {
-        scope.budget.pay(Some(dollars));
+    let dollars = cost(model, usage).filter(|dollars| *dollars > 0.0);
+    scope.budget.pay(usage, dollars);
+    if let Some(dollars) = dollars {
         scope.spent.add(dollars);
     }
 }
