@@ -222,6 +222,10 @@ impl Invariants {
                 return;
             }
         }
+        if method == "auth/status_update" {
+            // About the connection, not a session.
+            return;
+        }
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
         if method != "$/cancel_request" && !self.sessions.contains(&session) {
             self.wrong(format!(
