@@ -123,6 +123,23 @@ impl BuiltinName {
     ];
 }
 
+impl BuiltinName {
+    /// Whether a skill of the same name replaces it. The commands that act on the conversation are
+    /// always available.
+    pub fn can_be_skill(self) -> bool {
+        match self {
+            Self::Undo | Self::Redo | Self::Diff | Self::Compact | Self::Jobs => false,
+            Self::Status
+            | Self::Plan
+            | Self::Rename
+            | Self::Permissions
+            | Self::Mcp
+            | Self::Skills
+            | Self::Logout => true,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltinCommand {
     pub word: BuiltinName,

@@ -48,13 +48,13 @@ impl TypedPrompt {
 
 /// The commands of a session: the built-in ones, and those of the settings. A built-in command is
 /// not available if the user has a command of the same name. Skills with unused names are commands
-/// as well.
+/// as well, and some built-in commands give way to a skill.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Commands {
     commands: Vec<settings::CommandEntry>,
     skills: Arc<Skills>,
-    /// The names of the skills that are commands: rules allow them, and no other command has
-    /// the name.
+    /// The names of the skills that are commands: rules allow them, and no other command that
+    /// takes precedence has the name.
     skill_commands: HashSet<String>,
     /// The built-in commands that are not listed, because there is nothing for them to do. They are
     /// carried out all the same.
@@ -96,7 +96,10 @@ impl Commands {
         uses: CommandUses,
     ) -> Self {
         let commands = command::list(settings);
-        let orders = BuiltinName::ALL.iter().map(|(_, name, ..)| *name);
+        let orders = BuiltinName::ALL
+            .iter()
+            .filter(|(word, ..)| !word.can_be_skill())
+            .map(|(_, name, ..)| *name);
         let taken: HashSet<&str> = commands
             .iter()
             .map(|command| &*command.name)
@@ -137,7 +140,7 @@ impl Commands {
         };
         let orders = BuiltinName::ALL
             .iter()
-            .filter(|(word, name, ..)| !unlisted.contains(word) && self.find(name).is_none());
+            .filter(|(word, name, ..)| !unlisted.contains(word) && !self.is_replaced(name));
         let skill = |skill: &Skill| events::CommandInfo {
             name: skill.name.clone(),
             description: skill
@@ -183,6 +186,12 @@ impl Commands {
         all
     }
 
+    /// Returns whether a command or a skill of the user has the name of a built-in command and
+    /// replaces it.
+    fn is_replaced(&self, name: &str) -> bool {
+        self.find(name).is_some() || self.skill_commands.contains(name)
+    }
+
     /// Returns the skill that a command loads.
     fn skill(&self, name: &str) -> Option<&Skill> {
         self.skills
@@ -195,7 +204,7 @@ impl Commands {
         let (name, rest) = command::typed(text.trim())?;
         let (word, ..) = BuiltinName::ALL
             .iter()
-            .find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
+            .find(|(_, known, ..)| *known == name && !self.is_replaced(name))?;
         Some(BuiltinCommand {
             word: *word,
             rest: rest.to_owned(),
