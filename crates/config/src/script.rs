@@ -152,6 +152,14 @@ fn is_script(path: &Path) -> bool {
         && path.is_file()
 }
 
+impl ScriptEntry {
+    /// Returns the hooks with which the script can refuse a call, as far as its text shows. Blocks
+    /// on file access.
+    pub fn guards(&self) -> Vec<&'static str> {
+        super::trust::scripts::guards(self)
+    }
+}
+
 /// Returns the metadata by which a change of a file is noticed.
 pub fn stamp(path: &Path) -> Option<(i64, i64, u64)> {
     use std::os::unix::fs::MetadataExt;

@@ -40,9 +40,8 @@ pub(super) struct LoadedScripts {
     pub(super) tools: Vec<CustomTool>,
     /// The files that handle each hook.
     pub(super) hooks: BTreeMap<String, Vec<String>>,
-    /// The packages that are not loaded because their files have changed since the user's consent.
-    /// Each might have refused calls.
-    pub(super) changed: Vec<String>,
+    /// The plugins that are not loaded and that might have refused calls.
+    pub(super) lost: Vec<LostPlugin>,
     /// The files that could not be loaded: name, message, stack.
     pub(super) errors: Vec<(String, String, String)>,
     /// The hooks that are not functions, with their files.
@@ -56,15 +55,53 @@ pub(super) struct LoadedScripts {
     pub(super) added: Vec<Contribution>,
 }
 
-impl LoadedScripts {
-    /// Returns a package that is not loaded and that might have refused a call in this hook.
-    pub(super) fn lost_guard(&self, hook: &str) -> Option<&str> {
-        let can_refuse = matches!(hook, "tool.execute.before" | "permission.ask");
-        if !can_refuse {
-            return None;
-        }
-        self.changed.first().map(String::as_str)
+/// A plugin that is not loaded and that might have refused calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LostPlugin {
+    pub(super) name: String,
+    /// The hooks in which it might have refused them.
+    hooks: Vec<&'static str>,
+}
+
+/// Returns the plugin among these that might have refused a call in this hook.
+pub(super) fn lost_guard<'a>(lost: &'a [LostPlugin], hook: &str) -> Option<&'a str> {
+    lost.iter()
+        .find(|plugin| plugin.hooks.contains(&hook))
+        .map(|plugin| plugin.name.as_str())
+}
+
+/// Returns those of the scripts that might have refused calls.
+pub(super) async fn lost_plugins(scripts: impl Iterator<Item = &ScriptEntry>) -> Vec<LostPlugin> {
+    let scripts: Vec<ScriptEntry> = scripts.cloned().collect();
+    if scripts.is_empty() {
+        return Vec::new();
     }
+    let of_all = base::task::spawn_blocking(move || {
+        let one = |script: &ScriptEntry| LostPlugin {
+            name: script.name.clone(),
+            hooks: script.guards(),
+        };
+        let all = scripts.iter().map(one);
+        all.filter(|plugin| !plugin.hooks.is_empty()).collect()
+    });
+    of_all.await.unwrap_or_else(|e| {
+        tracing::warn!("the hooks of plugins could not be read: {e}");
+        Vec::new()
+    })
+}
+
+/// Returns the sentence about the calls that lost plugins might have refused; empty if there are
+/// none.
+pub(super) fn consequence(lost: &[LostPlugin]) -> String {
+    if lost.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = lost
+        .iter()
+        .map(|plugin| text::title(&plugin.name))
+        .collect();
+    let names = names.join(", ");
+    format!(" You are asked about each call that {names} might have refused.")
 }
 
 /// Starts a host and loads these files into it. Problems are reported to `notifier`.
@@ -83,7 +120,9 @@ pub(super) async fn load(
         tracing::warn!("extensions do not run in {why}");
     }
     let changed = changed_packages(scripts, context).await;
-    let params = params((scripts, origin), &changed, purpose, notifier, context);
+    let stale = stale_files(scripts, &changed);
+    let left_out: BTreeSet<&str> = changed.iter().chain(&stale).map(String::as_str).collect();
+    let params = params((scripts, origin), &left_out, purpose, context);
     let loaded = host
         .request("load", params, LOAD_TIMEOUT)
         .await
@@ -130,7 +169,32 @@ pub(super) async fn load(
         }
     }
     let cache = package::cache(&context.project.environment);
-    let lost: Vec<String> = changed.iter().cloned().collect();
+    let failed = list("errors");
+    // A plugin whose hook for settings or logins failed is loaded all the same.
+    let unloaded: BTreeSet<String> = failed
+        .iter()
+        .filter(|e| e.get("hook").is_none())
+        .map(|e| words(e, "file"))
+        .chain(changed.iter().chain(&stale).cloned())
+        .collect();
+    let lost = lost_plugins(
+        scripts
+            .iter()
+            .filter(|script| unloaded.contains(&script.name)),
+    )
+    .await;
+    let consequence_of = |file: &str| {
+        let one = lost.iter().find(|plugin| plugin.name == file);
+        consequence(one.map_or(&[], std::slice::from_ref))
+    };
+    for name in &stale {
+        let title = format!(
+            "{} has changed since it was looked at, so it is not loaded now.{}",
+            text::title(name),
+            consequence_of(name)
+        );
+        notifier.tell(Severity::Warning, title, None);
+    }
     let changed = changed.into_iter().map(|name| {
         let why = format!(
             "its files in {} are not those that were installed; delete them, and install it again",
@@ -138,18 +202,22 @@ pub(super) async fn load(
         );
         (name, why, String::new())
     });
-    let errors: Vec<_> = list("errors")
+    let errors: Vec<_> = failed
         .iter()
         .map(|e| (words(e, "file"), words(e, "message"), words(e, "stack")))
         .chain(changed)
         .collect();
     for (file, why, stack) in &errors {
         notifier.failed(file, why.clone());
-        let title = format!(
+        let mut title = format!(
             "{} could not be loaded: {}",
             text::title(file),
             text::title(why)
         );
+        let consequence = consequence_of(file);
+        if !consequence.is_empty() {
+            title = format!("{}.{consequence}", title.trim_end_matches('.'));
+        }
         notifier.tell(Severity::Warning, title, Some(stack.clone()));
     }
     let wrong: Vec<_> = list("wrong")
@@ -176,7 +244,7 @@ pub(super) async fn load(
         host,
         tools,
         hooks,
-        changed: lost,
+        lost,
         errors,
         wrong,
         unable,
@@ -208,32 +276,36 @@ async fn changed_packages(scripts: &[ScriptEntry], context: &ToolContext) -> BTr
     changed.await.unwrap_or(all)
 }
 
-/// Returns the request that loads the files. A file that has changed since the settings were read
-/// is left out, and so are changed packages.
-fn params(
-    (scripts, origin): (&[ScriptEntry], ScriptOrigin),
-    changed: &BTreeSet<String>,
-    purpose: LoadPurpose,
-    notifier: &dyn Notifier,
-    context: &ToolContext,
-) -> Value {
-    let mut files = Vec::new();
-    for script in scripts {
-        if script.record.is_some() && changed.contains(&script.name) {
-            continue;
-        }
+/// Returns the names of the files that have changed since the settings were read. Packages that have
+/// changed since they were installed are not among them.
+fn stale_files(scripts: &[ScriptEntry], changed: &BTreeSet<String>) -> Vec<String> {
+    let is_stale = |script: &&ScriptEntry| {
         let manifest = script.path.join("package.json");
         let file = if script.package {
             &manifest
         } else {
             &script.path
         };
-        if script::stamp(file) != script.stamp {
-            let title = format!(
-                "{} has changed since it was looked at, so it is not loaded now.",
-                script.name
-            );
-            notifier.tell(Severity::Warning, title, None);
+        let is_changed_package = script.record.is_some() && changed.contains(&script.name);
+        !is_changed_package && script::stamp(file) != script.stamp
+    };
+    scripts
+        .iter()
+        .filter(is_stale)
+        .map(|script| script.name.clone())
+        .collect()
+}
+
+/// Returns the request that loads the files, except those that are `left_out`.
+fn params(
+    (scripts, origin): (&[ScriptEntry], ScriptOrigin),
+    left_out: &BTreeSet<&str>,
+    purpose: LoadPurpose,
+    context: &ToolContext,
+) -> Value {
+    let mut files = Vec::new();
+    for script in scripts {
+        if left_out.contains(script.name.as_str()) {
             continue;
         }
         let kind = if script.kind == ScriptKind::Tool {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::client::{Notifier, PluginHandlers, PluginPrompt, SessionState};
 use super::feed::Feed;
 use super::host::{PluginHost, ScriptOrigin};
-use super::load::{self, LoadPurpose, LoadedScripts};
+use super::load::{self, LoadPurpose, LoadedScripts, LostPlugin};
 use super::shapes::MessagePlace;
 use super::subagents::{PluginTurnAccess, SessionControl, Subagents};
 use super::tool::{CustomTool, Home};
@@ -75,7 +75,14 @@ struct Side {
 /// The host for one state of the files.
 struct Generation {
     scripts: Vec<ScriptEntry>,
-    cell: OnceCell<Result<Arc<LoadedScripts>, String>>,
+    cell: OnceCell<Result<Arc<LoadedScripts>, NotLoaded>>,
+}
+
+/// The reason why a host did not start, and the plugins that are lost with it.
+#[derive(Debug, Clone)]
+struct NotLoaded {
+    why: String,
+    lost: Vec<LostPlugin>,
 }
 
 impl std::fmt::Debug for Generation {
@@ -158,15 +165,19 @@ impl Scripts {
             scripts.iter().any(|script| origin.covers(script))
                 || locked(&self.side(*origin).now).is_some()
         });
-        let all = join_all(there.map(|origin| self.loaded(origin, context))).await;
+        let one = async |origin| (origin, self.loaded(origin, context).await);
+        let all = join_all(there.map(one)).await;
         if all.is_empty() {
             return Ok(());
         }
-        for loaded in all {
-            if let Err(Some(why)) = loaded?.map_err(|why| Some(why).filter(|why| *why != GONE)) {
+        for (origin, loaded) in all {
+            if let Err(why) = loaded?
+                && why != GONE
+            {
                 let title = format!(
-                    "Custom tools and plugins are not loaded: {}.",
-                    why.trim_end_matches('.')
+                    "Custom tools and plugins are not loaded: {}.{}",
+                    why.trim_end_matches('.'),
+                    load::consequence(&self.lost_of(origin))
                 );
                 self.tell(Severity::Warning, title, None);
             }
@@ -188,6 +199,19 @@ impl Scripts {
     fn loaded_of(&self, origin: ScriptOrigin) -> Option<Arc<LoadedScripts>> {
         let generation = locked(&self.side(origin).now).clone()?;
         generation.cell.get()?.as_ref().ok().cloned()
+    }
+
+    /// Returns the plugins of one origin that are not loaded and that might have refused calls.
+    fn lost_of(&self, origin: ScriptOrigin) -> Vec<LostPlugin> {
+        let generation = locked(&self.side(origin).now).clone();
+        match generation
+            .as_ref()
+            .and_then(|generation| generation.cell.get())
+        {
+            Some(Ok(loaded)) => loaded.lost.clone(),
+            Some(Err(not_loaded)) => not_loaded.lost.clone(),
+            None => Vec::new(),
+        }
     }
 
     /// Returns the scripts that are loaded already.
@@ -258,7 +282,10 @@ impl Scripts {
         let load = async {
             match self.load(origin, &generation.scripts, context).await {
                 Ok(loaded) => Ok(Ok(Arc::new(loaded))),
-                Err(Failure::ForModel(why)) => Ok(Err(why)),
+                Err(Failure::ForModel(why)) => {
+                    let lost = load::lost_plugins(generation.scripts.iter()).await;
+                    Ok(Err(NotLoaded { why, lost }))
+                }
                 Err(failure) => Err(failure),
             }
         };
@@ -266,7 +293,7 @@ impl Scripts {
             loaded = generation.cell.get_or_try_init(|| load) => loaded?.clone(),
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
-        Ok(loaded)
+        Ok(loaded.map_err(|not_loaded| not_loaded.why))
     }
 
     async fn load(
@@ -376,9 +403,10 @@ impl Scripts {
         let scripts = &context.project.settings.scripts;
         let mut all: Option<HookRun> = None;
         for origin in ScriptOrigin::ALL {
-            let hangs = self.loaded_of(origin).is_some_and(|loaded| {
-                loaded.hooks.contains_key(name) || loaded.lost_guard(name).is_some()
-            });
+            let is_handled = self
+                .loaded_of(origin)
+                .is_some_and(|loaded| loaded.hooks.contains_key(name));
+            let hangs = is_handled || load::lost_guard(&self.lost_of(origin), name).is_some();
             if !hangs || !scripts.iter().any(|script| origin.covers(script)) {
                 continue;
             }
@@ -422,10 +450,8 @@ impl Scripts {
                 });
             }
         };
-        let lost = loaded.lost_guard(name).map(|package| {
-            let package = text::title(package);
-            format!("the plugin {package} is not loaded, because its files have changed")
-        });
+        let lost = load::lost_guard(&loaded.lost, name)
+            .map(|plugin| format!("the plugin {} is not loaded", text::title(plugin)));
         let Some(files) = loaded.hooks.get(name) else {
             return Ok(HookRun {
                 unknown: lost,

@@ -5,6 +5,9 @@ use crate::script::{HOOKS, ScriptEntry, ScriptKind};
 use crate::script_inputs::{self, ScriptInputs};
 use base::worktree::Worktree;
 
+/// The hooks of a plugin that can refuse a call.
+pub(crate) const GUARDS: [&str; 2] = ["tool.execute.before", "permission.ask"];
+
 /// Returns an item for each of the project's scripts.
 pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<TrustItem> {
     scripts
@@ -57,24 +60,61 @@ fn item(script: &ScriptEntry, worktree: &Worktree) -> TrustItem {
 
 /// Describes the hooks that a plugin's text mentions, which are those it may use.
 fn describe_hooks(script: &ScriptEntry) -> String {
-    const MAX_BYTES: u64 = 1 << 20;
-    let is_small =
-        std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
-    let text = if is_small {
-        std::fs::read_to_string(&script.path).unwrap_or_default()
-    } else {
-        String::new()
-    };
-    let hooks: Vec<&str> = HOOKS
-        .iter()
-        .filter(|hook| mentions(&text, hook))
-        .copied()
-        .collect();
+    let hooks = mentioned_hooks(&plugin_text(script).unwrap_or_default());
     if hooks.is_empty() {
         "may hook into everything".to_owned()
     } else {
         format!("hooks into {}", hooks.join(", "))
     }
+}
+
+/// Returns the text of a plugin that is one file of a usual size. Blocks on file access.
+fn plugin_text(script: &ScriptEntry) -> Option<String> {
+    const MAX_BYTES: u64 = 1 << 20;
+    let is_small =
+        std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
+    if !is_small {
+        return None;
+    }
+    std::fs::read_to_string(&script.path).ok()
+}
+
+/// Returns the hooks that a plugin's text mentions.
+fn mentioned_hooks(text: &str) -> Vec<&'static str> {
+    HOOKS
+        .iter()
+        .filter(|hook| mentions(text, hook))
+        .copied()
+        .collect()
+}
+
+/// Returns the hooks with which a plugin can refuse a call and that its files may handle. Blocks
+/// on file access.
+pub(crate) fn guards(script: &ScriptEntry) -> Vec<&'static str> {
+    if script.kind != ScriptKind::Plugin {
+        return Vec::new();
+    }
+    match plugin_text(script) {
+        Some(text) => guards_in(&text),
+        None => GUARDS.to_vec(),
+    }
+}
+
+/// Returns the hooks with which a plugin of this text may refuse a call. A text that mentions no
+/// hook may have them from other files.
+fn guards_in(text: &str) -> Vec<&'static str> {
+    let hooks = mentioned_hooks(text);
+    if hooks.is_empty()
+        && ["import", "require", " from "]
+            .iter()
+            .any(|word| text.contains(word))
+    {
+        return GUARDS.to_vec();
+    }
+    GUARDS
+        .into_iter()
+        .filter(|guard| hooks.contains(guard))
+        .collect()
 }
 
 /// Returns whether a plugin's text contains a hook's name. A name without a dot is a common word, so it
@@ -118,6 +158,22 @@ fn has_key(text: &str, word: &str, ends: impl Fn(&str) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plugin_guards_with_the_hooks_that_its_text_mentions() {
+        let both = &GUARDS[..];
+        let table: [(&str, &[&str]); 6] = [
+            ("({ \"tool.execute.before\": f })", &["tool.execute.before"]),
+            ("({ permission: { ask } })", &["permission.ask"]),
+            ("import x from \"y\"\n({ \"chat.params\": f })", &[]),
+            ("export { Guard } from \"./guard.js\"", both),
+            ("module.exports = require(\"./guard\")", both),
+            ("export const nothing = 1", &[]),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(guards_in(text), wanted, "{text}");
+        }
+    }
 
     #[test]
     fn hooks_are_mentioned_by_name_or_in_nested_objects() {
