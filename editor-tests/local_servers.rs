@@ -20,7 +20,7 @@ pub const ALL: [(&str, fn()); 5] = [
     ("small window names the remedy", small_window),
     (
         "wanted server is found in addition to a key",
-        found_beside_a_key,
+        found_with_a_key,
     ),
     (
         "servers report abilities and windows",
@@ -39,7 +39,7 @@ fn list(names: &[&str]) -> Value {
     json!({ "object": "list", "data": names.iter().map(entry).collect::<Vec<_>>() })
 }
 
-fn said(text: &str) -> Response {
+fn answer(text: &str) -> Response {
     let chunk = |delta: Value, finish: Value| json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
     let body = format!(
         "data: {}\n\ndata: {}\n\ndata: [DONE]\n\n",
@@ -84,7 +84,7 @@ fn ollama(delay: Duration, window: u64) -> Server {
                 &json!({ "model": "qwen3-coder:30b", "response": "", "done": true, "done_reason": "load" }),
             )
         }
-        "/v1/chat/completions" => said("Here I am."),
+        "/v1/chat/completions" => answer("Here I am."),
         _ => (404, String::new(), "404 page not found".into()),
     })
 }
@@ -194,7 +194,7 @@ fn small_window() {
     );
 }
 
-fn found_beside_a_key() {
+fn found_with_a_key() {
     let server = ollama(Duration::from_millis(150), 65_536);
     let mut project = project_with("ollama", &server);
     project.set("MISTRAL_API_KEY", Some("a-key"));

@@ -1,4 +1,4 @@
-//! Blanking of keys in what is shown to others: the log of a connection, the report of `adjutant doctor`.
+//! Blanking of keys in texts for others: the log of a connection, the report of `adjutant doctor`.
 
 use std::path::{Path, PathBuf};
 

@@ -18,7 +18,7 @@ pub(super) const VARIABLE: &str = "ADJUTANT_WIRE";
 /// The longest line that is logged as a whole, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// The sender of what is read.
+/// The sender of the text that is read.
 const CLIENT: &str = "client";
 
 /// A log of both directions of a connection.

@@ -14,7 +14,7 @@ pub struct CommandList(watch::Sender<SentCommands>);
 #[derive(Debug, Default)]
 struct SentCommands {
     list: Vec<CommandInfo>,
-    /// Whether a list was sent a second time, for a client that may have missed the first one.
+    /// True if a list was sent a second time, for a client that may have missed the first one.
     is_repeated: bool,
     turns: usize,
 }

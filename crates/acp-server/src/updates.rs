@@ -488,7 +488,7 @@ impl UpdateSender {
                 TurnMessage::Event(event) => (&self.session.id, event),
                 _ => continue,
             };
-            if event.is_kept() && !sessions.contains(session) {
+            if event.is_stored() && !sessions.contains(session) {
                 sessions.push(session.clone());
             }
         }

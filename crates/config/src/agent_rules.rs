@@ -267,7 +267,7 @@ fn allow_reading_outputs(entry: &mut RosterEntry, environment: &Environment, wor
     let mut opened = Rules::from(vec![rule]);
     if is_catch_all && !is_hidden("read") {
         let pattern = format!("{}/*", worktree.relative(&outputs));
-        // What rules about reading itself stop, such as `.env` files, is stopped there, too: a
+        // Rules about reading itself, such as those for `.env` files, apply there, too: a
         // project's catch-all would otherwise count as one that loosens.
         let stops = entry
             .rules

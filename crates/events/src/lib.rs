@@ -155,7 +155,7 @@ pub enum Event {
 impl Event {
     /// Returns whether the event is about something stored under an id, or about a choice. Such an
     /// event is sent after it is stored.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_stored(&self) -> bool {
         match self {
             // Streamed output is stored when its call ends.
             Self::Call(update) => update.progress.is_some(),
@@ -246,7 +246,7 @@ pub enum CompactionState {
     /// A piece of the summary as it is written. It may still turn out that the summary is not used.
     Writing {
         delta: String,
-        /// The piece begins another attempt: what was written before does not count.
+        /// The piece begins another attempt: the text before it does not count.
         anew: bool,
     },
     /// Success, with the tokens before and after, and the summary.

@@ -152,9 +152,12 @@ async fn once(
             () = clock.run_out() => break Waited::Late(clock.why(Instant::now())),
         }
     };
-    // What a call has reported stays with it, however it ends.
-    let reported = progress.borrow().as_ref().map(describe_progress);
-    let reported = reported.filter(|_| caller.context.is_some());
+    // The progress of a call stays with it, however it ends.
+    let reported = if caller.context.is_some() {
+        progress.borrow().as_ref().map(describe_progress)
+    } else {
+        None
+    };
     link.leave(&token);
     // Notifications that arrived before the answer are handled by separate tasks, which exist
     // already. They run first, so that a changed list is not used in its old state.

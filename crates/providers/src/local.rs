@@ -359,7 +359,7 @@ impl Local {
         }))
     }
 
-    /// Requests what the server's own API reports about its models.
+    /// Requests the details of the models from the server's own API.
     async fn details(&self, client: &HttpClient, models: &[ModelEntry]) -> Vec<ModelDetails> {
         let get = async |path: &str| -> Value {
             let url = format!("{}{path}", self.origin);

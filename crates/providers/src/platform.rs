@@ -233,7 +233,7 @@ pub fn corrected(base: &str, wire: &str) -> String {
         });
         base = format!("{}://{base}", if is_near { "http" } else { "https" });
     }
-    // The address of a method says where the API is, also if that is at the root.
+    // The address of a method contains that of the API, also if that is the root.
     if !is_whole
         && let Ok(url) = reqwest::Url::parse(&base)
         && url.path() == "/"

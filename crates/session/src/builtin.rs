@@ -42,7 +42,7 @@ pub enum BuiltinName {
     Plan,
     /// Sets the session's title.
     Rename,
-    /// Shows what was granted.
+    /// Shows the grants.
     Permissions,
     /// Shows the MCP servers.
     Mcp,
@@ -124,7 +124,7 @@ impl BuiltinName {
 }
 
 impl BuiltinName {
-    /// Whether a skill of the same name replaces it. The commands that act on the conversation are
+    /// True if a skill of the same name replaces it. The commands that act on the conversation are
     /// always available.
     pub fn can_be_skill(self) -> bool {
         match self {

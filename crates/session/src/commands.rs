@@ -64,9 +64,9 @@ pub struct Commands {
 /// Properties of a project that decide whether built-in commands are listed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommandUses {
-    /// Whether there is a mode that plans.
+    /// True if there is a mode that plans.
     pub plans: bool,
-    /// Whether adjutant has stored keys or logins of providers.
+    /// True if adjutant has stored keys or logins of providers.
     pub has_logins: bool,
 }
 

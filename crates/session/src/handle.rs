@@ -44,7 +44,7 @@ pub struct SessionHandle {
     pub(super) choice: watch::Receiver<SessionChoices>,
     /// The sandbox of commands.
     pub(super) confinement: SandboxChoice,
-    /// Whether the user may change state that all users of the account share.
+    /// True if the user may change state that all users of the account share.
     pub(super) account: AccountAccess,
     /// Choices that were sent but not yet applied.
     pub(super) pending: Arc<PendingChoices>,

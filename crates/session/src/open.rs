@@ -111,7 +111,7 @@ pub struct OpenOptions {
     pub exposed: bool,
     /// Whether a user is present to answer questions.
     pub attended: bool,
-    /// Whether the client shows no notices, so that they are due again with the next session.
+    /// True if the client shows no notices, so that they are due again with the next session.
     pub quiet: bool,
     /// Whether the client can show addresses to visit.
     pub addresses: bool,

@@ -149,7 +149,7 @@ pub(super) fn skills(scope: &TurnContext) -> String {
     list(lines)
 }
 
-/// Lists how much is asked, and what was granted with "always".
+/// Lists the approvals and the grants made with "always".
 pub(super) fn permissions(scope: &TurnContext) -> String {
     let approvals = scope.choice.borrow().approvals();
     format!(

@@ -314,7 +314,7 @@ impl ConfigSnapshot {
     }
 }
 
-/// Returns what decides whether built-in commands are listed. Blocks on file access.
+/// Returns the facts that decide whether built-in commands are listed. Blocks on file access.
 fn uses(agents: &Agents, environment: &Environment) -> CommandUses {
     CommandUses {
         plans: agents.modes().iter().any(|mode| mode.name == PLANNER),
@@ -387,7 +387,7 @@ pub(super) struct ConfigWatcher {
     registry: RegistrySender,
     /// The problems that the greeting is about, until they are remembered as shown.
     greeted: Option<Vec<String>>,
-    /// Whether the client shows no notices, so that none is remembered as shown.
+    /// True if the client shows no notices, so that none is remembered as shown.
     quiet: bool,
     /// The digest of the last question about trust, or of the notice that it is not given.
     asked: Option<String>,

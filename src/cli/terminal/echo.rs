@@ -30,7 +30,7 @@ impl Echo {
         self.is_hidden = set(&modes);
     }
 
-    /// Shows typed keys again, for a question. What was typed before the question is no answer to
+    /// Shows typed keys again, for a question. Keys typed before the question are no answer to
     /// it, and is discarded.
     pub(super) fn show(&mut self) {
         if self.is_hidden && modes().is_some() {

@@ -1,5 +1,5 @@
 //! Markdown for a terminal of any width: wrapped at spaces, lists with hanging indents, tables
-//! aligned or stacked, code coloured. What was printed is never drawn again: a block is rendered when
+//! aligned or stacked, code coloured. Printed lines are never drawn again: a block is rendered when
 //! its end is known, the lines of a code block one by one, and the lines of a paragraph as soon as
 //! nothing that may follow can change them. The result does not depend on the pieces in which a text
 //! arrives.
@@ -27,7 +27,7 @@ const MAX_COLOURED_BYTES: usize = 2000;
 pub(super) struct Look {
     pub(super) width: usize,
     pub(super) colours: bool,
-    /// Whether our own marks are limited to ASCII.
+    /// True if our own marks are limited to ASCII.
     pub(super) ascii: bool,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct MarkdownStream {
     /// The length of the pending text at which printing a part of it is tried again.
     next_try: usize,
     code: Option<CodeBlock>,
-    /// Whether a block was printed, so that a blank line may separate the next one.
+    /// True if a block was printed, so that a blank line may separate the next one.
     has_printed: bool,
-    /// Whether the source had a blank line after the last block.
+    /// True if the source had a blank line after the last block.
     has_blank: bool,
 }
 
 impl MarkdownStream {
-    /// Adds a piece of the text, and returns what is finished.
+    /// Adds a piece of the text, and returns the finished lines.
     pub(super) fn push(&mut self, piece: &str, look: Look) -> String {
         let mut out = String::new();
         for part in piece.split_inclusive('\n') {
@@ -183,7 +183,7 @@ impl MarkdownStream {
         true
     }
 
-    /// Prints what is before a block: words that are in no block, or a blank line.
+    /// Prints the text before a block: words that are in no block, or a blank line.
     fn gap(&mut self, end: usize, out: &mut String) {
         let gap = self.pending.get(..end).unwrap_or(&self.pending).to_owned();
         let gap_words = gap.trim();
@@ -283,7 +283,7 @@ fn settled(source: &str) -> Option<(usize, usize)> {
     start.map(|start| (start, end))
 }
 
-/// Returns the position of a character in plain text that may become markup by what follows.
+/// Returns the position of a character in plain text that may become markup by the text that follows.
 fn open_mark(words: &str, is_first: bool) -> Option<usize> {
     words
         .char_indices()
@@ -443,13 +443,13 @@ impl CodeBlock {
     }
 
     fn coloured(&mut self, line: &str, look: Look) -> String {
-        let Some(highlighter) = self
-            .highlighter
-            .as_mut()
-            .filter(|_| look.colours && line.len() <= MAX_COLOURED_BYTES && !line.contains('\t'))
-        else {
+        let is_plain = !look.colours || line.len() > MAX_COLOURED_BYTES || line.contains('\t');
+        let Some(highlighter) = self.highlighter.as_mut() else {
             return paint(look, CODE, line);
         };
+        if is_plain {
+            return paint(look, CODE, line);
+        }
         let line = line.to_owned();
         if self.lines == 0 {
             highlighter.run(std::slice::from_ref(&line));

@@ -28,9 +28,9 @@ pub(in crate::cli) struct Screen {
     pub(in crate::cli) aside: Palette,
     /// Whether standard output is a terminal.
     watched: bool,
-    /// Whether calls are shown, which needs a terminal on standard error.
+    /// True if calls are shown, which needs a terminal on standard error.
     shows_calls: bool,
-    /// Whether the spinner is shown, which needs a terminal that can erase a line.
+    /// True if the spinner is shown, which needs a terminal that can erase a line.
     turns: bool,
     // A std mutex, a leaf lock.
     state: Mutex<State>,
@@ -48,7 +48,7 @@ struct State {
     echo: Echo,
     /// Whether the last output did not end a line.
     within: bool,
-    /// Whether our own marks are limited to ASCII.
+    /// True if our own marks are limited to ASCII.
     ascii: bool,
 }
 

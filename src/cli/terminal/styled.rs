@@ -45,7 +45,7 @@ impl Styled {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) struct Palette {
     colours: bool,
-    /// Whether our own marks are limited to ASCII.
+    /// True if our own marks are limited to ASCII.
     ascii: bool,
 }
 
@@ -172,7 +172,7 @@ struct ChangedLine {
     line: String,
 }
 
-/// Returns whether the locale is set to one without UTF-8. An unset locale says nothing of the
+/// Returns whether the locale is set to one without UTF-8. An unset locale does not name the
 /// terminal.
 fn is_ascii_locale(environment: &Environment) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]

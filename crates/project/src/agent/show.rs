@@ -11,7 +11,7 @@ use permission::Action;
 pub type UnusedAgent = (String, EntryState, String);
 
 /// Lists the agents: modes first, in their order, then subagents, then hidden ones, then those that
-/// are not used. `remarks` returns what else is to be said of an agent, such as rules that wait for
+/// are not used. `remarks` returns further facts about an agent, such as rules that wait for
 /// trust. A description is shortened to the width of a terminal, and complete otherwise.
 pub fn list(
     agents: &Agents,

@@ -12,7 +12,7 @@ pub(super) struct ModelDetails {
     context: Option<u64>,
     tools: Option<bool>,
     images: Option<bool>,
-    /// Whether the model can hold a conversation.
+    /// True if the model can hold a conversation.
     pub(super) is_chat: bool,
 }
 

@@ -162,7 +162,7 @@ impl Serialize for FunctionTool<'_> {
 
 struct ResponsesInput<'a> {
     request: &'a Request,
-    /// Whether the provider stores items, so that it finds them by their ids.
+    /// True if the provider stores items, so that it finds them by their ids.
     is_stored: bool,
     names: CallNames<'a>,
 }

@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    fn said(text: &str) -> Message {
+    fn prompted(text: &str) -> Message {
         let user = User {
             agent: "general".into(),
             model: model(),
@@ -175,7 +175,7 @@ mod tests {
         let further = || task("a", Some("1"), "1", "two");
         let copied = || task("f", Some("1"), "2", "three");
         let table: [(&str, Vec<Message>, &str, Option<ForkedTask>); 8] = [
-            ("no tasks", vec![said("hi")], "1", None),
+            ("no tasks", vec![prompted("hi")], "1", None),
             ("another task", vec![begun()], "3", None),
             ("of the parent", vec![begun()], "1", foreign("1", &["one"])),
             (
@@ -223,14 +223,14 @@ mod tests {
             }))
         };
         let messages = [
-            said("one"),
+            prompted("one"),
             answer(),
             answer(),
-            said("by the user"),
+            prompted("by the user"),
             answer(),
-            said("two"),
+            prompted("two"),
             answer(),
-            said("two"),
+            prompted("two"),
             answer(),
         ];
         let table: [(&[&str], usize); 6] = [
