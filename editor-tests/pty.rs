@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -44,4 +45,13 @@ pub fn spawn(mut command: Command, rows: u16, columns: u16) -> (Child, File) {
         .spawn()
         .unwrap();
     (child, File::from(ours))
+}
+
+/// Waits until a line that was typed has arrived at the program's end, and was echoed if it is.
+pub fn wait_for_input(ours: &File) {
+    let name = ptsname(ours, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let theirs: OwnedFd = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+    let mut ready = [PollFd::new(&theirs, PollFlags::IN)];
+    poll(&mut ready, None).unwrap();
 }

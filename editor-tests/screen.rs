@@ -226,7 +226,8 @@ fn typed() {
         let ours = terminal.ours.try_clone().unwrap();
         terminal.wait("thinking");
         assert!(!echoes(&ours), "{signal:?}");
-        terminal.ours.write_all(b"qqq\x03").unwrap();
+        terminal.enter("qqq");
+        pty::wait_for_input(&ours);
         interrupt(&terminal, signal);
         let (code, screen) = terminal.end();
         assert_eq!(code, Some(expected), "{screen}");
