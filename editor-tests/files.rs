@@ -126,7 +126,7 @@ fn agents_do_not_answer() {
         let line = format!("ADJUTANT_CHILD=1:x {binary} {words} 2>&1 || true");
         let said = project.shell(&line);
         assert!(
-            said.contains("this is for the user to say"),
+            said.contains("only the user may do this"),
             "{words}: {said}"
         );
     }
@@ -159,7 +159,7 @@ fn agents_below_us_do_not_answer() {
     }
     for command in commands {
         let script = format!(
-            "call bash {}\n---\nsees: this is for the user to say\ntext: Done.\n",
+            "call bash {}\n---\nsees: only the user may do this\ntext: Done.\n",
             json!({ "command": command, "description": "Trust" })
         );
         let model = Model::start(model::script(&script).unwrap());

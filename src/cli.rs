@@ -19,6 +19,7 @@ mod input;
 mod listing;
 mod log;
 mod mcp;
+mod meant;
 mod models;
 mod organisation;
 mod pages;
@@ -44,6 +45,7 @@ use clap::{Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use base::environment::Environment;
+use meant::Meaning;
 use project_lists::ListKind;
 use terminal::{complain, say};
 
@@ -73,7 +75,7 @@ enum Command {
     Acp(acp::Args),
     /// Serve editors on this machine and others, over WebSocket and HTTP
     ///
-    /// The protocol is spoken at /acp; /healthz, /readyz and /metrics are for whoever watches over it. Listens on this
+    /// The protocol is spoken at /acp; /healthz, /readyz and /metrics are for monitoring. Listens on this
     /// machine only, unless the settings say who else may connect.
     Serve(Box<serve::Args>),
     /// Connect an editor that only starts programs to a server
@@ -87,7 +89,7 @@ enum Command {
     /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a limit was
     /// reached), 5 something was not permitted, 129 hung up, 130 interrupted, 143 terminated.
     Run(Box<run::Args>),
-    /// Show and check the settings
+    /// Show, check and change the settings
     Config {
         #[command(subcommand)]
         verb: Option<config::ConfigCommand>,
@@ -174,13 +176,13 @@ impl Command {
             Self::Sessions(args) => args.is_for_the_user(),
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
+            Self::Config { verb } => verb.as_ref().is_some_and(config::ConfigCommand::changes),
             Self::Mcp(args) => args.acts(),
             Self::Extensions(args) => args.installs(),
             Self::Serve(args) => args.lets_in(),
             Self::Acp(_)
             | Self::Connect(_)
             | Self::Run(_)
-            | Self::Config { .. }
             | Self::Models(_)
             | Self::Doctor(_)
             | Self::Events(_)
@@ -215,7 +217,16 @@ pub fn main() -> ExitCode {
         Cli::try_parse()
     } {
         Ok(cli) => cli,
-        Err(e) => return terminal::parsed(&e),
+        Err(e) => match meant::elsewhere(std::env::args_os().skip(1)) {
+            Some(Meaning::Words(words)) => {
+                match Cli::try_parse_from(std::iter::once("adjutant".into()).chain(words)) {
+                    Ok(cli) => cli,
+                    Err(e) => return terminal::parsed(&e),
+                }
+            }
+            Some(Meaning::Advice(advice)) => return terminal::misused(&advice),
+            None => return terminal::parsed(&meant::with_near_name(e)),
+        },
     };
     let command = match cli.command {
         _ if cli.login => Command::Auth {
@@ -233,7 +244,7 @@ pub fn main() -> ExitCode {
     if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment))
     {
         return complain(
-            "this is for the user to say, and an agent started it: run it at a terminal of your own, outside adjutant",
+            "only the user may do this, and an agent started it: run it at a terminal of your own, outside adjutant",
         );
     }
     let done = match &command {

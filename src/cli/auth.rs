@@ -4,11 +4,13 @@
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
+use super::ask::Question;
 use super::project_context::ProjectContext;
-use super::{organisation, terminal};
+use super::{ask as model_question, organisation, terminal};
 use base::environment::Environment;
 use config::settings::{ProviderEntry, Secret, Settings};
 use extensions::login::{LoginInterface, PluginCredential, PluginLogin};
@@ -17,6 +19,7 @@ use providers::catalog::Catalog;
 use providers::http::HttpClient;
 use providers::oauth::{LoginStep, Service};
 use providers::platform;
+use providers::registry::Registry;
 
 /// What to do with the keys.
 #[derive(Debug, clap::Subcommand)]
@@ -34,6 +37,13 @@ pub(super) enum Verb {
         #[arg(long, conflicts_with = "key")]
         device: bool,
     },
+    /// Test a key or login with a short question to a model
+    ///
+    /// Costs a few tokens. Exits with 1 if the model does not answer.
+    Test {
+        /// Provider [default: that of the default model]
+        provider: Option<String>,
+    },
     /// Remove the key or login that adjutant has stored
     Logout {
         /// Provider
@@ -49,6 +59,7 @@ pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Resul
             key,
             device,
         } => login(provider, key, device, environment).await,
+        Verb::Test { provider } => test(provider.as_deref(), environment).await,
         Verb::Logout { provider } => logout(&provider, environment),
     }
 }
@@ -223,6 +234,50 @@ impl LoginInterface for TerminalLogin {
     fn say(&self, words: &str) {
         super::say(words);
     }
+}
+
+/// Asks a small model of a provider for one word.
+async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Result<u8> {
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let settings = &here.loaded.settings;
+    let registry = model_question::registry(settings, environment).await;
+    let default = match &settings.model {
+        Some(model) => model.clone(),
+        None => registry.default_model().id.clone(),
+    };
+    let id = provider.map_or_else(|| default.provider.clone(), str::to_owned);
+    let id = id.as_str();
+    if id == Registry::OFFLINE {
+        bail!("there is no key to test. `adjutant auth login PROVIDER` stores one");
+    }
+    let main = if id == default.provider {
+        default
+    } else {
+        let models = registry.models();
+        let Some(first) = models.iter().find(|model| model.id.provider == id) else {
+            find(id, settings, &Catalog::load(environment))?;
+            bail!("there is no key for {id}. `adjutant auth login {id}` stores one");
+        };
+        first.id.clone()
+    };
+    let small = registry
+        .small_model(&main)
+        .filter(|small| small.provider == id);
+    let (model, provider) = registry.find(&small.unwrap_or(main))?;
+    let question = Question {
+        system: "Answer with one word.".to_owned(),
+        text: "Answer with the word yes.".to_owned(),
+        temperature: 0.0,
+        name: "auth-test",
+    };
+    let begun = Instant::now();
+    model_question::ask(&model, provider.as_ref(), question).await?;
+    super::say(&format!(
+        "{id}: works; {} answered in {:.1} s.",
+        model.id.model,
+        begun.elapsed().as_secs_f64()
+    ));
+    Ok(0)
 }
 
 fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {

@@ -1,11 +1,15 @@
-//! `adjutant config`: the settings, their sources and their problems.
+//! `adjutant config`: the settings, their sources and their problems. Changes only adjutant's own
+//! file.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Value, json};
+
 use super::project_context::ProjectContext;
 use base::environment::Environment;
-use config::{self, ProblemSeverity};
+use config::{self, Problem, ProblemCode, ProblemSeverity, own_file};
 use extensions::inventory;
 use extensions::scripts::Scripts;
 use session::models::ModelSources;
@@ -15,7 +19,30 @@ use session::models::ModelSources;
 pub(super) enum ConfigCommand {
     /// Print the resolved settings with the source of each value (default).
     Show,
-    /// Say what is wrong or outdated, and what to write instead
+    /// Print the value of a setting
+    ///
+    /// Exits with 1 if it is not set.
+    Get {
+        /// Name of the setting, such as model or permission.bash."*"
+        key: String,
+    },
+    /// Change a setting in adjutant's own settings file
+    ///
+    /// Comments in the file remain. Files of OpenCode and of projects are never changed.
+    Set {
+        /// Name of the setting, such as model or permission.bash."*"
+        key: String,
+        /// New value: a text, or JSON
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Open adjutant's own settings file in your editor, and check it
+    ///
+    /// Starts $VISUAL or $EDITOR. Exits with 1 if a value is wrong and therefore not used.
+    Edit,
+    /// Print the path of adjutant's own settings file
+    Path,
+    /// Check the settings for mistakes and old spellings
     ///
     /// Exits with 1 if a value is wrong and therefore not used.
     Check {
@@ -27,14 +54,110 @@ pub(super) enum ConfigCommand {
     Schema,
 }
 
+impl ConfigCommand {
+    /// Returns whether it changes the settings.
+    pub(super) fn changes(&self) -> bool {
+        matches!(self, Self::Set { .. } | Self::Edit)
+    }
+}
+
 pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow::Result<u8> {
-    if matches!(verb, ConfigCommand::Schema) {
-        super::terminal::json(&config::schema_text());
+    match verb {
+        ConfigCommand::Schema => super::terminal::json(&config::schema_text()),
+        ConfigCommand::Path => super::say(&own_file::path(environment).display().to_string()),
+        ConfigCommand::Get { key } => return get(key, environment),
+        ConfigCommand::Set { key, value } => return set(key, value, environment),
+        ConfigCommand::Edit => return edit(environment),
+        ConfigCommand::Show | ConfigCommand::Check { .. } => {
+            let here = ProjectContext::read(Path::new("."), environment)?;
+            super::say(&config::show(&here.loaded, &here.problems));
+        }
+    }
+    Ok(0)
+}
+
+fn get(key: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let Some(setting) = config::setting(&here.loaded, &path) else {
+        super::terminal::aside(&format!("adjutant: {key} is not set"));
+        return Ok(1);
+    };
+    super::say(&setting.text);
+    Ok(0)
+}
+
+/// The variable whose settings are read in place of a file, to check a value before it is written.
+const TRIAL: &str = "ADJUTANT_CONFIG_CONTENT";
+
+fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
+    let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    let whole = path
+        .iter()
+        .rev()
+        .fold(value.clone(), |inner, key| json!({ key: inner }));
+    let trial = environment.with(TRIAL, &whole.to_string());
+    let here = ProjectContext::read(Path::new("."), &trial)?;
+    let of_value = |problem: &&Problem| problem.location.origin.name == TRIAL;
+    for problem in here.problems.iter().filter(of_value) {
+        let key = if problem.key.is_empty() {
+            key
+        } else {
+            &problem.key
+        };
+        let message = format!("{key}: {}", problem.what());
+        let is_refused =
+            problem.severity == ProblemSeverity::Error || problem.code == ProblemCode::UnknownKey;
+        if is_refused {
+            bail!("{message}. Nothing was changed.");
+        }
+        super::terminal::aside(&format!("{}: {message}", problem.severity.as_str()));
+    }
+    let file = own_file::path(environment);
+    own_file::set(&file, &path, &value).map_err(|why| anyhow!("{}: {why}", file.display()))?;
+    super::say(&format!("{key}: written into {}.", file.display()));
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let Some(setting) = config::setting(&here.loaded, &path) else {
         return Ok(0);
+    };
+    let is_here = setting.location.origin.path.as_deref() == Some(&*file);
+    if !setting.is_object && !is_here {
+        super::say(&format!(
+            "{} sets it too, and takes precedence in this directory: change it there.",
+            setting.location.short()
+        ));
+    }
+    Ok(0)
+}
+
+fn edit(environment: &Environment) -> anyhow::Result<u8> {
+    let file = own_file::path(environment);
+    own_file::create(&file).map_err(|why| anyhow!("{}: {why}", file.display()))?;
+    let editor = environment
+        .var("VISUAL")
+        .or_else(|| environment.var("EDITOR"))
+        .unwrap_or("vi");
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the user's editor needs the terminal, and no limits"
+    )]
+    let status = std::process::Command::new("sh")
+        .args(["-c", &format!("{editor} \"$1\""), "sh"])
+        .arg(&file)
+        .status()
+        .with_context(|| format!("{editor} cannot be started"))?;
+    if !status.success() {
+        bail!("{editor} failed ({status}); set VISUAL or EDITOR to another editor");
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
-    super::say(&config::show(&here.loaded, &here.problems));
-    Ok(0)
+    let of_file = |problem: &&Problem| problem.location.origin.path.as_deref() == Some(&*file);
+    let mut is_wrong = false;
+    for problem in here.problems.iter().filter(of_file) {
+        super::terminal::aside(&format!("{}: {problem}", problem.severity.as_str()));
+        is_wrong |= problem.severity == ProblemSeverity::Error;
+    }
+    Ok(u8::from(is_wrong))
 }
 
 /// Prints the problems of the settings. Loads the extensions, to find those that do not load.
@@ -52,7 +175,7 @@ pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Resu
     .await;
     problems.extend(inventory::problems(&settings, &found));
     if json {
-        let all: Vec<serde_json::Value> = problems.iter().map(config::Problem::to_json).collect();
+        let all: Vec<Value> = problems.iter().map(Problem::to_json).collect();
         super::terminal::json(&serde_json::to_string_pretty(&all)?);
     } else {
         super::say(&config::check(&here.loaded, &problems));

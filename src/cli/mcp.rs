@@ -15,6 +15,7 @@ use super::terminal;
 use base::environment::Environment;
 use base::listing::EntryState;
 use base::text;
+use config::own_file;
 use config::settings::{McpEntry, OAuth, Transport};
 use config::trust::{TrustItem, TrustKind};
 use events::{EventSender, FieldKind, FormPage, FormReply, FormRequest, TurnMessage};
@@ -89,7 +90,17 @@ pub(super) enum Verb {
         allow: bool,
     },
     /// Print the settings for a new server, or write them
+    ///
+    /// For a program: adjutant mcp add NAME -- PROGRAM ARGUMENT. For a remote server: adjutant mcp add NAME --url URL.
+    #[command(
+        override_usage = "adjutant mcp add [OPTIONS] <NAME> -- <PROGRAM> [ARGUMENT]...\n       adjutant mcp add [OPTIONS] <NAME> --url <URL>"
+    )]
     Add(Addition),
+    /// Remove a server from adjutant's own settings file
+    Remove {
+        /// Name of the server in the settings
+        name: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -110,7 +121,7 @@ pub(super) struct Addition {
     #[arg(long)]
     write: bool,
     /// Program that runs the server, and its arguments, after `--`
-    #[arg(last = true)]
+    #[arg(last = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 
@@ -127,6 +138,7 @@ pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result
             allow,
         } => call(&name, &tool, &arguments, allow, environment).await,
         Verb::Add(addition) => add(&addition, environment),
+        Verb::Remove { name } => remove(&name, environment),
     }
 }
 
@@ -616,9 +628,34 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
         super::say(&serde_json::to_string_pretty(&whole)?);
         return Ok(0);
     }
-    let path = environment.dirs.config.join("adjutant.json");
-    config::mcp::add(&path, name, &Value::Object(entry))
+    let path = own_file::path(environment);
+    own_file::add_server(&path, name, &Value::Object(entry))
         .map_err(|why| anyhow!("{}: {why}", path.display()))?;
     super::say(&format!("{name}: written into {}.", path.display()));
+    Ok(0)
+}
+
+/// Removes a server from adjutant's own file. Other files are the user's to change.
+fn remove(name: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let path = own_file::path(environment);
+    let removed =
+        own_file::remove_server(&path, name).map_err(|why| anyhow!("{}: {why}", path.display()))?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    if !removed {
+        let source = &find(name, &here)?.source;
+        bail!("{name} is set in {source}, which only you change: remove it there");
+    }
+    super::say(&format!("{name}: removed from {}.", path.display()));
+    let servers = &here.loaded.settings.mcp;
+    if let Some(other) = servers.iter().find(|entry| entry.name == name) {
+        super::say(&format!(
+            "{} still has a server of this name.",
+            other.source
+        ));
+    } else if StoredLogin::new(name, "", environment).entries_for_name().0 {
+        super::say(&format!(
+            "Its login is still stored: `adjutant mcp logout {name}` deletes it."
+        ));
+    }
     Ok(0)
 }

@@ -166,12 +166,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         .map(schema)
         .transpose()
         .map_err(|e| Misuse(format!("--schema: {e:#}")))?;
-    let cwd = std::fs::canonicalize(&args.cwd).map_err(|e| {
-        Misuse(format!(
-            "--cwd: {} cannot be entered: {e}",
-            args.cwd.display()
-        ))
-    })?;
+    let cwd = directory(&args.cwd)?;
     let command = args
         .command
         .as_deref()
@@ -180,7 +175,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     if title.as_deref() == Some("") {
         return Err(Misuse("--title: the title is empty".into()).into());
     }
-    let blocks = prompt::blocks(command, &args.prompt, &args.files)?;
+    let blocks = prompt::blocks(command, &args.prompt, &args.files, args.quiet)?;
     let environment = match &args.store {
         Some(url) => environment.with("ADJUTANT_STORE", url),
         None => environment,
@@ -240,6 +235,17 @@ async fn quit() -> Option<u8> {
     use tokio::signal::unix::{SignalKind, signal};
     signal(SignalKind::quit()).ok()?.recv().await;
     Some(131)
+}
+
+/// Returns the directory to work in.
+fn directory(path: &Path) -> Result<PathBuf, Misuse> {
+    let name = path.display();
+    let whole = std::fs::canonicalize(path)
+        .map_err(|e| Misuse(format!("--cwd: {name} cannot be entered: {e}")))?;
+    if !whole.is_dir() {
+        return Err(Misuse(format!("--cwd: {name} is not a directory")));
+    }
+    Ok(whole)
 }
 
 fn schema(path: &Path) -> anyhow::Result<Value> {

@@ -1,6 +1,6 @@
 //! User and project settings. [`load`] reads every layer, checks each one, joins them and reports
-//! their problems; it never fails. This crate runs, fetches and writes nothing, and never changes a
-//! user's file.
+//! their problems; it never fails. This crate runs and fetches nothing. It changes no file but
+//! adjutant's own, and only for commands of the user ([`own_file`]).
 
 pub mod agent_rules;
 pub mod builtin;
@@ -22,6 +22,7 @@ mod lost_denies;
 pub mod markdown;
 pub mod mcp;
 pub mod node;
+pub mod own_file;
 pub mod package;
 pub mod problem;
 mod provider_lists;
@@ -50,7 +51,7 @@ pub use problem::{Problem, ProblemCode, ProblemSeverity};
 pub use reader::ConfigFingerprint;
 pub use rules::denial;
 pub use settings::Settings;
-pub use show::{check, show};
+pub use show::{Setting, check, setting, show};
 
 use base::environment::Environment;
 use base::worktree::Worktree;

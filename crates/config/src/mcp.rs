@@ -1,11 +1,7 @@
 //! Resolved MCP servers, and checks of their addresses.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
-
-use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstRootNode};
 
 use super::file::{McpLog, OAuth};
 
@@ -127,53 +123,6 @@ pub fn is_secret(name: &str) -> bool {
     ["auth", "cookie", "key", "token", "secret", "password"]
         .iter()
         .any(|word| name.contains(word))
-}
-
-/// Adds a server to a settings file; other contents and comments do not change.
-///
-/// # Errors
-/// If the file cannot be read or written, or already has a server of this name.
-pub fn add(path: &Path, name: &str, entry: &serde_json::Value) -> Result<(), String> {
-    let text = match base::file::read_regular_text(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => "{}\n".to_owned(),
-        Err(e) => return Err(e.to_string()),
-    };
-    let root = CstRootNode::parse(&text, &ParseOptions::default())
-        .map_err(|e| format!("it is not JSON: {e}"))?;
-    let all = root
-        .object_value_or_create()
-        .ok_or("it is not a JSON object")?;
-    let servers = all
-        .object_value_or_create("mcp")
-        .ok_or("its \"mcp\" is not an object")?;
-    if servers.get(name).is_some() {
-        return Err(format!("it already has a server \"{name}\""));
-    }
-    servers.append(name, input(entry));
-    let failed = |e: std::io::Error| e.to_string();
-    let dir = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(dir).map_err(failed)?;
-    let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
-    std::io::Write::write_all(&mut file, root.to_string().as_bytes()).map_err(failed)?;
-    file.persist(path).map(drop).map_err(|e| failed(e.error))
-}
-
-/// Converts a value for the library.
-fn input(value: &serde_json::Value) -> CstInputValue {
-    use serde_json::Value;
-    match value {
-        Value::Null => CstInputValue::Null,
-        Value::Bool(it) => CstInputValue::Bool(*it),
-        Value::Number(it) => CstInputValue::Number(it.to_string()),
-        Value::String(it) => CstInputValue::String(it.clone()),
-        Value::Array(all) => CstInputValue::Array(all.iter().map(input).collect()),
-        Value::Object(all) => CstInputValue::Object(
-            all.iter()
-                .map(|(name, value)| (name.clone(), input(value)))
-                .collect(),
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::LoadedSettings;
-use super::node::{Node, NodeValue};
+use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, UNTIL_FIXED};
 use base::store_location::DatabaseLocation;
 
@@ -57,32 +57,71 @@ fn also_alike(problems: &[&Problem]) -> String {
     )
 }
 
-/// Lists the effective settings, one key per line with its location; defaults are not listed. Keys
-/// and tokens are not shown.
-pub fn show(loaded: &LoadedSettings, problems: &[Problem]) -> String {
-    let mut lines: Vec<(String, String, String)> = Vec::new();
+/// A setting in effect.
+#[derive(Debug)]
+pub struct Setting<'a> {
+    /// The value: a text as it is, an object as a line for each value in it, anything else as JSON.
+    pub text: String,
+    pub location: &'a SourceLocation,
+    pub is_object: bool,
+}
+
+/// Returns a setting, or `None` if it has its default. Keys and tokens are not shown.
+pub fn setting<'a>(loaded: &'a LoadedSettings, path: &[String]) -> Option<Setting<'a>> {
+    let keys: Vec<&str> = path.iter().map(String::as_str).collect();
+    let node = loaded.tree.at(&keys)?;
+    let location = &node.at;
+    let is_object = matches!(node.value, NodeValue::Map(_));
+    let text = match &node.value {
+        NodeValue::Map(_) => {
+            let lines = lines(loaded, path).into_iter();
+            let lines = lines.map(|[key, value, source]| format!("{key} = {value}    # {source}"));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        NodeValue::Text(_) if is_secret(path) => HIDDEN.to_owned(),
+        NodeValue::Text(_) if path == ["store", "url"] => value(path, node),
+        NodeValue::Text(text) => text.clone(),
+        _ => node.to_json().to_string(),
+    };
+    Some(Setting {
+        text,
+        location,
+        is_object,
+    })
+}
+
+/// Returns the key, the value and the source of each setting below a path.
+fn lines(loaded: &LoadedSettings, below: &[String]) -> Vec<[String; 3]> {
+    let mut lines = Vec::new();
     loaded.tree.walk(&mut Vec::new(), &mut |path, node| {
         let leaf = match &node.value {
             NodeValue::Map(entries) => entries.is_empty() && !path.is_empty(),
             NodeValue::List(_) => true,
             _ => !inside_list(&loaded.tree, path),
         };
-        if leaf && !inside_list(&loaded.tree, path) {
-            lines.push((
+        if leaf && path.starts_with(below) && !inside_list(&loaded.tree, path) {
+            lines.push([
                 path.iter()
                     .map(|key| shown_key(key))
                     .collect::<Vec<_>>()
                     .join("."),
                 value(path, node),
                 node.at.short(),
-            ));
+            ]);
         }
     });
+    lines
+}
+
+/// Lists the effective settings, one key per line with its location; defaults are not listed. Keys
+/// and tokens are not shown.
+pub fn show(loaded: &LoadedSettings, problems: &[Problem]) -> String {
+    let lines = lines(loaded, &[]);
     let mut text = String::new();
     if lines.is_empty() {
         text.push_str("Nothing is set: every setting has its default.\n");
     }
-    for (key, value, source) in lines {
+    for [key, value, source] in lines {
         let _ = writeln!(text, "{key} = {value}    # {source}");
     }
     text.push_str("\nRead, lowest layer first:\n");
@@ -143,9 +182,12 @@ fn shown_key(key: &str) -> String {
     }
 }
 
-/// Formats a value on one line: long texts are cut, secrets are not shown.
-fn value(path: &[String], node: &Node) -> String {
-    let is_secret = path.iter().any(|key| {
+/// The text in place of a secret.
+const HIDDEN: &str = "(not shown)";
+
+/// Returns whether the value of a setting is a secret, by the names of its keys.
+fn is_secret(path: &[String]) -> bool {
+    path.iter().any(|key| {
         let key = key.to_ascii_lowercase();
         [
             "apikey",
@@ -160,9 +202,13 @@ fn value(path: &[String], node: &Node) -> String {
             || key == "headers"
             || key == "environment"
             || key == "env"
-    });
-    if is_secret && matches!(node.value, NodeValue::Text(_)) {
-        return "(not shown)".to_owned();
+    })
+}
+
+/// Formats a value on one line: long texts are cut, secrets are not shown.
+fn value(path: &[String], node: &Node) -> String {
+    if is_secret(path) && matches!(node.value, NodeValue::Text(_)) {
+        return HIDDEN.to_owned();
     }
     if path == ["store", "url"]
         && let Some(url) = node.as_text()

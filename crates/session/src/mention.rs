@@ -3,7 +3,7 @@
 //! resource of an MCP server is read from the server.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use reqwest::Url;
@@ -13,6 +13,7 @@ use crate::turn::insert::{self, PromptDraft};
 use crate::turn::{TurnContext, step_context, tool_context};
 use base::text::mark::tagged;
 use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
+use base::text::nearest;
 use base::worktree::normal;
 use events::{Event, Severity};
 use mcp::resource::NamedResource;
@@ -27,6 +28,11 @@ use transcript::{Content, File, Text, attached};
 const MAX_FILES: usize = 20;
 /// The bytes of text that the attached files may have.
 const MAX_TEXT_BYTES: usize = 200_000;
+
+/// The number of names without a file or an agent that are reported for a prompt.
+const MAX_UNKNOWN: usize = 3;
+/// The number of files in a directory among which a similar name is searched.
+const MAX_SIBLINGS: usize = 2_000;
 
 /// The number of readings of names after an `@` that are looked up on the disk.
 const MAX_LOOKUPS: usize = 4_000;
@@ -69,6 +75,7 @@ pub(super) async fn read(
         left_out: Vec::new(),
     };
     let mut out = Vec::with_capacity(content.len());
+    let mut unknown = Vec::new();
     // A subagent reads them itself.
     if content
         .iter()
@@ -94,6 +101,11 @@ pub(super) async fn read(
                 .unwrap_or_default(),
         };
         let resources = resources(&piece, scope).await;
+        if resources.is_empty()
+            && let Some(text) = typed(&piece)
+        {
+            unknown.extend(unknown_names(text, scope));
+        }
         out.push(piece);
         if !(references.is_empty() && resources.is_empty()) {
             draft.begin(scope, out.get(..1).unwrap_or_default());
@@ -104,6 +116,10 @@ pub(super) async fn read(
         for resource in resources {
             out.extend(reader.fetch(&resource, draft, scope).await);
         }
+    }
+    for why in unknown.into_iter().take(MAX_UNKNOWN) {
+        warn(why.clone(), scope).await;
+        out.push(hidden_text(tagged(&why)));
     }
     if !reader.left_out.is_empty() {
         let names = reader.left_out.join(", ");
@@ -333,9 +349,99 @@ fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> 
     mention.spellings().find(|name| known(name))
 }
 
+/// Describes the mentions that name neither an agent nor an existing file, but were meant to: they
+/// look like the name of a file, or are similar to an existing name. Anything else may be a word of
+/// another kind, such as a package, a decorator or a person.
+fn unknown_names(text: &str, scope: &TurnContext) -> Vec<String> {
+    let is_agent = |name: &str| scope.project.agents.get(name).is_some();
+    let is_other = |mention: &Mention<'_>| {
+        named_by(*mention, is_agent).is_some()
+            || mention.spellings().any(|word| word.contains("://"))
+            || mentioned_by(*mention, scope, MAX_LOOKUPS).0.is_some()
+    };
+    let all = mentions(text).into_iter().take(MAX_FILES);
+    all.filter(|mention| !is_other(mention))
+        .filter_map(|mention| {
+            let word = mention
+                .spellings()
+                .find(|word| word.ends_with(char::is_alphanumeric))?;
+            let agents = scope.project.agents.all();
+            let agents = agents.filter(|agent| agent.is_subagent());
+            let near = near_path(with_lines(word).0, &scope.project.cwd).or_else(|| {
+                nearest(word, agents.map(|agent| agent.name.as_str())).map(str::to_owned)
+            });
+            let near = near.filter(|near| near != word);
+            if near.is_none() && !is_file_name(with_lines(word).0) {
+                return None;
+            }
+            let tip = near.map(|near| format!(" Did you mean @{near}?"));
+            Some(format!(
+                "@{word} names no file here.{}",
+                tip.unwrap_or_default()
+            ))
+        })
+        .collect()
+}
+
+/// Returns whether a word ends like the name of a file: `main.rs`, not `v1.2`.
+fn is_file_name(word: &str) -> bool {
+    /// The most characters after the full stop.
+    const MAX_EXTENSION_CHARS: usize = 5;
+    let Some(extension) = Path::new(word).extension() else {
+        return false;
+    };
+    let extension = extension.to_string_lossy();
+    extension.len() <= MAX_EXTENSION_CHARS
+        && extension.chars().all(char::is_alphanumeric)
+        && extension.starts_with(char::is_alphabetic)
+}
+
+/// Returns the existing path below a directory whose names are most similar to those of a path.
+/// Names in other directories are not searched.
+fn near_path(word: &str, folder: &Path) -> Option<String> {
+    let mut near = PathBuf::new();
+    for part in Path::new(word).components() {
+        let Component::Normal(part) = part else {
+            return None;
+        };
+        let part = part.to_str()?;
+        if !folder.join(&near).join(part).exists() {
+            let siblings = std::fs::read_dir(folder.join(&near)).ok()?;
+            let siblings: Vec<String> = siblings
+                .flatten()
+                .take(MAX_SIBLINGS)
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .collect();
+            near.push(nearest(part, siblings.iter().map(String::as_str))?);
+        } else {
+            near.push(part);
+        }
+    }
+    near.to_str().map(str::to_owned)
+}
+
 /// Returns the existing files that a text mentions, relative to the session's directory, the
 /// project's root or the home directory.
 fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
+    // Limited, because each is looked up on the disk and a pasted text may have any number of
+    // them.
+    let mut left = MAX_LOOKUPS;
+    let mut all = Vec::new();
+    for mention in mentions(text) {
+        let (found, lookups) = mentioned_by(mention, scope, left);
+        left = left.saturating_sub(lookups);
+        all.extend(found);
+    }
+    all
+}
+
+/// Returns the existing file that a mention names, and the number of readings that were looked up, at
+/// most `max`.
+fn mentioned_by(
+    mention: Mention<'_>,
+    scope: &TurnContext,
+    max: usize,
+) -> (Option<Reference>, usize) {
     let home = scope.environment.home.as_deref();
     let place = |word: &str| match (word.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => Some(home.join(rest)).filter(|path| path.exists()),
@@ -371,19 +477,10 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
             .then(|| whole().or_else(part).or_else(spelled).or_else(spelled_part))
             .flatten()
     };
-    // Limited, because each is looked up on the disk and a pasted text may have any number of
-    // them.
-    let mut left = MAX_LOOKUPS;
-    let mut found = Vec::new();
-    for mention in mentions(text) {
-        let readings = mention.spellings().take(left);
-        found.extend(
-            readings
-                .inspect(|_| left = left.saturating_sub(1))
-                .find_map(existing),
-        );
-    }
-    found
+    let mut lookups = 0;
+    let readings = mention.spellings().take(max);
+    let found = readings.inspect(|_| lookups += 1).find_map(existing);
+    (found, lookups)
 }
 
 /// Returns the files and directories that a command's text mentions, in the form that
@@ -468,6 +565,34 @@ mod tests {
                 .filter_map(|mention| named_by(mention, known))
                 .collect();
             assert_eq!(names, *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn similar_paths_are_found_below_the_directory_only() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("src/cli")).unwrap();
+        std::fs::write(dir.path().join("src/cli/main.rs"), "").unwrap();
+        let table = [
+            ("scr/cli/main.rs", Some("src/cli/main.rs")),
+            ("src/cli/mian.rs", Some("src/cli/main.rs")),
+            ("src/cil/mainn.rs", Some("src/cli/main.rs")),
+            ("types/node", None),
+            ("../etc/passwd", None),
+            ("/etc/paswd", None),
+        ];
+        for (word, expected) in table {
+            assert_eq!(near_path(word, dir.path()).as_deref(), expected, "{word}");
+        }
+        let table = [
+            ("main.rs", true),
+            ("a/README.md", true),
+            ("v1.2", false),
+            ("types/node", false),
+            ("Override", false),
+        ];
+        for (word, expected) in table {
+            assert_eq!(is_file_name(word), expected, "{word}");
         }
     }
 

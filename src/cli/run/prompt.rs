@@ -14,6 +14,7 @@ use protocol::acp::v1;
 
 use super::Misuse;
 use crate::cli::{input, terminal};
+use tools::encoding::{EncodingHint, NotText, decode};
 
 /// The largest prompt, in bytes.
 pub(super) const MAX_PROMPT_BYTES: u64 = 16 << 20;
@@ -30,6 +31,7 @@ pub(super) fn blocks(
     command: Option<&str>,
     words: &[String],
     files: &[PathBuf],
+    quiet: bool,
 ) -> anyhow::Result<Vec<v1::ContentBlock>> {
     let words = if words == ["-"] {
         String::new()
@@ -56,7 +58,13 @@ pub(super) fn blocks(
     };
     let mut blocks = vec![text.into()];
     for path in files {
-        blocks.push(file(path).map_err(|e| Misuse(format!("{e:#}")))?);
+        let attached = file(path).map_err(|e| Misuse(format!("{e:#}")))?;
+        if let Some(encoding) = attached.encoding
+            && !quiet
+        {
+            terminal::aside(&format!("note: {} is read as {encoding}", path.display()));
+        }
+        blocks.push(attached.block);
     }
     let size: usize = blocks.iter().map(size).sum();
     if u64::try_from(size).unwrap_or(u64::MAX) > MAX_PROMPT_BYTES {
@@ -96,35 +104,59 @@ fn is_input(stdin: &impl AsFd) -> bool {
     matches!(kind, Ok(Kind::RegularFile | Kind::Fifo | Kind::Socket))
 }
 
+/// A file of a prompt.
+struct AttachedFile {
+    block: v1::ContentBlock,
+    /// The encoding of a text that is not UTF-8.
+    encoding: Option<&'static str>,
+}
+
+impl AttachedFile {
+    fn new(block: v1::ContentBlock) -> Self {
+        Self {
+            block,
+            encoding: None,
+        }
+    }
+}
+
 /// Returns a file with its contents: text, an image or a PDF. A directory is only linked.
-fn file(path: &Path) -> anyhow::Result<v1::ContentBlock> {
+fn file(path: &Path) -> anyhow::Result<AttachedFile> {
     let name = path.display();
     let whole = std::fs::canonicalize(path).with_context(|| format!("{name} cannot be read"))?;
     let uri = address(&whole)?;
     if whole.metadata().is_ok_and(|data| data.is_dir()) {
-        return Ok(v1::ContentBlock::ResourceLink(v1::ResourceLink::new(
-            name.to_string(),
-            uri,
-        )));
+        let link = v1::ResourceLink::new(name.to_string(), uri);
+        return Ok(AttachedFile::new(v1::ContentBlock::ResourceLink(link)));
     }
     let bytes = input::bytes(path, MAX_PROMPT_BYTES)?;
     if let Some(mime) = image(&bytes) {
-        return Ok(v1::ContentBlock::Image(
-            v1::ImageContent::new(BASE64.encode(bytes), mime).uri(uri),
-        ));
+        let image = v1::ImageContent::new(BASE64.encode(bytes), mime).uri(uri);
+        return Ok(AttachedFile::new(v1::ContentBlock::Image(image)));
     }
+    let mut encoding = None;
     let resource = if bytes.starts_with(b"%PDF-") {
         let blob = v1::BlobResourceContents::new(BASE64.encode(bytes), uri)
             .mime_type("application/pdf".to_owned());
         v1::EmbeddedResourceResource::BlobResourceContents(blob)
     } else {
-        let text = String::from_utf8(bytes)
-            .map_err(|_| anyhow!("{name} is neither text nor an image nor a PDF"))?;
-        v1::EmbeddedResourceResource::TextResourceContents(v1::TextResourceContents::new(text, uri))
+        let decoded = decode(bytes, EncodingHint::default).map_err(|why| match why {
+            NotText::Binary => {
+                anyhow!("{name} is a binary file; attach a text, an image or a PDF")
+            }
+            NotText::Unsupported(encoding) => anyhow!(
+                "{name} is a text in {encoding}; convert it first: iconv -f {encoding} -t UTF-8"
+            ),
+        })?;
+        let source = decoded.source.filter(|source| !source.is_utf8());
+        encoding = source.map(|source| source.name());
+        let contents = v1::TextResourceContents::new(decoded.text, uri);
+        v1::EmbeddedResourceResource::TextResourceContents(contents)
     };
-    Ok(v1::ContentBlock::Resource(v1::EmbeddedResource::new(
-        resource,
-    )))
+    Ok(AttachedFile {
+        block: v1::ContentBlock::Resource(v1::EmbeddedResource::new(resource)),
+        encoding,
+    })
 }
 
 fn image(bytes: &[u8]) -> Option<&'static str> {
@@ -183,7 +215,7 @@ mod tests {
         let block = |name: &str, bytes: &[u8]| {
             let path = dir.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            file(&path).map(|block| serde_json::to_value(block).unwrap())
+            file(&path).map(|file| serde_json::to_value(file.block).unwrap())
         };
         assert_eq!(block("a.rs", b"fn").unwrap()["resource"]["text"], "fn");
         assert_eq!(
@@ -204,10 +236,18 @@ mod tests {
             block("a.pdf", b"%PDF-1").unwrap()["resource"]["mimeType"],
             "application/pdf"
         );
-        assert!(block("a.bin", b"\xff\0").is_err());
+        assert!(block("a.bin", b"\x7fELF\x02\x01\x01\0\0\0\xff\0").is_err());
+        assert_eq!(
+            block(
+                "latin.txt",
+                b"Stra\xdfe, \xfcber, caf\xe9, d\xe9j\xe0 vu, Gr\xfc\xdfe\n"
+            )
+            .unwrap()["resource"]["text"],
+            "Straße, über, café, déjà vu, Grüße\n"
+        );
         assert!(file(&dir.path().join("gone")).is_err());
         assert_eq!(
-            serde_json::to_value(file(dir.path()).unwrap()).unwrap()["type"],
+            serde_json::to_value(file(dir.path()).unwrap().block).unwrap()["type"],
             "resource_link"
         );
     }

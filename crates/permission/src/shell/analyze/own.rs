@@ -9,7 +9,7 @@ use crate::shell::unit::{CommandUnit, Effect};
 
 /// Read-only subcommands, with their read-only verbs; `None` if all are.
 const READ_ONLY: [(&str, Option<&[&str]>); 12] = [
-    ("config", Some(&["show", "check", "schema"])),
+    ("config", Some(&["show", "get", "path", "check", "schema"])),
     ("permissions", Some(&["list", "explain", "check"])),
     ("sessions", Some(&["list", "show", "search"])),
     ("agents", Some(&["list", "show"])),

@@ -1,0 +1,204 @@
+//! Command lines that adjutant does not have, and their meaning: words and options of other
+//! programs, a prompt without `run`, and misspelt commands.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory as _;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use base::text;
+
+/// The meaning of a command line that cannot be parsed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Another command line that does the same.
+    Words(Vec<OsString>),
+    /// The command to use instead. It is only named, because it asks a model or needs more words.
+    Advice(String),
+}
+
+/// The longest prompt that is repeated in a message, in characters.
+const MAX_PROMPT_CHARS: usize = 60;
+
+/// Returns the meaning of a command line without the program's name. `None` if its first word has
+/// none here.
+pub(super) fn elsewhere(words: impl Iterator<Item = OsString>) -> Option<Meaning> {
+    let words: Vec<OsString> = words.collect();
+    let (first, rest) = words.split_first()?;
+    let first = first.to_str()?;
+    let command = |words: &[&str]| {
+        let words = words.iter().map(OsString::from);
+        Some(Meaning::Words(words.chain(rest.iter().cloned()).collect()))
+    };
+    let advice = |text: String| Some(Meaning::Advice(text));
+    match first {
+        "version" | "-v" => return command(&["--version"]),
+        "login" => return command(&["auth", "login"]),
+        "logout" => return command(&["auth", "logout"]),
+        "chat" | "exec" | "ask" | "prompt" | "-p" | "--print" | "--prompt" => {
+            let prompt = quoted(rest);
+            return advice(format!("`adjutant run {prompt}` answers one prompt"));
+        }
+        "-c" | "--continue" | "continue" | "resume" | "-r" | "--resume" => {
+            return advice(
+                "`adjutant run -c \"PROMPT\"` continues the last session of this project, `adjutant run -s ID \"PROMPT\"` \
+                 another one; `adjutant sessions` lists them"
+                    .to_owned(),
+            );
+        }
+        _ => {}
+    }
+    let instead = match first {
+        "init" => "`adjutant run --command init` lets a model write AGENTS.md",
+        "review" => "`adjutant run --command review` reviews uncommitted changes",
+        "explain" => "`adjutant permissions explain -- COMMAND` explains what is allowed",
+        "undo" | "revert" => "`adjutant sessions revert ID` undoes the last turn of a session",
+        "export" => "`adjutant sessions export ID` exports a session",
+        "import" => "`adjutant sessions import FILE` imports a session",
+        "usage" | "cost" | "costs" => "`adjutant stats` counts tokens and cost",
+        "settings" => "`adjutant config` shows the settings",
+        "plugins" | "plugin" | "hooks" | "tools" => {
+            "`adjutant extensions` lists hooks, custom tools and plugins"
+        }
+        "update" | "upgrade" => {
+            "adjutant does not update itself: install the new version as you installed this one"
+        }
+        _ => "",
+    };
+    if !instead.is_empty() {
+        return advice(instead.to_owned());
+    }
+    let is_prompt = first.trim().contains(char::is_whitespace)
+        || (rest.len() > 1 && !first.starts_with('-') && near_command(first).is_none());
+    if is_prompt {
+        let prompt = quoted(&words);
+        return advice(format!(
+            "to give a prompt, write run before it: `adjutant run {prompt}`"
+        ));
+    }
+    None
+}
+
+/// Quotes the words of a prompt for a shell; a long one, or one with special characters, is left to
+/// the user.
+fn quoted(words: &[OsString]) -> String {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let prompt = words.join(" ");
+    let is_plain = !prompt.is_empty()
+        && prompt.chars().count() <= MAX_PROMPT_CHARS
+        && !prompt.starts_with('-')
+        && !prompt.contains(['"', '\\', '$', '`', '!', '\n']);
+    if is_plain {
+        format!("\"{prompt}\"")
+    } else {
+        "\"PROMPT\"".to_owned()
+    }
+}
+
+/// Returns the command whose name is nearest to a word.
+fn near_command(word: &str) -> Option<String> {
+    let command = super::Cli::command();
+    let names: Vec<&str> = command
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .collect();
+    near_name(word, &names).map(str::to_owned)
+}
+
+/// Returns the name that begins with the word, or begins it, or is nearest to it.
+fn near_name<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
+    /// The shortest word that is completed: a letter or two begin many names.
+    const MIN_CHARS: usize = 3;
+    let word = word.to_lowercase();
+    let is_long = word.chars().count() >= MIN_CHARS;
+    let begins =
+        |name: &&&str| is_long && (name.starts_with(word.as_str()) || word.starts_with(**name));
+    let beginning = names.iter().find(begins).copied();
+    beginning.or_else(|| text::nearest(&word, names.iter().copied()))
+}
+
+/// Replaces the names that the parser proposes for a misspelt command by the nearest one.
+pub(super) fn with_near_name(mut error: clap::Error) -> clap::Error {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return error;
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let proposed = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.clone(),
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        _ => Vec::new(),
+    };
+    let proposed: Vec<&str> = proposed.iter().map(String::as_str).collect();
+    // The parser's own proposals are of the command in which the word was found.
+    let near = near_name(word, &proposed).map(str::to_owned);
+    let near = near.or_else(|| near_command(word).filter(|_| proposed.is_empty()));
+    let near = near.filter(|near| near != word);
+    error.remove(ContextKind::SuggestedSubcommand);
+    if let Some(near) = near {
+        let names = ContextValue::Strings(vec![near]);
+        error.insert(ContextKind::SuggestedSubcommand, names);
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_other_programs_lead_to_a_command() {
+        let table: [(&[&str], &str); 14] = [
+            (&["version"], "--version"),
+            (&["login", "openai"], "auth login openai"),
+            (&["-p", "fix it"], "`adjutant run \"fix it\"`"),
+            (&["chat"], "`adjutant run \"PROMPT\"`"),
+            (&["exec", "echo $HOME"], "`adjutant run \"PROMPT\"`"),
+            (&["-c"], "`adjutant run -c"),
+            (&["resume"], "`adjutant run -c"),
+            (&["init"], "--command init"),
+            (&["fix the bug"], "`adjutant run \"fix the bug\"`"),
+            (&["fix", "the", "bug"], "`adjutant run \"fix the bug\"`"),
+            (&["sesions", "list", "--all"], ""),
+            (&["session"], ""),
+            (&["--unknown", "a", "b"], ""),
+            (&[], ""),
+        ];
+        for (words, expected) in table {
+            let meaning = match elsewhere(words.iter().map(OsString::from)) {
+                Some(Meaning::Words(words)) => words.join(" ".as_ref()).into_string().unwrap(),
+                Some(Meaning::Advice(advice)) => advice,
+                None => String::new(),
+            };
+            assert_eq!(
+                meaning.is_empty(),
+                expected.is_empty(),
+                "{words:?}: {meaning}"
+            );
+            assert!(meaning.contains(expected), "{words:?}: {meaning}");
+        }
+    }
+
+    #[test]
+    fn tip_names_the_nearest_command() {
+        let table = [
+            (&["session"][..], Some("'sessions'")),
+            (&["model"], Some("'models'")),
+            (&["docter"], Some("'doctor'")),
+            (&["perm"], Some("'permissions'")),
+            (&["sessions", "remove"], None),
+            (&["mcp", "lst"], Some("'list'")),
+        ];
+        for (words, expected) in table {
+            let words = std::iter::once("adjutant").chain(words.iter().copied());
+            let error = <super::super::Cli as clap::Parser>::try_parse_from(words).unwrap_err();
+            let text = with_near_name(error).to_string();
+            let tip = text.lines().find(|line| line.contains("tip:"));
+            match expected {
+                Some(name) => assert!(tip.is_some_and(|tip| tip.contains(name)), "{text}"),
+                None => assert!(tip.is_none_or(|tip| !tip.contains("revert")), "{text}"),
+            }
+        }
+    }
+}
