@@ -1,5 +1,6 @@
 //! `adjutant acp`: serves one editor on standard input and output.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -74,6 +75,11 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
         Ok(log) => log,
         Err(why) => return super::complain(&why),
     };
+    if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+        super::terminal::aside(
+            "note: adjutant acp speaks JSON with an editor, and ends with Ctrl-D; `adjutant run \"PROMPT\"` answers at a terminal",
+        );
+    }
     let output = match lines::take_stdout() {
         Ok(output) => output,
         Err(e) => return super::complain(&format!("standard output cannot be used: {e}")),

@@ -217,7 +217,7 @@ async fn author(
     let registry = ask::registry(settings, environment).await;
     let wanted = match &wish.model {
         Some(text) => Some(ModelRef::parse(text).ok_or_else(|| {
-            anyhow!("--model wants provider/model, such as openai/gpt-5, not \"{text}\"")
+            anyhow!("--model: \"{text}\" is not of the form PROVIDER/MODEL, such as openai/gpt-5")
         })?),
         None => settings.model.clone(),
     };

@@ -26,11 +26,11 @@ use providers::registry::Registry;
 pub(super) enum Verb {
     /// List keys and logins, and where each comes from (default)
     List,
-    /// Store an API key, or log in as the provider, or a plugin of yours, allows it
+    /// Store an API key, or log in with a browser, a code or a plugin
     Login {
         /// Provider, such as `anthropic`, or the https address of your organisation [default: ask]
         provider: Option<String>,
-        /// Store a key even where you could log in
+        /// Store a key, also if the provider has a login
         #[arg(long)]
         key: bool,
         /// Log in with a code that you type on any device

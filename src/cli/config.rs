@@ -110,7 +110,8 @@ fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
         let is_refused =
             problem.severity == ProblemSeverity::Error || problem.code == ProblemCode::UnknownKey;
         if is_refused {
-            bail!("{message}. Nothing was changed.");
+            let end = if message.ends_with('?') { "" } else { "." };
+            bail!("{message}{end} Nothing was changed.");
         }
         super::terminal::aside(&format!("{}: {message}", problem.severity.as_str()));
     }

@@ -59,9 +59,9 @@ impl DoctorReport {
     fn text(&self) -> String {
         let mut lines = self.lines.clone();
         if self.broken.is_empty() {
-            lines.push("\nEverything works.".to_owned());
+            lines.push(format!("\n{WORKS}"));
         } else {
-            lines.push("\nDoes not work:".to_owned());
+            lines.push(format!("\n{BROKEN}"));
             lines.extend(self.broken.iter().map(|what| format!("- {what}")));
         }
         lines.join("\n")
@@ -85,7 +85,7 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
     if args.json {
         super::terminal::json(&serde_json::to_string_pretty(&Value::Object(report.data))?);
     } else {
-        super::say(&report.text());
+        super::terminal::report(&report.text(), environment);
     }
     Ok(code)
 }
@@ -126,6 +126,10 @@ const OPTIONAL_PROGRAMS: &[(&str, &str)] = &[
         "the strongest sandbox cannot be used; install the package bubblewrap",
     ),
 ];
+
+/// The last line of a report without faults, and the line before the faults.
+pub(super) const WORKS: &str = "Everything works.";
+pub(super) const BROKEN: &str = "Does not work:";
 
 async fn versions(report: &mut DoctorReport, environment: &Environment) {
     let version = env!("CARGO_PKG_VERSION");

@@ -52,7 +52,7 @@ pub(super) enum Verb {
         #[arg(long)]
         agent: Option<String>,
     },
-    /// Explain what would become of a command, or of reading or changing a file
+    /// Explain whether a command, or reading or changing a file, is allowed
     ///
     /// What was granted with "always" counts as in a session. Nothing is run.
     #[command(group = clap::ArgGroup::new("what").required(true))]
@@ -60,10 +60,10 @@ pub(super) enum Verb {
         /// Agent that would do it
         #[arg(long, default_value = "build")]
         agent: String,
-        /// How much is asked: default, ask or sandboxed [default: as the settings say]
+        /// Approvals: default, ask or sandboxed [default: those of the settings]
         #[arg(long, value_parser = approvals)]
         approvals: Option<Approvals>,
-        /// Sandbox of commands: none, read-only or workspace [default: what is found here]
+        /// Sandbox of commands: none, read-only or workspace [default: the one of this machine]
         #[arg(long, value_parser = sandbox)]
         sandbox: Option<SandboxGuarantee>,
         /// File that would be read
@@ -84,10 +84,10 @@ pub(super) enum Verb {
         /// Agent whose rules apply
         #[arg(long, default_value = "build")]
         agent: String,
-        /// How much is asked: default, ask or sandboxed [default: as the settings say]
+        /// Approvals: default, ask or sandboxed [default: those of the settings]
         #[arg(long, value_parser = approvals)]
         approvals: Option<Approvals>,
-        /// Sandbox of commands: none, read-only or workspace [default: what is found here]
+        /// Sandbox of commands: none, read-only or workspace [default: the one of this machine]
         #[arg(long, value_parser = sandbox)]
         sandbox: Option<SandboxGuarantee>,
         /// Settings file to use in addition to the usual ones
@@ -150,10 +150,11 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                     Some(Action::Ask) => "ask",
                     _ => "allow",
                 };
-                super::say(&format!("{word}, because all of this is needed:"));
+                let words = format!("{word}: all of this is needed:");
+                super::terminal::verdicts(&words, environment);
             }
             for (need, verdict) in needs.iter().zip(&verdicts) {
-                super::say(&explain(verdict, need, &policy.rules));
+                super::terminal::verdicts(&explain(verdict, need, &policy.rules), environment);
             }
             super::say(&judged_in(policy.guarantee, sandbox.is_some()));
             Ok(0)
@@ -251,9 +252,9 @@ fn judged_in(guarantee: SandboxGuarantee, is_given: bool) -> String {
     format!(
         "judged {sandbox}, {}",
         if is_given {
-            "as asked for"
+            "as the option says"
         } else {
-            "as found here"
+            "as this machine has it"
         }
     )
 }

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use base::environment::Environment;
 use base::text;
 use styled::Styled;
 
@@ -44,6 +45,44 @@ fn columns() -> usize {
 pub(super) fn say(words: &str) {
     let end = if words.ends_with('\n') { "" } else { "\n" };
     print(&[text::shown(words).as_bytes(), end.as_bytes()]);
+}
+
+/// Prints a result with colours.
+pub(super) fn show(words: &Styled) {
+    let end = if words.as_str().ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    print(&[words.as_str().as_bytes(), end.as_bytes()]);
+}
+
+/// Prints a unified diff: coloured on a terminal, byte for byte in a pipe or a file.
+pub(super) fn diff(words: &str, environment: &Environment) {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return exact(words);
+    }
+    show(&styled::Palette::of(&stdout, environment).lines(words, styled::of_change));
+}
+
+/// Prints the report of `doctor`, with colours on a terminal.
+pub(super) fn report(words: &str, environment: &Environment) {
+    use super::doctor::{BROKEN, WORKS};
+    let palette = styled::Palette::of(&io::stdout(), environment);
+    let style = |line: &str| match line {
+        WORKS => styled::GOOD,
+        BROKEN => styled::BAD,
+        _ if line.starts_with("- ") => styled::BAD,
+        _ => anstyle::Style::new(),
+    };
+    show(&palette.lines(words, style));
+}
+
+/// Prints verdicts, with colours on a terminal.
+pub(super) fn verdicts(words: &str, environment: &Environment) {
+    let palette = styled::Palette::of(&io::stdout(), environment);
+    show(&palette.first_words(words, styled::of_verdict));
 }
 
 /// Prints JSON, with invisible characters escaped.

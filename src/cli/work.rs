@@ -114,7 +114,7 @@ async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
     let outcome = answer.map(|answer| serde_json::to_string(&answer).unwrap_or_default());
     match shared.store.end_task(&session, state, outcome).await {
         Ok(true) => tracing::info!("session {session} is {}", state.as_str()),
-        Ok(false) => tracing::warn!("session {session} was worked in by somebody else meanwhile"),
+        Ok(false) => tracing::warn!("session {session} was changed by another process meanwhile"),
         Err(e) => tracing::error!("what came of session {session} is not kept: {e}"),
     }
 }

@@ -251,7 +251,7 @@ fn missing_folder(
         .collect();
     if let Some(near) = nearest(name, siblings.iter().map(String::as_str)) {
         let text = format!(
-            "\"{}\" matches nothing here: there is no directory {folder}",
+            "\"{}\" has no effect now: there is no directory {folder}",
             rule.pattern
         );
         let problem = Problem::warning(ProblemCode::OddRule, at, key, text);

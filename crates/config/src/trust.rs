@@ -220,7 +220,9 @@ impl Review {
     /// that were active until now.
     pub fn introduction(&self) -> Option<String> {
         let unread = self.unread_answers.as_ref().map(|problem| {
-            format!("{problem}. With your answer a new file is begun, and this one is kept beside it as *.unreadable.")
+            format!(
+                "{problem}. Your answer begins a new file; this one is renamed to *.unreadable."
+            )
         });
         let changed = self.changed_guards.join(", ");
         let changed = (!changed.is_empty()).then(|| {

@@ -374,7 +374,7 @@ function published(event) {
 /** Asks the user during a plugin's login. Throws if there is no answer. */
 async function question(words, secret = false) {
   const { data } = await ask("client", { file: "", way: "adjutant.ask", options: { question: words, secret } })
-  if (typeof data !== "string") throw new Error("nobody answered")
+  if (typeof data !== "string") throw new Error("there was no answer")
   return data
 }
 const say = (words) => ask("client", { file: "", way: "adjutant.say", options: { words } })

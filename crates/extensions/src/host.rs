@@ -575,7 +575,7 @@ async fn read(
             Ok(_) => {}
         }
         let Some(host) = host.upgrade() else {
-            return "nobody needs it any more".to_owned();
+            return "it is no longer needed".to_owned();
         };
         match serde_json::from_slice::<Value>(&line) {
             Ok(message @ Value::Object(_))

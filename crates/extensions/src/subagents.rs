@@ -211,7 +211,7 @@ fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
     match agents.iter().find(|agent| *agent == wanted) {
         Some(agent) => Ok(agent.clone()),
         None if agents.is_empty() => {
-            Err("whoever speaks now may use no subagent without a question".into())
+            Err("the current agent may not start a subagent without a question".into())
         }
         None => Err(format!(
             "there is no subagent {} that may be used without a question; there are: {}",

@@ -271,7 +271,9 @@ impl LspClient {
             "workspace/workspaceFolders" => {
                 json!([{"uri": types::uri(&self.root), "name": "root"}])
             }
-            "workspace/applyEdit" => json!({"applied": false, "failureReason": "nobody was asked"}),
+            "workspace/applyEdit" => {
+                json!({"applied": false, "failureReason": "the user was not asked"})
+            }
             "window/showDocument" => json!({"success": false}),
             "workspace/diagnostic/refresh" => {
                 self.count_news();

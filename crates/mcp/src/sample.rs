@@ -42,7 +42,7 @@ pub(super) async fn sample(
         None
     };
     let Some(asker) = asker else {
-        return Err(refuse("nobody can be asked now"));
+        return Err(refuse("no user can be asked now"));
     };
     if asked.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
         return Err(ErrorData::invalid_params(

@@ -121,7 +121,7 @@ fn command(
     if verdict.action < Action::Deny
         && let Some((deny, text)) = bash.deny_in_texts(&line.unread)
     {
-        let reason = Some("it stands in a text that was not judged command by command".to_owned());
+        let reason = Some("it is part of a text that was not judged command by command".to_owned());
         verdict = Verdict {
             action: Action::Deny,
             pattern: text,

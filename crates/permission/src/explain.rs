@@ -18,9 +18,9 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
         (Some(rule), None) => shown(rule),
         (None, Some(reason)) => reason.clone(),
         (None, None) if verdict.action == Action::Ask => {
-            "no rule speaks about it, and then the user is asked".into()
+            "no rule matches it, so the user is asked".into()
         }
-        (None, None) => "nothing speaks against it".into(),
+        (None, None) => "no rule restricts it".into(),
     };
     line(
         &mut out,
@@ -50,7 +50,7 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
     line(
         &mut out,
         &format!(
-            "rules about {}, the last one that fits decides:",
+            "rules about {}, the last one that matches decides:",
             need.permission
         ),
     );
@@ -98,6 +98,9 @@ pub(super) fn shown(rule: &Rule) -> String {
     if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
         return format!("this agent only reads{source}");
     }
+    if (rule.permission.as_str(), rule.pattern.as_str()) == ("*", "*") {
+        return format!("every tool: {}{source}", word(rule.action));
+    }
     format!(
         "{} \"{}\": {}{source}",
         spelled(&rule.permission),
@@ -138,7 +141,7 @@ mod tests {
             "  allow ls [ls]: bash \"*\": allow, from test",
             "    deny rm \\x1b]0 … [rm]",
             "> bash \"rm*\": deny, from test",
-            "  * \"*\": allow, from built in",
+            "  every tool: allow, from built in",
         ];
         for part in wanted {
             assert!(

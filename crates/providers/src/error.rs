@@ -124,7 +124,7 @@ impl Error {
         let (kind, advice) = match self {
             Self::Auth(_) => (
                 FaultKind::Auth,
-                "Check the provider's key in its environment variable or the configuration.",
+                "Check the key: `adjutant auth list` shows where it comes from.",
             ),
             Self::Keyless(_) => (FaultKind::Auth, ""),
             Self::Refused(_) => (FaultKind::Provider, ""),

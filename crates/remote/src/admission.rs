@@ -79,7 +79,7 @@ impl Admission {
         if !loopback {
             if settings.tls.is_none() && proxy.is_none() {
                 return Err(format!(
-                    "{listen} can be reached from other machines: give it a certificate (serve.tls), or name the proxy that stands before it (serve.proxy.addresses)"
+                    "{listen} can be reached from other machines: give it a certificate (serve.tls), or name the proxy in front of it (serve.proxy.addresses)"
                 ));
             }
             if !tokens.are_wanted() && !certified && !named {

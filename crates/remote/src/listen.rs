@@ -107,7 +107,7 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
-                tracing::error!("nobody can connect at the moment: {e}");
+                tracing::error!("no client can connect at the moment: {e}");
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await; // until others have closed
                 continue;
             }

@@ -123,7 +123,7 @@ async fn wait(thread: &mut ResumableConnection, wanted: &Notify, grace: Duration
                     start = end + 1;
                 }
                 if thread.tally.is_full() {
-                    tracing::warn!("a connection ends: too much waits for somebody to come back to it");
+                    tracing::warn!("a connection ends: too much waits for a client to come back to it");
                     return false;
                 }
             }

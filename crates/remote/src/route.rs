@@ -107,7 +107,7 @@ pub async fn answer(
 
 fn refused(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
     tracing::info!(
-        "somebody at {} was not let in: {}",
+        "a client at {} was not let in: {}",
         caller.address,
         denied.why
     );

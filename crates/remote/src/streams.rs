@@ -325,7 +325,7 @@ impl Profile {
             for end in memchr::memchr_iter(b'\n', &taken) {
                 if end > start && locked(&self.boxes).put(taken.slice(start..end)).is_err() {
                     tracing::warn!(
-                        "a connection ends: too much waits for a stream that nobody reads"
+                        "a connection ends: too much waits for a stream that the client does not read"
                     );
                     return;
                 }
@@ -334,7 +334,7 @@ impl Profile {
             tokio::select! {
                 more = self.more(&mut outgoing) => lines = more,
                 () = self.beat() => {}
-                () = self.unread() => tracing::info!("a connection ends: nobody reads its streams"),
+                () = self.unread() => tracing::info!("a connection ends: the client does not read its streams"),
             }
         }
     }

@@ -106,7 +106,7 @@ fn wait_for_guard() -> Result<(), String> {
             return Ok(());
         }
         if std::time::Instant::now() > deadline {
-            return Err("nobody watches over it".into());
+            return Err("no process supervises it".into());
         }
         rustix::thread::sched_yield();
     }

@@ -535,7 +535,7 @@ async fn filled(
         outputs.push(match agent {
             _ if command.untrusted => Err("this project is not trusted".to_owned()),
             Some(agent) => insert::run(draft, scope, agent, &insert.command).await,
-            None => Err("there is nobody to run it for".to_owned()),
+            None => Err("there is no user to run it for".to_owned()),
         });
     }
     let mut texts = vec![expanded.filled(&outputs)];

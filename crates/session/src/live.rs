@@ -119,7 +119,7 @@ impl LiveSessions {
     }
 
     fn cancel(&self, id: &SessionId) {
-        tracing::info!("somebody elsewhere cancels what runs in session {id}");
+        tracing::info!("another process cancels what runs in session {id}");
         if let Some(cancel) = locked(&self.cancels).get(id) {
             cancel();
         }

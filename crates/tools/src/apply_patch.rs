@@ -339,7 +339,7 @@ impl Ready {
             {
                 let shown = &self.steps[n].document.place.shown;
                 notes.push(format!(
-                    "{shown}: what it held could not be removed, and lies beside it: {e}."
+                    "{shown}: its earlier content could not be removed, and remains next to it: {e}."
                 ));
             }
         }

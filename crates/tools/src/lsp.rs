@@ -694,7 +694,9 @@ async fn renamed(
     context: &ToolContext,
 ) -> Result<apply_patch::Ready, Failure> {
     let Some(place) = place else {
-        return Err(Failure::tell("filePath is missing: where the name stands."));
+        return Err(Failure::tell(
+            "filePath is missing: the file that contains the name.",
+        ));
     };
     let Some(name) = input
         .new_name

@@ -59,7 +59,7 @@ pub enum Error {
     TooMany,
     /// The strategy has too many candidates.
     #[error(
-        "oldString is not in the file exactly, and {0} too much resembles it. Write it as it stands in the file, with more of its surroundings."
+        "oldString is not in the file exactly, and {0} too much resembles it. Copy it exactly from the file, with more of the lines around it."
     )]
     TooAlike(&'static str),
     /// The only match is much larger than the old text.

@@ -772,7 +772,7 @@ impl PermissionAnswers {
                     "y  says yes, which is kept"
                 });
                 if self.once && self.always {
-                    lines.push("a  allows from now on what stands behind it, in this project; `adjutant permissions` lists it and takes it back");
+                    lines.push("a  allows what is named after it from now on in this project; `adjutant permissions revoke` takes it back");
                 }
                 lines.push(if self.once {
                     "n  refuses it, and the turn stops"

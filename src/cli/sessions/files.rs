@@ -232,7 +232,7 @@ pub(in crate::cli) async fn diff(
         super::super::say(&diff::sum(&diffs));
     } else {
         let all: String = diffs.into_iter().map(|diff| diff.text).collect();
-        super::super::terminal::exact(&all);
+        super::super::terminal::diff(&all, environment);
     }
     Ok(0)
 }

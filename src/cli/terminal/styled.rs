@@ -14,6 +14,7 @@ pub(in crate::cli) const FAINT: Style = Style::new().dimmed();
 pub(in crate::cli) const STRONG: Style = Style::new().bold();
 pub(in crate::cli) const GOOD: Style = AnsiColor::Green.on_default();
 pub(in crate::cli) const BAD: Style = AnsiColor::Red.on_default();
+const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 pub(super) const CODE: Style = AnsiColor::Cyan.on_default();
 
 /// The number of lines shown of a change.
@@ -76,6 +77,28 @@ impl Palette {
     /// Returns one line in a style, with line breaks escaped.
     pub(in crate::cli) fn line(self, style: Style, words: &str) -> Styled {
         Styled(self.paint(style, &text::escaped(words)))
+    }
+
+    /// Styles each line of a text by its content.
+    pub(super) fn lines(self, words: &str, style: impl Fn(&str) -> Style) -> Styled {
+        let words = text::shown(words);
+        let lines = words
+            .lines()
+            .map(|line| format!("{}\n", self.paint(style(line), line)));
+        Styled(lines.collect())
+    }
+
+    /// Styles the first word of each line of a text.
+    pub(super) fn first_words(self, words: &str, style: impl Fn(&str) -> Style) -> Styled {
+        let words = text::shown(words);
+        let lines = words.lines().map(|line| {
+            let indent = line.len() - line.trim_start().len();
+            let (blank, rest) = line.split_at(indent);
+            let end = rest.find([' ', ':']).unwrap_or(rest.len());
+            let (first, rest) = rest.split_at(end);
+            format!("{blank}{}{rest}\n", self.paint(style(first), first))
+        });
+        Styled(lines.collect())
     }
 
     /// Renders a Markdown text, indented by `indent` blanks.
@@ -188,6 +211,16 @@ fn is_ascii_locale(environment: &Environment) -> bool {
 
 pub(super) fn painted(style: Style, words: &str) -> String {
     format!("{style}{words}{style:#}")
+}
+
+/// Returns the style of a verdict; other words are plain.
+pub(super) fn of_verdict(word: &str) -> Style {
+    match word {
+        "allow" => GOOD,
+        "ask" => DOUBTFUL,
+        "deny" => BAD,
+        _ => Style::new(),
+    }
 }
 
 pub(super) fn of_change(line: &str) -> Style {

@@ -278,7 +278,7 @@ impl EffectCollector<'_> {
             Does::Names => {
                 self.uses(Access::Read, &given.value_or_unknown());
                 let reason = format!(
-                    "which files it reads stands in {}",
+                    "the files it reads are named in {}",
                     given.value_or_unknown().raw
                 );
                 self.add(UnitEffect::Unknown(reason));
@@ -628,7 +628,7 @@ impl EffectCollector<'_> {
                 ));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
                     self.add_danger("an option behind the host");
-                    self.set_may_be_denied("an option stands behind the host");
+                    self.set_may_be_denied("an option follows the host");
                 }
                 return false;
             }

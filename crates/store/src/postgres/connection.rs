@@ -205,7 +205,7 @@ async fn open_connection(
             .await
         {
             // Requests for sessions are then seen when the lease is renewed.
-            tracing::info!("the database calls nobody: {e}");
+            tracing::info!("the database cannot notify: {e}");
         }
         let write = client.prepare_typed(rows::ROWS, &rows::TYPES).await?;
         tracing::info!("connected to the database");

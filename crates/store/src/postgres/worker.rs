@@ -568,7 +568,7 @@ impl Worker {
                 let source = self.request_receiver.take().map(RequestSource::Heard);
                 answer(
                     reply,
-                    source.ok_or_else(|| Error::Unwritable("somebody hears them already".into())),
+                    source.ok_or_else(|| Error::Unwritable("they are received already".into())),
                 );
             }
             StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),

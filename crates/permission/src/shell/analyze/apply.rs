@@ -178,7 +178,7 @@ impl Analyzer<'_> {
                     .iter()
                     .any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
             {
-                unit.ask_about_unknown_files("which files it writes stands in the archive");
+                unit.ask_about_unknown_files("the files it writes are named in the archive");
             }
             PathEffect::Link(arg) => self.disk.record_link(&arg, state),
             PathEffect::CopyTree { from, to } => {

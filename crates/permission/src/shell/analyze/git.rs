@@ -281,7 +281,7 @@ impl Analyzer<'_> {
             return;
         }
         let Some(words) = words(meaning) else {
-            return unit.set_opaque("what this short name stands for cannot be read");
+            return unit.set_opaque("the meaning of this short name cannot be read");
         };
         let words = std::iter::once("git".to_owned())
             .chain(words)

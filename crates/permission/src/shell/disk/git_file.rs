@@ -141,9 +141,7 @@ pub(super) fn entries(text: &[u8]) -> Result<Vec<(String, String)>, &'static str
                     b'=' => reader.value()?,
                     _ => return Err("a key has an unusual name"),
                 };
-                let section = section
-                    .as_deref()
-                    .ok_or("a key stands before every section")?;
+                let section = section.as_deref().ok_or("a key precedes every section")?;
                 entries.push((format!("{section}.{}", lossy(&key)), value));
             }
             _ => return Err("a line begins in an unusual way"),

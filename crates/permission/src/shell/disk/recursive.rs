@@ -169,7 +169,7 @@ impl Disk<'_> {
             .map(|path| read(path?))
             .collect();
         let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
-            return unit.ask_about_unknown_files("which files it changes stands in the patch");
+            return unit.ask_about_unknown_files("the files it changes are named in the patch");
         };
         let texts = texts
             .iter()

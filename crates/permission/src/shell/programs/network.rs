@@ -124,7 +124,7 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
     single_host(collector, reading);
     for url in values(reading, &["--url"]) {
         if url.prefix().starts_with('@') {
-            ask(collector, "which addresses it opens stands in a file");
+            ask(collector, "the addresses it opens are in a file");
         }
         address(collector, program, reading, url);
     }

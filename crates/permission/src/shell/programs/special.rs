@@ -96,7 +96,7 @@ pub(super) fn words(
         "patch" => {
             if operands.is_empty() {
                 collector.add(UnitEffect::Unknown(
-                    "which files it changes stands in the patch".to_owned(),
+                    "the files it changes are named in the patch".to_owned(),
                 ));
             }
         }
@@ -511,7 +511,7 @@ fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Par
     }
     if collector.called == "cpio" && collector.all.iter().any(copies_out) {
         collector.add(UnitEffect::Unknown(
-            "which files it reads stands in its input".to_owned(),
+            "the files it reads are named in its input".to_owned(),
         ));
     }
     if program.special == "unpack" {
