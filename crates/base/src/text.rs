@@ -10,6 +10,7 @@ pub mod mention;
 mod nearest;
 pub mod shared;
 mod unseen;
+mod wrapped;
 
 use std::borrow::Cow;
 
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use nearest::nearest;
 pub use unseen::{UnseenFilter, escaped, is_deceptive, is_hidden, json, shown, spelled, visible};
+pub use wrapped::without_tags;
 
 /// The maximum length of a title, in characters.
 pub const TITLE: usize = 120;

@@ -433,6 +433,7 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
         .collect();
     let last = offset - 1 + shown.len();
     let list: String = shown.iter().map(|name| format!("{name}\n")).collect();
+    let entries = text::without_tags(&list, &["entries"]);
     let end = if shown.len() == total {
         format!("({total} entries)")
     } else {
@@ -444,7 +445,7 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
     let path = place.path.display();
     Ok(ToolOutput {
         text: format!(
-            "<path>{path}</path>\n<type>directory</type>\n<entries>\n{list}\n{end}\n</entries>"
+            "<path>{path}</path>\n<type>directory</type>\n<entries>\n{entries}\n{end}\n</entries>"
         ),
         display: Some(list),
         metadata: facts(

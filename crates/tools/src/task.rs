@@ -302,6 +302,7 @@ fn result(
     } else {
         format!("{calls}\n\n{words}")
     };
+    let words = text::without_tags(words, &["task", "task_result"]);
     Ok(ToolOutput {
         title,
         text: format!(
