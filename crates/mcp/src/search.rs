@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use base::text;
 use events::ToolKind;
 use permission::AccessRequest;
-use tools::argument_repair::AcceptedArguments;
+use tools::unlisted::UnlistedTool;
 use tools::{
     AnyTool, Availability, BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext,
     ToolOutput, erase,
@@ -45,7 +45,7 @@ pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn An
     }
     for tool in &mut tools {
         if tool.server().is_some() {
-            *tool = Arc::new(Unlisted(tool.clone()));
+            *tool = Arc::new(UnlistedTool(tool.clone()));
         }
     }
     let servers: Arc<[Arc<dyn AnyTool>]> = servers.into();
@@ -55,59 +55,6 @@ pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn An
     tools.push(Arc::new(CallTool { tools: servers }));
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     tools
-}
-
-/// A tool that is not listed in the request. A model that has found it may still call it directly.
-struct Unlisted(Arc<dyn AnyTool>);
-
-impl AnyTool for Unlisted {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn description(&self) -> String {
-        self.0.description()
-    }
-
-    fn schema(&self) -> Arc<Value> {
-        self.0.schema()
-    }
-
-    fn kind(&self) -> ToolKind {
-        self.0.kind()
-    }
-
-    fn concurrent(&self) -> bool {
-        self.0.concurrent()
-    }
-
-    fn permission(&self) -> &str {
-        self.0.permission()
-    }
-
-    fn server(&self) -> Option<&str> {
-        self.0.server()
-    }
-
-    fn listed(&self) -> bool {
-        false
-    }
-
-    fn accept(&self, input: Value) -> Result<AcceptedArguments, String> {
-        self.0.accept(input)
-    }
-
-    fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription> {
-        self.0.describe(input, context)
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        input: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
-        self.0.prepare(input, context)
-    }
 }
 
 struct SearchTool {

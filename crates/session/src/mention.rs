@@ -264,9 +264,13 @@ impl Reader {
             Ok(output) => {
                 self.text += output.text.len();
                 let text = hidden_text(format!("{CONTENTS_OF}{path}:\n{}", output.text));
-                let note = Some(output.note).filter(|note| !note.is_empty());
+                let instructions = output.instructions;
+                let notes = [output.note, instructions.introduction];
+                let notes = notes.into_iter().filter(|note| !note.is_empty());
+                let instructions = Some(instructions.text).filter(|text| !text.is_empty());
                 std::iter::once(text)
-                    .chain(note.map(|note| hidden_text(tagged(&note))))
+                    .chain(notes.map(|note| hidden_text(tagged(&note))))
+                    .chain(instructions.map(hidden_text))
                     .chain(output.attachments.into_iter().map(Content::File))
                     .collect()
             }

@@ -43,10 +43,12 @@ pub struct AcceptedArguments {
     pub input: Value,
     /// Notes for the model on the repair.
     pub notes: Vec<String>,
+    /// Whether every field was used.
+    pub is_exact: bool,
 }
 
 /// Returns a name in lower case without separators.
-fn folded(name: &str) -> String {
+pub(super) fn folded(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
         .map(|c| c.to_ascii_lowercase())
@@ -62,7 +64,7 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
     }
     let fit = |tool: &Arc<dyn AnyTool>| {
         tool.accept(input.clone())
-            .is_ok_and(|accepted| accepted.notes.is_empty())
+            .is_ok_and(|accepted| accepted.is_exact)
     };
     let mut fitting = elsewhere(tools, name).filter(fit);
     let tool = fitting.next()?;
@@ -222,9 +224,10 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
         }
         other => shaped(other, schema, names)?,
     };
+    let mut remarks = Vec::new();
     let input = match input {
         Value::Object(mut fields) => {
-            T::repair(&mut fields);
+            T::repair(&mut fields, &mut remarks);
             Value::Object(fields)
         }
         other => other,
@@ -244,7 +247,13 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
         )];
     }
     super::input::check(&input, schema)?;
-    Ok(AcceptedArguments { input, notes })
+    let is_exact = notes.is_empty();
+    notes.extend(remarks);
+    Ok(AcceptedArguments {
+        input,
+        notes,
+        is_exact,
+    })
 }
 
 /// Returns the fields under their names in the schema. `extra` gets the names of omitted fields.
@@ -742,8 +751,8 @@ mod tests {
                 .accept(input.clone())
                 .unwrap_or_else(|e| panic!("{name} {input}: {e}"));
             assert_eq!(
-                (found.name(), &accepted.input, accepted.notes.len()),
-                (tool, &expected, 0),
+                (found.name(), &accepted.input, accepted.is_exact),
+                (tool, &expected, true),
                 "{name} {input}"
             );
             assert_eq!(found.accept(expected.clone()).unwrap().input, expected);

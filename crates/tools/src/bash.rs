@@ -12,6 +12,7 @@
 mod running;
 mod shell_line;
 mod terminal;
+mod timeout;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,10 +47,6 @@ use transcript::{BackgroundJob, CallFacts, JobState};
 /// The default timeout of a command, in milliseconds.
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 
-/// The smallest timeout in milliseconds. No command is given less than a second, so smaller numbers
-/// are seconds, the unit of other agents.
-const MIN_TIMEOUT_MS: u64 = 1000;
-
 #[derive(Default)]
 pub struct BashTool;
 
@@ -58,6 +55,9 @@ pub struct Input {
     pub command: String,
     /// Limit in milliseconds (default 120000, in the background none)
     pub timeout: Option<u64>,
+    // The same with an explicit unit, from habit; present if it is less than a second.
+    #[schemars(skip)]
+    pub timeout_ms: Option<u64>,
     pub run_in_background: Option<bool>,
     /// At the timeout, leave it running in the background
     pub keep_on_timeout: Option<bool>,
@@ -122,21 +122,21 @@ impl Tool for BashTool {
                 "workdir",
                 &["cwd", "dir", "directory", "workingdirectory", "workingdir"],
             ),
-            ("timeout", &["timeoutms"]),
             ("run_in_background", &["background", "isbackground"]),
         ],
     };
     type Input = Input;
     type Ready = Ready;
 
-    fn repair(fields: &mut Map<String, Value>) {
+    fn other_form(fields: &Map<String, Value>) -> Option<Value> {
+        timeout::other_form(fields, super::schema::<Input>)
+    }
+
+    fn repair(fields: &mut Map<String, Value>, notes: &mut Vec<String>) {
         if let Some(line) = fields.get("command").and_then(line_of) {
             fields.insert("command".into(), Value::String(line));
         }
-        let seconds = fields.get("timeout").and_then(Value::as_u64);
-        if let Some(seconds) = seconds.filter(|limit| (1..MIN_TIMEOUT_MS).contains(limit)) {
-            fields.insert("timeout".into(), (seconds * 1000).into());
-        }
+        timeout::repair(fields, notes);
     }
 
     fn is_concurrent(input: &Input, context: &ToolContext) -> bool {
@@ -176,7 +176,8 @@ impl Tool for BashTool {
                 input.command.len()
             )));
         }
-        if input.timeout == Some(0) {
+        let timeout = input.timeout.or(input.timeout_ms);
+        if timeout == Some(0) {
             return Err(Failure::tell(
                 "timeout is 0. Send the limit in milliseconds.",
             ));
@@ -222,8 +223,7 @@ impl Tool for BashTool {
         );
         let touched = touched(&place, &need, context);
         let needs = place.needs(Access::List, need);
-        let limit = input
-            .timeout
+        let limit = timeout
             .or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS))
             .map(Duration::from_millis);
         let keep = input.keep_on_timeout == Some(true);

@@ -79,6 +79,7 @@ mod terminal_emulator;
 #[cfg(test)]
 mod test;
 mod unicode_folding;
+pub mod unlisted;
 mod writable_paths;
 
 use std::path::{Path, PathBuf};
@@ -139,8 +140,8 @@ pub trait Tool: Send + Sync + 'static {
     type Ready: Send + 'static;
 
     /// Replaces values that have only one meaning for this tool, but are not of its types. The names
-    /// of the fields are those of the schema.
-    fn repair(_fields: &mut Map<String, Value>) {}
+    /// of the fields are those of the schema. `notes` are for the model.
+    fn repair(_fields: &mut Map<String, Value>, _notes: &mut Vec<String>) {}
 
     /// Returns whether this call may run in parallel with others of its step.
     fn is_concurrent(_input: &Self::Input, _context: &ToolContext) -> bool {
@@ -189,8 +190,9 @@ pub enum Availability {
     Everyone,
     /// Agents whose rules allow it by name; a general "allow" does not suffice.
     ByName,
-    /// Models that were trained to edit with patches.
+    /// Models that were trained to edit with patches. For others it is unlisted.
     PatchModels,
+    /// Models that were not; for those it is unlisted.
     OtherModels,
     /// No model. It runs if a model calls it anyway, from habit.
     Unlisted,
@@ -308,6 +310,8 @@ pub struct ToolOutput {
     /// A note of adjutant itself to the model, for instance an exit code. `truncate.rs` appends it
     /// to the text with a mark that nothing in the text can imitate.
     pub note: String,
+    /// Instructions of the project, which `truncate.rs` appends outside of the note.
+    pub instructions: loaded_instructions::ProjectInstructions,
     /// The text for people, if it differs from `text` (no line numbers, no tags).
     pub display: Option<String>,
     /// Whether the tool has shortened its output itself.
@@ -489,6 +493,7 @@ pub trait AnyTool: Send + Sync {
         Ok(AcceptedArguments {
             input,
             notes: Vec::new(),
+            is_exact: true,
         })
     }
     /// Returns a title and locations for the arguments, as far as they are valid.

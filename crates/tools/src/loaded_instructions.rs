@@ -10,6 +10,7 @@ use std::sync::Mutex;
 
 use super::{ToolContext, ToolOutput};
 use base::lock::locked;
+use base::text::mark::ReminderMark;
 use events::{Event, Severity};
 use permission::search_filter::SearchFilter;
 use project::instruction::{self, InstructionText};
@@ -157,14 +158,49 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
     if taken.is_empty() {
         return;
     }
-    let apart = if output.note.is_empty() { "" } else { "\n\n" };
     if output.display.is_none() {
         // People see the result without the instructions.
+        let apart = if output.note.is_empty() { "" } else { "\n\n" };
         let text = output.text.trim_end_matches('\n');
         output.display = Some(format!("{text}{apart}{}", output.note));
     }
-    output.note = format!("{}{apart}{}", output.note, blocks(&taken));
+    output.instructions = ProjectInstructions::new(&taken, context);
     output.facts.loaded.extend(sources(taken));
+}
+
+/// Instruction files as a result shows them: introduced by adjutant's own note, outside of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProjectInstructions {
+    /// The introduction, for a note.
+    pub introduction: String,
+    /// The text of the files, by the project's authors.
+    pub text: String,
+}
+
+impl ProjectInstructions {
+    fn new(entries: &[InstructionText], context: &ToolContext) -> Self {
+        let dirs: Vec<String> = entries
+            .iter()
+            .map(|entry| {
+                let source = Path::new(&entry.source);
+                let dir = source.parent().unwrap_or(source);
+                base::text::escaped(&context.relative(dir))
+            })
+            .collect();
+        Self {
+            introduction: format!("The project's instructions for {} follow.", dirs.join(", ")),
+            text: blocks(entries),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Returns the text for the model, which has neither the session's mark nor tags of notes.
+    pub fn quoted(&self, mark: &ReminderMark) -> String {
+        mark.quoted(&self.text)
+    }
 }
 
 /// The reason why a change has to wait: instructions apply that the model has not seen.
@@ -172,8 +208,8 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
 pub struct UnseenInstructions {
     /// The instruction files.
     pub files: Vec<PathBuf>,
-    /// The instructions that no other result of the message has, for the model.
-    pub note: String,
+    /// The instructions that no other result of the message has.
+    pub instructions: ProjectInstructions,
     /// The facts of the call that returns them.
     pub facts: CallFacts,
 }
@@ -202,14 +238,18 @@ pub async fn unseen(paths: &[PathBuf], context: &ToolContext) -> Option<UnseenIn
     }
     let files = found.iter().map(|entry| (&entry.source).into()).collect();
     found.retain(|entry| instructions.claim(Path::new(&entry.source)));
-    let note = blocks(&found);
+    let instructions = ProjectInstructions::new(&found, context);
     let facts = CallFacts {
         loaded: sources(found).collect(),
         // The call may be sent again as it is, which is no repetition.
         news: Some(true),
         ..CallFacts::default()
     };
-    Some(UnseenInstructions { files, note, facts })
+    Some(UnseenInstructions {
+        files,
+        instructions,
+        facts,
+    })
 }
 
 impl UnseenInstructions {
@@ -220,7 +260,7 @@ impl UnseenInstructions {
             .iter()
             .map(|path| base::text::escaped(&context.relative(path)))
             .collect();
-        let place = if self.note.is_empty() {
+        let place = if self.instructions.is_empty() {
             "They come with another result of this message."
         } else {
             "They follow."
@@ -329,8 +369,10 @@ mod tests {
             let expected: Vec<PathBuf> =
                 expected.iter().map(|path| stage.cwd().join(path)).collect();
             assert_eq!(output.facts.loaded, expected, "{shown}");
-            let blocks = output.note.matches("Instructions from: ").count();
-            assert_eq!(blocks, expected.len(), "{shown}: {}", output.note);
+            let instructions = &output.instructions;
+            let blocks = instructions.text.matches("Instructions from: ").count();
+            assert_eq!(blocks, expected.len(), "{shown}: {}", instructions.text);
+            assert_eq!(output.note, "Exit code: 1");
             let mut again = ToolOutput {
                 touched: vec![file("web/forms/a.js"), file("web/x.js"), file("api/c")],
                 ..ToolOutput::default()
@@ -390,7 +432,12 @@ mod tests {
             [path("web/forms/CLAUDE.md"), path("api/AGENTS.md")]
         );
         assert_eq!(found.facts.loaded, found.files);
-        assert!(found.note.contains("form rules") && found.note.contains("api rules"));
+        let text = &found.instructions.text;
+        assert!(text.contains("form rules") && text.contains("api rules"));
+        assert_eq!(
+            found.instructions.introduction,
+            "The project's instructions for web/forms, api follow."
+        );
         assert!(
             found
                 .refusal(&context)
@@ -398,7 +445,7 @@ mod tests {
         );
         // The model has still not seen them: they are on their way.
         let other = unseen_of(&context, &["api/c"]).await.unwrap();
-        assert_eq!((other.note.as_str(), other.facts.loaded.len()), ("", 0));
+        assert!(other.instructions.is_empty() && other.facts.loaded.is_empty());
         assert!(other.refusal(&context).contains("with another result"));
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::aliases::Aliases;
+use super::unlisted::UnlistedTool;
 use super::{AnyTool, Availability, Tool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate};
 use providers::Model;
@@ -88,7 +89,8 @@ impl ToolRegistry {
 
     /// Returns the tools that a model may call, sorted by name: no tool that is denied for
     /// everything, and only the kind of edit tools that the model was trained on. `made` are the
-    /// tools that were created for this step.
+    /// tools that were created for this step. The other edit tools are not listed, but run if the model
+    /// calls one from habit.
     pub fn callable(
         &self,
         rules: &Rules,
@@ -100,20 +102,26 @@ impl ToolRegistry {
             evaluate(rules, &Rules::default(), &AccessRequest::new(name, "*")).action
                 != Action::Deny
         };
-        let offered =
-            |tool: &&Arc<dyn AnyTool>| match find_properties(tool.name()).map(|tool| tool.offer) {
-                Some(Availability::PerStep) => false,
+        let offer = |tool: &Arc<dyn AnyTool>| {
+            let is_taught = match find_properties(tool.name()).map(|tool| tool.offer) {
+                Some(Availability::PerStep) => return None,
+                Some(Availability::ByName) if !by_name(tool.name()) => return None,
                 Some(Availability::PatchModels) => patches,
                 Some(Availability::OtherModels) => !patches,
-                Some(Availability::ByName) => by_name(tool.name()),
-                Some(Availability::Everyone | Availability::Unlisted) | None => true,
+                Some(Availability::ByName | Availability::Everyone | Availability::Unlisted)
+                | None => true,
             };
+            if is_taught {
+                Some(tool.clone())
+            } else {
+                Some(Arc::new(UnlistedTool(tool.clone())) as Arc<dyn AnyTool>)
+            }
+        };
         let mut tools: Vec<_> = self
             .tools
             .iter()
-            .filter(offered)
             .filter(|tool| !rules.hides(tool.permission()))
-            .cloned()
+            .filter_map(offer)
             .collect();
         tools.extend(made);
         tools.sort_by(|a, b| a.name().cmp(b.name()));
@@ -226,6 +234,148 @@ mod tests {
             assert!(offered.split(' ').all(has), "{rules:?} {model}: {names}");
             assert!(!missing.split(' ').any(has), "{rules:?} {model}: {names}");
             assert!(names.split(' ').is_sorted());
+        }
+    }
+
+    /// Returns whether a text mentions a tool. A name that is also an English word counts only where
+    /// it is used as a name.
+    fn mentions(text: &str, tool: &str) -> bool {
+        const ENGLISH: [&str; 9] = [
+            "read", "list", "edit", "write", "task", "skill", "question", "grep", "lsp",
+        ];
+        let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+        text.match_indices(tool).any(|(at, _)| {
+            let before = &text[..at];
+            let after = &text[at + tool.len()..];
+            if before.ends_with(is_letter) || after.starts_with(is_letter) {
+                return false;
+            }
+            let leads = ["use ", "Use ", "with ", "call ", "that ", "can "];
+            let is_led = leads.iter().any(|word| before.ends_with(word));
+            // "read" follows other verbs as well.
+            let is_in_list =
+                tool != "read" && (before.ends_with(", ") || before.ends_with(" and "));
+            let goes_on = [" a", " the", " what", " or ", " directories"]
+                .iter()
+                .any(|word| after.starts_with(word));
+            !ENGLISH.contains(&tool) || (is_led || is_in_list) && !goes_on
+        })
+    }
+
+    /// The finished prompt and the descriptions of each agent with a model of each family name only
+    /// tools that are offered.
+    #[test]
+    fn texts_name_only_offered_tools() {
+        use project::system::{family, render};
+        let stage = super::super::test::TestProject::new();
+        let context = stage.context();
+        let (agents, _) = project::agent::Agents::build(
+            &config::Settings::default(),
+            &context.project.environment,
+            &context.project.worktree,
+        );
+        let families = [
+            "claude-x",
+            "o3",
+            "gpt-5",
+            "gpt-6",
+            "gpt-5-codex",
+            "gemini-3",
+            "kimi-k2",
+            "muse",
+            "trinity",
+            "usual",
+        ];
+        let denials: [&[&str]; 6] = [
+            &[],
+            &["read"],
+            &["grep", "glob"],
+            &["edit"],
+            &["webfetch"],
+            &["task", "skill", "bash"],
+        ];
+        let mut finished = 0;
+        for model_id in families {
+            let model = Model::unknown(ModelRef::parse(&format!("p/{model_id}")).unwrap());
+            for name in ["build", "plan", "general", "explore", "scout"] {
+                let Some(agent) = agents.get(name) else {
+                    continue;
+                };
+                for denied in denials {
+                    let rules: Vec<_> =
+                        denied.iter().map(|key| (*key, "*", Action::Deny)).collect();
+                    let rules = agent.rules.clone().then(&Rules::built_in(&rules));
+                    let per_step = PROPERTIES.iter().filter(|tool| {
+                        tool.offer == Availability::PerStep
+                            && tool.name != "invalid"
+                            && !rules.hides(tool.permission)
+                    });
+                    let made = per_step.map(|tool| (tool.make)()).collect();
+                    let tools = ToolRegistry::built_in().callable(&rules, &model, made);
+                    let listed: Vec<_> = tools.iter().filter(|tool| tool.listed()).collect();
+                    let names: Vec<&str> = listed.iter().map(|tool| tool.name()).collect();
+                    let own = agent.prompt.as_deref().map(str::to_owned);
+                    let prompt = own.unwrap_or_else(|| prompts::family(family(model_id, "p")));
+                    let texts = listed.iter().map(|tool| tool.description());
+                    let text: String = std::iter::once(prompt)
+                        .chain(texts)
+                        .map(|text| render(&text, &names) + "\n")
+                        .collect();
+                    assert!(!text.contains("{?") && !text.contains("{tools"), "{text}");
+                    for tool in PROPERTIES.iter().filter(|tool| !names.contains(&tool.name)) {
+                        assert!(
+                            !mentions(&text, tool.name),
+                            "{model_id}, {name}, without {denied:?}: {} in\n{text}",
+                            tool.name
+                        );
+                    }
+                    finished += 1;
+                }
+            }
+        }
+        assert!(finished >= 200, "{finished}");
+    }
+
+    /// Edit tools that are not listed are callable, as far as the rules allow.
+    #[test]
+    fn habits_are_routed_to_tools_that_are_not_listed() {
+        let callable = |rules: &[(&str, &str, Action)], model: &str| {
+            let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());
+            ToolRegistry::built_in().callable(&Rules::built_in(rules), &model, Vec::new())
+        };
+        let edits =
+            serde_json::json!({"filePath": "a", "edits": [{"oldString": "b", "newString": "c"}]});
+        let patch = serde_json::json!({"patchText": "*** Begin Patch\n*** End Patch"});
+        let none = serde_json::json!({});
+        let table = [
+            ("gpt-5", "multiedit", &edits, Some("edit")),
+            ("claude-x", "multiedit", &edits, Some("edit")),
+            ("claude-x", "apply_patch", &patch, Some("apply_patch")),
+            ("gpt-5", "list", &none, Some("list")),
+            ("gpt-5", "todoread", &none, Some("todoread")),
+            ("claude-x", "TodoRead", &none, Some("todoread")),
+            ("gpt-5", "plan_exit", &none, None),
+        ];
+        for (model, name, input, expected) in table {
+            let denied = [("plan_exit", "*", Action::Deny)];
+            let tool = super::super::argument_repair::named(&callable(&denied, model), name, input);
+            assert_eq!(
+                tool.as_ref().map(|tool| tool.name()),
+                expected,
+                "{model} {name}"
+            );
+        }
+        let denied = [
+            ("edit", "*", Action::Deny),
+            ("list", "*", Action::Deny),
+            ("todoread", "*", Action::Deny),
+        ];
+        for (model, name, input, _) in table {
+            let tool = super::super::argument_repair::named(&callable(&denied, model), name, input);
+            assert!(
+                tool.is_none_or(|tool| tool.name() == "plan_exit"),
+                "{model} {name}"
+            );
         }
     }
 

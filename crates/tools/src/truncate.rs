@@ -150,6 +150,11 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
         };
         output.text = format!("{}\n\n{text}", output.heading);
     }
+    let instructions = std::mem::take(&mut output.instructions);
+    if !instructions.is_empty() {
+        let apart = if output.note.is_empty() { "" } else { "\n" };
+        output.note = format!("{}{apart}{}", output.note, instructions.introduction);
+    }
     if !output.note.is_empty() {
         let data = output.text.trim_end_matches('\n');
         let between = if data.is_empty() { "" } else { "\n\n" };
@@ -157,6 +162,10 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
         let plain = || format!("{data}{between}{}", output.note);
         output.display = Some(output.display.take().unwrap_or_else(plain));
         output.text = noted;
+    }
+    if !instructions.is_empty() {
+        let text = instructions.quoted(&context.session.mark);
+        output.text = format!("{}\n\n{text}", output.text);
     }
     output
 }
@@ -198,7 +207,7 @@ const EXPLORE: &str = "The agent explore can search it for you.";
 /// Names the file with the whole text, for the model.
 pub fn hint(path: &Path) -> String {
     format!(
-        "The full output is in {}. Search that file with grep, or read parts of it with offset and limit.",
+        "The full output is in {}. Search that file, or read parts of it.",
         path.display()
     )
 }

@@ -28,7 +28,7 @@ use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
 use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, Denial};
-use tools::loaded_instructions::{self, LoadedInstructions};
+use tools::loaded_instructions::{self, LoadedInstructions, ProjectInstructions};
 use tools::task::TaskTool;
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
@@ -195,7 +195,7 @@ async fn waiting<'a>(
             instructions,
             order: None,
             facts,
-            note: None,
+            unseen: ProjectInstructions::default(),
             repeats,
             refusals,
         };
@@ -315,8 +315,8 @@ struct RunningCall<'a> {
     /// The order in which the calls of the message run, as a text for the model.
     order: Option<String>,
     facts: LiveFacts,
-    /// A note for the model that an error of the call adds.
-    note: Option<String>,
+    /// Instructions of the project that an error of the call adds.
+    unseen: ProjectInstructions,
     repeats: Repeats,
     /// The number of refusals of the same call in this turn because no user was present.
     refusals: u32,
@@ -413,9 +413,15 @@ impl RunningCall<'_> {
         let error = match failure {
             Failure::ForModel(text) => {
                 let text = self.failure_text(text).await;
-                match self.note.as_deref() {
-                    Some(note) => format!("{text}\n\n{}", self.scope.mark.note(note)),
-                    None => text,
+                let mark = &self.scope.mark;
+                if self.unseen.is_empty() {
+                    text
+                } else {
+                    format!(
+                        "{text}\n\n{}\n\n{}",
+                        mark.note(&self.unseen.introduction),
+                        self.unseen.quoted(mark)
+                    )
                 }
             }
             Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= repetition::LIMIT => {
@@ -606,7 +612,7 @@ impl RunningCall<'_> {
         };
         self.facts
             .note(|facts| *facts = std::mem::take(facts).and(unseen.facts));
-        self.note = Some(unseen.note).filter(|note| !note.is_empty());
+        self.unseen = unseen.instructions;
         match prepared {
             Ok(_) => Err(Failure::ForModel(refusal)),
             failed => failed,

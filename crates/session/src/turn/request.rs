@@ -9,14 +9,15 @@ use serde_json::{Map, Value};
 use super::step_context::StepContext;
 use super::view::view;
 use super::{History, remind};
-use base::text;
 use base::text::shared::SharedText;
+use base::text::{self, without_tags};
+use project::system::render;
 use providers::Request;
 use providers::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
-use tools::Tool as _;
 use tools::invalid::InvalidTool;
+use tools::{AnyTool, Tool as _};
 use transcript::{Assistant, Call, CallState, Content, File, Message, Role};
 
 /// The result of a call that never ended, for the model.
@@ -37,13 +38,27 @@ pub fn interrupted(printed: Option<&str>) -> String {
 const CLEARED: &str = "[Old tool result content cleared]";
 
 pub fn request(history: &History, frame: &StepContext, session: &str) -> Request {
+    let names: Vec<&str> = frame
+        .tools
+        .iter()
+        .filter(|tool| tool.listed())
+        .map(|tool| tool.name())
+        .collect();
+    // A description of ours mentions only tools that the model has.
+    let description = |tool: &dyn AnyTool| {
+        if tool.is_foreign() {
+            tool.description()
+        } else {
+            render(&tool.description(), &names)
+        }
+    };
     let tools = frame
         .tools
         .iter()
         .filter(|tool| tool.listed())
         .map(|tool| ToolSpec {
             name: tool.name().into(),
-            description: tool.description(),
+            description: description(tool.as_ref()),
             schema: tool.schema(),
         });
     Request {
@@ -120,10 +135,12 @@ fn inputs(message: &Message, frame: &StepContext, bare: bool) -> Vec<ModelInput>
                 .synthetic
                 .then(|| frame.mark.mark_stored_note(&text.text))
                 .flatten();
-            Some(ModelInput::Text(note.map_or_else(
-                || frame.mark.shared_data(&text.text),
-                SharedText::from,
-            )))
+            if let Some(note) = note {
+                return Some(ModelInput::Text(note.into()));
+            }
+            let escaped = attachment_without_own_tags(&text.text).map(SharedText::from);
+            let text = escaped.as_ref().unwrap_or(&text.text);
+            Some(ModelInput::Text(frame.mark.shared_data(text)))
         }
         Content::File(file) if bare && file.data.is_some() => {
             Some(ModelInput::Text(left_out(file).into()))
@@ -141,6 +158,14 @@ fn inputs(message: &Message, frame: &StepContext, bare: bool) -> Vec<ModelInput>
         .iter()
         .filter_map(|part| one(&part.content))
         .collect()
+}
+
+/// Returns an attached text with its own tags escaped, if its content contains them; `None` for any
+/// other text.
+fn attachment_without_own_tags(text: &str) -> Option<String> {
+    let (uri, content) = transcript::attached(text)?;
+    let escaped = without_tags(content, &["attached"]);
+    (escaped != content).then(|| transcript::attach(uri, &escaped))
 }
 
 /// Returns the replacement of an attachment that was taken out to make room.
