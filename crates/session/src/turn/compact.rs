@@ -16,13 +16,14 @@ use super::{
 };
 use base::environment::Timestamp;
 use base::id::PartId;
-use base::text::thousands;
+use base::text::{thousands, without_tags};
 use events::{CompactionState, Event, Status};
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Error, Model, Provider, Request, local, optional};
 use transcript::{
     Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User,
 };
+use unseen_results::UnseenResults;
 
 /// Attempts to get a usable summary.
 const MAX_ATTEMPTS: usize = 3;
@@ -38,6 +39,9 @@ const MIN_ROOM_TOKENS: u64 = 2_000;
 /// Tokens that a requested summary may always have, however short the history is: its headings
 /// alone take some.
 const MIN_SUMMARY_TOKENS: u64 = 2_000;
+
+/// The tags of the material of a summary.
+const MATERIAL_TAGS: [&str; 2] = ["conversation", "prior-summary"];
 
 struct Summarizer {
     model: Arc<Model>,
@@ -86,7 +90,8 @@ impl SummaryPieces<'_> {
 /// A summary and its token usage.
 struct Summary {
     text: String,
-    notes: Vec<String>,
+    /// What is carried over with it.
+    notes: Vec<Content>,
     usage: Usage,
 }
 
@@ -115,7 +120,9 @@ pub async fn compact(
         prompt,
         estimated,
         usable,
-        unseen,
+        room,
+        recent,
+        mut unseen,
     } = plan(history, scope, frame, why, focus.clone()).map_err(TurnOutcome::Failed)?;
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
     let report = async |state| {
@@ -169,11 +176,13 @@ pub async fn compact(
     };
     let text = summary.text.clone();
     let messages = history.messages.len();
+    let room = room.saturating_sub(size::tokens(text.len()));
+    let share = carried_share(room, recent, unseen.as_mut());
     let mut carried =
-        compaction_carryover::carried(&prompt.history, scope, &frame.agent, usable).await;
+        compaction_carryover::carried(&prompt.history, scope, &frame.agent, share).await;
     let compaction = carried.in_compaction(compaction);
     let summary = Summary {
-        notes: carried.notes(scope, &frame.agent.name),
+        notes: carried.notes(),
         ..summary
     };
     let cut = unseen_results::cut_to_fit(history, unseen, scope, &frame.agent).await;
@@ -224,6 +233,15 @@ pub async fn compact(
     Ok(())
 }
 
+/// Divides the room that a summary leaves among the messages that are not summarised, of `recent`
+/// tokens, and what is carried over; a part remains for the next step. Returns the tokens that may be
+/// carried over. Results that the model has not seen are cut further if they leave too little.
+fn carried_share(room: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> u64 {
+    let over = recent.saturating_sub(room / 3 * 2);
+    let cut = unseen.map_or(0, |unseen| unseen.reduce(over));
+    room.saturating_sub(recent - cut) / 2
+}
+
 /// Returns the tokens that the conversation has before its compaction, and whether that number is
 /// trusted.
 fn size_before(
@@ -266,7 +284,11 @@ struct CompactionPlan {
     /// The estimated tokens of the next request without a compaction.
     estimated: u64,
     usable: u64,
-    unseen: Option<unseen_results::UnseenResults>,
+    /// The tokens of the next request for all but system prompt, tools and a waiting prompt.
+    room: u64,
+    /// The tokens of the messages that are not summarised.
+    recent: u64,
+    unseen: Option<UnseenResults>,
 }
 
 /// The input of a summary.
@@ -336,8 +358,8 @@ fn plan(
         usable
     };
     let room = usable.saturating_sub(fixed + waiting);
-    // The other half is for the summary and the next step.
-    let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
+    // The rest is for the summary, for what is carried over, and for the next step.
+    let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 3);
     let candidates = VisibleHistory {
         messages: seen.messages[..end].to_vec(),
         ..seen.clone()
@@ -350,6 +372,12 @@ fn plan(
     // Results that the model has not seen are not summarised, as far as half of it suffices.
     let unseen = unseen_results::find(&seen, end, from, room / 2);
     let from = unseen.as_ref().map_or(from, |(at, _)| *at);
+    let unseen = unseen.map(|(_, unseen)| unseen);
+    let recent: u64 = seen.messages[from..end]
+        .iter()
+        .map(|message| size::message(message))
+        .sum();
+    let recent = recent - unseen.as_ref().map_or(0, UnseenResults::excess);
     let tail = if from < end || unanswered.is_some() {
         seen.messages.get(from).map(|first| first.id.clone())
     } else {
@@ -372,7 +400,9 @@ fn plan(
         prompt,
         estimated,
         usable,
-        unseen: unseen.map(|(_, unseen)| unseen),
+        room,
+        recent,
+        unseen,
     })
 }
 
@@ -442,6 +472,8 @@ fn writer(scope: &TurnContext, frame: &StepContext) -> Summarizer {
         effort: None,
         ..frame.model.id.clone()
     });
+    // A summary needs no thought, unless the user chose an effort for the agent.
+    let least_effort = wanted.effort.is_none();
     let (model, provider) = scope
         .project
         .models
@@ -467,6 +499,7 @@ fn writer(scope: &TurnContext, frame: &StepContext) -> Summarizer {
             .map(|agent| agent.options.clone())
             .unwrap_or_default(),
         omitted: scope.resources.refused_tools.fields(&model),
+        least_effort,
         ..ModelParams::default()
     };
     Summarizer {
@@ -521,11 +554,12 @@ fn question(
     let transcript = digest::transcript(&messages, room.saturating_sub(taken).max(1_000));
     let mut text = String::new();
     if let Some(earlier) = earlier {
-        text += &format!("<prior-summary>\n{}\n</prior-summary>\n\n", earlier.trim());
+        let earlier = without_tags(earlier.trim(), &MATERIAL_TAGS);
+        text += &format!("<prior-summary>\n{earlier}\n</prior-summary>\n\n");
     }
     text += &format!(
         "<conversation>\n{}\n</conversation>\n\n{task}",
-        transcript.trim()
+        without_tags(transcript.trim(), &MATERIAL_TAGS)
     );
     if let Some(focus) = &prompt.focus {
         text +=
@@ -700,12 +734,9 @@ fn put(
         id,
         content: Content::Compaction(compaction),
     }]);
-    asked.parts.extend(
-        summary
-            .notes
-            .iter()
-            .map(|note| scope.part(remind::note(note))),
-    );
+    asked
+        .parts
+        .extend(summary.notes.into_iter().map(|note| scope.part(note)));
     let cost = step::cost(&writer.model, &summary.usage);
     scope.budget.pay(&summary.usage, cost);
     let assistant = Assistant {
@@ -742,4 +773,33 @@ fn put(
         "the summary is found again"
     );
     at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What remains after a summary is divided so that all of it fits.
+    #[test]
+    fn recent_messages_and_carried_texts_share_the_room() {
+        // Room after the summary, recent tokens, those of unseen results; what is cut, what may be
+        // carried over.
+        let table = [
+            (900, 0, None, (0, 450)),
+            (900, 300, None, (0, 300)),
+            (900, 600, Some(600), (0, 150)),
+            (900, 1_000, Some(900), (400, 150)),
+            (900, 1_000, None, (0, 0)),
+            (300, 1_000, Some(100), (100, 0)),
+            (0, 500, Some(500), (500, 0)),
+        ];
+        for (room, recent, unseen, expected) in table {
+            let mut unseen = unseen.map(UnseenResults::of_size);
+            let carried = carried_share(room, recent, unseen.as_mut());
+            let cut = unseen.as_ref().map_or(0, UnseenResults::excess);
+            assert_eq!((cut, carried), expected, "{room} {recent}");
+            let is_possible = unseen.is_some_and(|unseen| unseen.excess() + room > recent);
+            assert!(!is_possible || recent - cut + carried <= room);
+        }
+    }
 }

@@ -11,25 +11,33 @@ use project::instruction::{self, InstructionText};
 use project::skill::Skill;
 use tools::Tool as _;
 use tools::skill::SkillTool;
-use transcript::{CallState, Compaction, Message};
+use transcript::{CallState, Compaction, Content, Message, Text, Todo, TodoStatus};
 
 /// The size of skills and instruction files together, in bytes. Those that do not fit are only
 /// named.
 const MAX_CARRIED_BYTES: usize = 64 << 10;
 
+/// Bytes of carried text for each free token. Fewer than a token usually has.
+const BYTES_PER_TOKEN: u64 = 3;
+
 #[derive(Debug, Default)]
 pub(super) struct Carried {
+    /// Adjutant's own notes.
+    notes: Vec<String>,
     skills: Vec<String>,
     loaded: Vec<PathBuf>,
+    /// The texts of skills and instruction files.
     texts: Vec<String>,
+    /// The names of those for which there is no room.
+    named: Vec<String>,
 }
 
-/// Collects the state from messages that are summarised. A request may have `usable` tokens.
+/// Collects the state from messages that are summarised, of at most `room` tokens.
 pub(super) async fn carried(
     messages: &History,
     scope: &TurnContext,
     agent: &Agent,
-    usable: u64,
+    room: u64,
 ) -> Carried {
     let mut skills = Vec::new();
     let mut loaded = Vec::new();
@@ -54,10 +62,16 @@ pub(super) async fn carried(
         }
     }
     let known = scope.project.background.skills.clone();
-    // A token has at least two bytes.
-    let room = usize::try_from(usable / 2)
+    let mut room = usize::try_from(room * BYTES_PER_TOKEN)
         .unwrap_or(usize::MAX)
         .min(MAX_CARRIED_BYTES);
+    let own = [
+        remind::mode(&agent.name).map(str::to_owned),
+        todo_note(&scope.resources.todos.get(), room / 2),
+        jobs::running(scope),
+    ];
+    let notes: Vec<String> = own.into_iter().flatten().collect();
+    room = room.saturating_sub(notes.iter().map(String::len).sum());
     let sight = SearchFilter::new(&tool_context::policy(scope, agent));
     let environment = scope.environment.clone();
     let worktree = scope.project.worktree.clone();
@@ -74,8 +88,9 @@ pub(super) async fn carried(
         )
     };
     let mut carried = base::task::spawn_blocking(read).await.unwrap_or_default();
+    carried.notes = notes;
     for text in &mut carried.texts {
-        *text = scope.mark.data(std::mem::take(text));
+        *text = scope.mark.quoted(text);
     }
     carried
 }
@@ -103,14 +118,13 @@ fn texts(
 ) -> Carried {
     let mut carried = Carried::default();
     let mut left = room;
-    let mut named = Vec::new();
     let mut take = |text: String, name: String| {
         if text.len() <= left {
             left -= text.len();
             carried.texts.push(text);
             true
         } else {
-            named.push(name);
+            carried.named.push(name);
             false
         }
     };
@@ -124,12 +138,6 @@ fn texts(
         if skill(&name).is_some_and(|text| take(text, format!("the skill {name}"))) {
             carried.skills.push(name);
         }
-    }
-    if !named.is_empty() {
-        carried.texts.push(format!(
-            "There is no room for {}. Load it again where you need it.",
-            named.join(", ")
-        ));
     }
     carried
 }
@@ -146,25 +154,58 @@ impl Carried {
         }
     }
 
-    /// Returns the notes that follow the compaction.
-    pub(super) fn notes(self, scope: &TurnContext, agent: &str) -> Vec<String> {
-        let mut notes: Vec<String> = remind::mode(agent).map(str::to_owned).into_iter().collect();
-        let todos = scope.resources.todos.get();
-        if !todos.is_empty()
-            && let Ok(list) = serde_json::to_string(&todos)
-        {
-            notes.push(format!("{}\n\n{list}", prompts::reminder::TODOS));
+    /// Returns the notes that follow the compaction. Texts by others are outside of them.
+    pub(super) fn notes(self) -> Vec<Content> {
+        let mut content: Vec<Content> = self.notes.iter().map(|note| remind::note(note)).collect();
+        if !self.named.is_empty() {
+            content.push(remind::note(&format!(
+                "There is no room for {}. Load it again where you need it.",
+                self.named.join(", ")
+            )));
         }
         if !self.texts.is_empty() {
-            notes.push(format!(
-                "{}\n\n{}",
-                prompts::reminder::LOADED,
-                self.texts.join("\n\n")
-            ));
+            content.push(remind::note(prompts::reminder::LOADED));
+            let texts = Text {
+                text: self.texts.join("\n\n").into(),
+                synthetic: true,
+                ..Text::default()
+            };
+            content.push(Content::Text(texts));
         }
-        notes.extend(jobs::running(scope));
-        notes
+        content
     }
+}
+
+/// Returns the note with the todo list. If the list is longer than `room` bytes, it has the open
+/// entries that fit.
+fn todo_note(todos: &[Todo], room: usize) -> Option<String> {
+    let list = serde_json::to_string(todos).ok()?;
+    if todos.is_empty() {
+        return None;
+    }
+    if list.len() <= room {
+        return Some(format!("{}\n\n{list}", prompts::reminder::TODOS));
+    }
+    let mut left = room;
+    let is_open =
+        |todo: &&Todo| matches!(todo.status, TodoStatus::Pending | TodoStatus::InProgress);
+    let mut fits = |entry: &String| {
+        let rest = left.checked_sub(entry.len() + 1);
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    let entries: Vec<String> = todos
+        .iter()
+        .filter(is_open)
+        .filter_map(|todo| serde_json::to_string(todo).ok())
+        .take_while(|entry| fits(entry))
+        .collect();
+    Some(format!(
+        "{}\n\n[{}]\n\n{} of its entries are left out here.",
+        prompts::reminder::TODOS,
+        entries.join(","),
+        todos.len() - entries.len()
+    ))
 }
 
 /// Returns the instruction files that were carried over with the summary that the model sees.
@@ -178,6 +219,36 @@ pub(super) fn loaded_files(summary: Option<(&Message, &Message)>) -> impl Iterat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn todo_list_has_what_fits() {
+        let todo = |content: &str, status: TodoStatus| Todo {
+            content: content.into(),
+            status,
+            priority: transcript::Priority::Medium,
+        };
+        let todos = [
+            todo(&"x".repeat(400), TodoStatus::Completed),
+            todo("one", TodoStatus::InProgress),
+            todo("two", TodoStatus::Pending),
+            todo(&"y".repeat(400), TodoStatus::Pending),
+        ];
+        assert_eq!(todo_note(&[], 10), None);
+        let whole = todo_note(&todos, 10_000).unwrap();
+        assert!(whole.contains("xxx") && whole.ends_with(']'), "{whole}");
+        let part = todo_note(&todos, 300).unwrap();
+        assert!(part.contains("one") && part.contains("two"), "{part}");
+        assert!(
+            part.ends_with("2 of its entries are left out here."),
+            "{part}"
+        );
+        assert!(!part.contains("xxx") && !part.contains("yyy"), "{part}");
+        let none = todo_note(&todos, 0).unwrap();
+        assert!(
+            none.ends_with("4 of its entries are left out here."),
+            "{none}"
+        );
+    }
 
     #[test]
     fn latest_texts_are_carried_as_far_as_they_fit() {
@@ -210,9 +281,6 @@ mod tests {
         let all = carried.texts.join("\n");
         assert!(all.contains("Instructions from: "), "{all}");
         assert!(all.contains("<skill_content name=\"a\">"), "{all}");
-        assert!(all.ends_with(&format!(
-            "There is no room for {}. Load it again where you need it.",
-            old.display()
-        )));
+        assert_eq!(carried.named, [old.display().to_string()]);
     }
 }

@@ -165,7 +165,7 @@ pub(super) fn running(scope: &TurnContext) -> Option<String> {
     let running = scope.resources.jobs.running();
     let lines: Vec<String> = running
         .iter()
-        .map(|(id, command)| format!("- {id}: {command}"))
+        .map(|(id, command)| format!("- {id}: {}", base::text::title(command)))
         .collect();
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::RUNNING, lines.join("\n")))
 }

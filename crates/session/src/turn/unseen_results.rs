@@ -22,8 +22,33 @@ const MIN_TOKENS: u64 = 128;
 #[derive(Debug)]
 pub(super) struct UnseenResults {
     message: MessageId,
+    /// The tokens that they have.
+    size: u64,
     /// The tokens that they may have.
     limit: u64,
+}
+
+impl UnseenResults {
+    #[cfg(test)]
+    pub(super) fn of_size(size: u64) -> Self {
+        Self {
+            message: MessageId::new("m"),
+            size,
+            limit: size,
+        }
+    }
+
+    /// Returns the tokens that are cut from them.
+    pub(super) fn excess(&self) -> u64 {
+        self.size.saturating_sub(self.limit)
+    }
+
+    /// Cuts a number of tokens more. Returns how many were left to cut.
+    pub(super) fn reduce(&mut self, tokens: u64) -> u64 {
+        let before = self.size.min(self.limit);
+        self.limit = before.saturating_sub(tokens);
+        before - self.limit
+    }
 }
 
 /// Results that were cut.
@@ -51,7 +76,13 @@ pub(super) fn find(
     }
     let limit = result_limit(&messages[at..], limit)?;
     let message = messages[at].id.clone();
-    Some((at, UnseenResults { message, limit }))
+    let size = messages[at].calls().map(size::result).sum();
+    let unseen = UnseenResults {
+        message,
+        size,
+        limit,
+    };
+    Some((at, unseen))
 }
 
 /// Returns the index of the last answer, if it has calls: the model has not seen their results.
@@ -95,7 +126,10 @@ pub(super) async fn cut_to_fit(
     scope: &TurnContext,
     agent: &Agent,
 ) -> CutResults {
-    let Some(UnseenResults { message: id, limit }) = unseen else {
+    let Some(UnseenResults {
+        message: id, limit, ..
+    }) = unseen
+    else {
         return CutResults::default();
     };
     let Some(message) = history.messages.iter_mut().rfind(|m| m.id == id) else {

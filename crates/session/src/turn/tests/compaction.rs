@@ -170,6 +170,23 @@ async fn old_output_is_removed_before_compaction() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn summary_asks_for_the_least_effort() {
+    let mut stage = Stage::new([
+        filling(97_000, "."),
+        ScriptedAnswer::text("## Objective"),
+        ScriptedAnswer::text("on"),
+    ]);
+    assert_eq!(stage.play("go").await.outcome, TurnOutcome::Ended);
+    let efforts: Vec<bool> = stage
+        .model
+        .asked()
+        .iter()
+        .map(|request| request.params.least_effort)
+        .collect();
+    assert_eq!(efforts, [false, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn disabled_compaction_never_happens() {
     let mut stage = Stage::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
     stage.settings.compaction.auto = false;
