@@ -1,4 +1,4 @@
-//! Models that call tools badly: ten small tasks, each done by a model that makes a common mistake first, and
+//! Models that call tools badly: thirteen small tasks, each done by a model that makes a common mistake first, and
 //! knows only the results of its calls. Counts the steps until the files are right.
 //!
 //! ```text
@@ -79,6 +79,13 @@ pub fn all() -> Vec<(&'static str, fn())> {
             run(&a_write_that_was_cut_off())
         }),
         ("a formatter in between", || run(&a_formatter_in_between())),
+        ("instructions of a directory", || {
+            run(&instructions_of_a_directory())
+        }),
+        ("a summary between two reads", || {
+            run(&a_summary_between_two_reads())
+        }),
+        ("a rebase", || run(&a_rebase())),
         ("the first request is small", first_request),
         ("sessions of a project share their prompt", shared_prompt),
     ]
@@ -367,6 +374,85 @@ fn a_formatter_in_between() -> Task {
     }
 }
 
+/// The first edit breaks a rule of the directory, which the model has not seen.
+fn instructions_of_a_directory() -> Task {
+    let edit = |new: &str| {
+        let input = json!({"filePath": "web/a.js", "oldString": "a()", "newString": new});
+        one("edit", &input)
+    };
+    Task {
+        name: "instructions of a directory",
+        files: files(&[("web/AGENTS.md", "No semicolons.\n"), ("web/a.js", "a()\n")]),
+        wanted: files(&[("web/AGENTS.md", "No semicolons.\n"), ("web/a.js", "b()\n")]),
+        goals: vec![vec![edit("b();"), edit("b()")]],
+        steps: 3,
+    }
+}
+
+/// Two files are read in one message, and the window is full: what was read must not be read again.
+fn a_summary_between_two_reads() -> Task {
+    let text = |name: &str| -> String { (0..40).map(|n| format!("{name} {n}\n")).collect() };
+    let read = |name: &str| call("read", &json!({"filePath": name}));
+    let both = format!("{}\n{}\nusage 97000 10", read("a.txt"), read("b.txt"));
+    let edit = |name: &str| {
+        let old = format!("{name} 20");
+        let new = format!("{name} twenty");
+        let path = format!("{name}.txt");
+        one(
+            "edit",
+            &json!({"filePath": path, "oldString": old, "newString": new}),
+        )
+    };
+    let changed = |name: &str| text(name).replace(&format!("{name} 20"), &format!("{name} twenty"));
+    Task {
+        name: "a summary between two reads",
+        files: files(&[("a.txt", &text("a")), ("b.txt", &text("b"))]),
+        wanted: files(&[("a.txt", &changed("a")), ("b.txt", &changed("b"))]),
+        goals: vec![vec![vec![both]], vec![edit("a")], vec![edit("b")]],
+        steps: 4,
+    }
+}
+
+/// The name of the task with two branches.
+const REBASE: &str = "a rebase";
+
+/// Makes the branch `side`, which conflicts with `main`.
+const BRANCHES: &str = "git config user.name A && git config user.email a@example.org && git switch -qc side && echo side > a.txt && git commit -qam side && \
+                        git switch -q main && echo main > a.txt && git commit -qam main && git switch -q side";
+
+/// A rebase with a conflict, which is continued without an editor.
+fn a_rebase() -> Task {
+    let bash = |command: &str| {
+        one(
+            "bash",
+            &json!({"command": command, "description": "rebase"}),
+        )
+    };
+    let resolve = one(
+        "write",
+        &json!({"filePath": "a.txt", "content": "main and side\n"}),
+    );
+    let check = "git diff --quiet HEAD && test \"$(git rev-list --count HEAD)\" = 3 && rm stop";
+    Task {
+        name: REBASE,
+        files: files(&[("a.txt", "one\n"), ("stop", "")]),
+        wanted: files(&[("a.txt", "main and side\n")]),
+        goals: vec![
+            vec![bash(
+                "git rebase main 2> /dev/null; test -d .git/rebase-merge",
+            )],
+            vec![vec![call("read", &json!({"filePath": "a.txt"}))]],
+            vec![resolve],
+            vec![
+                bash("git add a.txt && git rebase --continue"),
+                bash("git add a.txt && GIT_EDITOR=true git rebase --continue"),
+            ],
+            vec![bash(check)],
+        ],
+        steps: 7,
+    }
+}
+
 /// Position of the model in its task.
 struct Responder {
     goals: Vec<Vec<Way>>,
@@ -378,7 +464,16 @@ struct Responder {
 
 impl Responder {
     fn answer(&mut self, request: &Value) -> Vec<Answer> {
-        let last = request["messages"].as_array().into_iter().flatten().rev();
+        if !request["tools"].is_array() {
+            return model::script("text: \"## Objective\\n\\n- to change what was read\"").unwrap();
+        }
+        // A summary is followed by a note.
+        let last = request["messages"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .rev()
+            .skip_while(|message| message["role"] == "user");
         let results: Vec<String> = last
             .take_while(|message| message["role"] == "tool")
             .map(|message| message["content"].to_string().to_lowercase())
@@ -521,6 +616,10 @@ fn run(task: &Task) {
     );
     for (path, text) in &task.files {
         project.write(path, text);
+    }
+    if task.name == REBASE {
+        project.git();
+        project.shell(BRANCHES);
     }
     let mut client = Client::new(project);
     let session = client.open();
