@@ -75,7 +75,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
         Ok(log) => log,
         Err(why) => return super::complain(&why),
     };
-    if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+    if std::io::stdin().is_terminal() && super::terminal::is_watched() {
         super::terminal::aside(
             "note: adjutant acp speaks JSON with an editor, and ends with Ctrl-D; `adjutant run \"PROMPT\"` answers at a terminal",
         );

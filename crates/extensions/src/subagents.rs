@@ -453,7 +453,7 @@ mod tests {
         assert!(
             chosen(&[], None)
                 .unwrap_err()
-                .contains("no subagent without a question")
+                .contains("a subagent without a question")
         );
     }
 

@@ -407,6 +407,8 @@ impl Registry {
                 is_configured,
                 !self.local.contains(&id.provider),
                 preference::rank(&entry.model, &entry.released),
+                // Two addresses of one provider share a variable.
+                !id.provider.ends_with("-cn"),
             )
         };
         let best = self.entries.values().max_by_key(rank);

@@ -300,7 +300,7 @@ mod tests {
         let shown = tags(&COLOURS.change("a.rs", &LineDiff::of("x\n", &new), 2));
         assert!(
             shown.starts_with(
-                "  <b>a.rs +100 -1</>\n  <faint> 1</> <bad>-x</>\n  <faint> 1</> <good>+0\\x1b[31m</>\n"
+                "  <b>a.rs +100 -1</>\n  <faint>  1</> <bad>-x</>\n  <faint>  1</> <good>+0\\x1b[31m</>\n"
             ),
             "{shown}"
         );

@@ -407,7 +407,7 @@ fn agents_are_listed_and_shown() {
     );
     let words: Vec<&str> = list.split_whitespace().collect();
     let words = words.join(" ");
-    assert!(words.contains("Does one thing; its looser rules"), "{list}");
+    assert!(words.contains("Does one thing. Its looser rules"), "{list}");
     let text = show::show(&set.agents.get("mine").unwrap());
     // Long cells are wrapped.
     let words: Vec<&str> = text.split_whitespace().collect();
