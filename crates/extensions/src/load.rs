@@ -160,13 +160,7 @@ pub(super) async fn load(
         let (contribution, dropped) =
             Contribution::of(&file, origin == ScriptOrigin::Project, &changes);
         added.extend(contribution);
-        if !dropped.is_empty() {
-            let file = text::title(&file);
-            let keys = text::title(&dropped.join(", "));
-            let title =
-                format!("The plugin {file} may not set {keys}: put it into the settings yourself.");
-            notifier.tell(Severity::Info, title, None);
-        }
+        report_dropped(&file, &dropped, notifier);
     }
     let cache = package::cache(&context.project.environment);
     let failed = list("errors");
@@ -209,15 +203,7 @@ pub(super) async fn load(
         .collect();
     for (file, why, stack) in &errors {
         notifier.failed(file, why.clone());
-        let mut title = format!(
-            "{} could not be loaded: {}",
-            text::title(file),
-            text::title(why)
-        );
-        let consequence = consequence_of(file);
-        if !consequence.is_empty() {
-            title = format!("{}.{consequence}", title.trim_end_matches('.'));
-        }
+        let title = unloaded_title(file, why, &consequence_of(file));
         notifier.tell(Severity::Warning, title, Some(stack.clone()));
     }
     let wrong: Vec<_> = list("wrong")
@@ -225,15 +211,7 @@ pub(super) async fn load(
         .map(|one| (words(one, "file"), words(one, "hook")))
         .filter(|(file, _)| known(file))
         .collect();
-    for (file, hook) in &wrong {
-        let file = text::title(file);
-        let hook = text::title(hook);
-        let title = format!(
-            "The plugin {file} has a {hook} that {}.",
-            lint::expected(&hook)
-        );
-        notifier.tell(Severity::Warning, title, None);
-    }
+    report_wrong(&wrong, notifier);
     report_unused(&hooks, notifier);
     let tools = list("tools")
         .iter()
@@ -252,6 +230,44 @@ pub(super) async fn load(
         feed: OnceLock::new(),
         added,
     })
+}
+
+/// Reports the settings that a plugin of a project may not change.
+fn report_dropped(file: &str, dropped: &[String], notifier: &dyn Notifier) {
+    if dropped.is_empty() {
+        return;
+    }
+    let file = text::title(file);
+    let keys = text::title(&dropped.join(", "));
+    let title = format!("The plugin {file} may not set {keys}: put it into the settings yourself.");
+    notifier.tell(Severity::Info, title, None);
+}
+
+/// Returns the title of the notice about a file that could not be loaded.
+fn unloaded_title(file: &str, why: &str, consequence: &str) -> String {
+    let title = format!(
+        "{} could not be loaded: {}",
+        text::title(file),
+        text::title(why)
+    );
+    if consequence.is_empty() {
+        title
+    } else {
+        format!("{}.{consequence}", title.trim_end_matches('.'))
+    }
+}
+
+/// Reports the hooks that are not functions.
+fn report_wrong(wrong: &[(String, String)], notifier: &dyn Notifier) {
+    for (file, hook) in wrong {
+        let file = text::title(file);
+        let hook = text::title(hook);
+        let title = format!(
+            "The plugin {file} has a {hook} that {}.",
+            lint::expected(&hook)
+        );
+        notifier.tell(Severity::Warning, title, None);
+    }
 }
 
 /// Returns the names of the packages in adjutant's cache whose files are not those that were
