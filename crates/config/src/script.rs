@@ -49,6 +49,9 @@ pub struct ScriptEntry {
     pub record: Option<PackageRecord>,
 }
 
+/// The hooks of a plugin that can refuse a call.
+pub const GUARDS: [&str; 2] = ["tool.execute.before", "permission.ask"];
+
 /// The hooks that a plugin may have and that adjutant calls.
 pub const HOOKS: &[&str] = &[
     "event",

@@ -17,7 +17,7 @@ use super::tool::{CustomTool, Home};
 use base::text;
 use config::contribution::Contribution;
 use config::package::{self, PackageRecord};
-use config::script::{self, HOOKS, ScriptEntry, ScriptKind};
+use config::script::{self, GUARDS, HOOKS, ScriptEntry, ScriptKind};
 use events::Severity;
 use tools::{Failure, ToolContext};
 
@@ -76,6 +76,14 @@ pub(super) async fn lost_plugins(scripts: impl Iterator<Item = &ScriptEntry>) ->
     if scripts.is_empty() {
         return Vec::new();
     }
+    let unread: Vec<LostPlugin> = scripts
+        .iter()
+        .filter(|script| script.kind == ScriptKind::Plugin)
+        .map(|script| LostPlugin {
+            name: script.name.clone(),
+            hooks: GUARDS.to_vec(),
+        })
+        .collect();
     let of_all = base::task::spawn_blocking(move || {
         let one = |script: &ScriptEntry| LostPlugin {
             name: script.name.clone(),
@@ -86,7 +94,7 @@ pub(super) async fn lost_plugins(scripts: impl Iterator<Item = &ScriptEntry>) ->
     });
     of_all.await.unwrap_or_else(|e| {
         tracing::warn!("the hooks of plugins could not be read: {e}");
-        Vec::new()
+        unread
     })
 }
 

@@ -1,12 +1,9 @@
 //! Custom tools and plugins of a project, which need trust to be loaded.
 
 use super::{TrustItem, TrustKind};
-use crate::script::{HOOKS, ScriptEntry, ScriptKind};
+use crate::script::{GUARDS, HOOKS, ScriptEntry, ScriptKind};
 use crate::script_inputs::{self, ScriptInputs};
 use base::worktree::Worktree;
-
-/// The hooks of a plugin that can refuse a call.
-pub(crate) const GUARDS: [&str; 2] = ["tool.execute.before", "permission.ask"];
 
 /// Returns an item for each of the project's scripts.
 pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<TrustItem> {
