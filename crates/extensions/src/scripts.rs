@@ -22,7 +22,7 @@ use base::lock::locked;
 use base::text;
 use config::Settings;
 use config::contribution::Contribution;
-use config::script::ScriptEntry;
+use config::script::{GUARDS, ScriptEntry};
 use events::bus::{EventFilter, Publisher};
 use events::{Event, Severity};
 use permission::Rules;
@@ -199,6 +199,14 @@ impl Scripts {
     fn loaded_of(&self, origin: ScriptOrigin) -> Option<Arc<LoadedScripts>> {
         let generation = locked(&self.side(origin).now).clone()?;
         generation.cell.get()?.as_ref().ok().cloned()
+    }
+
+    /// Returns whether the loading of one origin's scripts has begun and not ended, for example again
+    /// after their host broke off. Which calls they refuse is not known before.
+    fn is_loading(&self, origin: ScriptOrigin) -> bool {
+        locked(&self.side(origin).now)
+            .as_ref()
+            .is_some_and(|generation| generation.cell.get().is_none())
     }
 
     /// Returns the plugins of one origin that are not loaded and that might have refused calls.
@@ -406,7 +414,9 @@ impl Scripts {
             let is_handled = self
                 .loaded_of(origin)
                 .is_some_and(|loaded| loaded.hooks.contains_key(name));
-            let hangs = is_handled || load::lost_guard(&self.lost_of(origin), name).is_some();
+            let hangs = is_handled
+                || load::lost_guard(&self.lost_of(origin), name).is_some()
+                || (GUARDS.contains(&name) && self.is_loading(origin));
             if !hangs || !scripts.iter().any(|script| origin.covers(script)) {
                 continue;
             }
