@@ -153,14 +153,25 @@ impl<S> LiveTurns<S> {
     pub fn is_opened_as(&self, options: &OpenOptions) -> bool {
         let plain = |options: &OpenOptions| OpenOptions {
             notices: Vec::new(),
-            // Stored with the session.
+            // Compared by `lacks_denied`; the session may have more.
             denied: Vec::new(),
+            // Can be chosen at any time.
             approvals: None,
             ..options.clone()
         };
         self.options
             .as_ref()
             .is_some_and(|opened| plain(opened) == plain(options))
+    }
+
+    /// Returns whether the session may have permissions that these options deny.
+    pub fn lacks_denied(&self, options: &OpenOptions) -> bool {
+        let is_denied = |denied: &(String, String)| {
+            self.options
+                .as_ref()
+                .is_some_and(|opened| opened.denied.contains(denied))
+        };
+        !options.denied.iter().all(is_denied)
     }
 }
 

@@ -294,8 +294,8 @@ enum CameBack {
 /// Continues a session whose connection has ended or gave it up. Its turns go on.
 ///
 /// # Errors
-/// The session belongs to another directory, or there are too many sessions to open it with other
-/// options. It then waits again.
+/// The session belongs to another directory, its turn may use permissions that are denied now, or
+/// there are too many sessions to open it with other options. It then waits again.
 async fn come_back(
     server: &Arc<Server>,
     live: LiveSession<Server>,
@@ -303,10 +303,20 @@ async fn come_back(
     history: HistoryMode,
 ) -> Result<CameBack, RequestError> {
     let elsewhere = !server.shared.is_place(&live.handle.cwd, &place.cwd);
-    let otherwise = !live.live_turns.is_busy() && !live.live_turns.is_opened_as(place);
+    let is_busy = live.live_turns.is_busy();
+    let lacks_denied = live.live_turns.lacks_denied(place);
+    let otherwise = !is_busy && (lacks_denied || !live.live_turns.is_opened_as(place));
     let refused = if elsewhere {
         let kept = live.handle.cwd.clone();
         Some(OpenError::elsewhere(&live.handle.id, kept, place.cwd.clone()).into())
+    } else if is_busy && lacks_denied {
+        Some(RequestError::Failed {
+            message: format!(
+                "Session {} works on a prompt with permissions that this request denies.",
+                live.handle.id
+            ),
+            advice: Some("Open it again when the prompt is answered.".into()),
+        })
     } else if otherwise {
         server.check_session_limit().err()
     } else {
@@ -326,6 +336,10 @@ async fn come_back(
     let live_turns = live.live_turns.clone();
     // From now on other requests find the session on this connection.
     server.take_in(live);
+    if let Some(approvals) = place.approvals {
+        // The response does not wait until the choice is saved.
+        drop(session.choose_approvals(approvals)?);
+    }
     let shown = history == HistoryMode::Shown;
     if !live_turns.show(server, shown).await {
         let mut updates = UpdateSender::new(server, &session);
