@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+use super::command_list::TurnGuard;
 use super::detached::{Observer, ShownTurn, TurnCount};
 use super::error::RequestError;
 use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours, wrong_in_prompt};
@@ -175,6 +176,8 @@ pub struct FinishedTurn {
     pub result: TurnResult,
     /// Dropped after the client has received the result.
     pub told: oneshot::Sender<()>,
+    /// Dropped then as well: until then no list of commands is sent.
+    pub turn: Option<TurnGuard>,
 }
 
 /// Queues a prompt before it returns. The turn is `None` if the prompt is empty.
@@ -419,10 +422,11 @@ impl TurnStream {
                     usage,
                     handed_over,
                 };
+                let turn = self.updates.take_turn();
                 self.updates
                     .state(SessionActivity::Idle(Some(result.clone())))
                     .await;
-                Ok(FinishedTurn { result, told })
+                Ok(FinishedTurn { result, told, turn })
             }
             Err(_) => Err(self.lost().await),
         }

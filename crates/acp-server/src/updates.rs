@@ -312,6 +312,11 @@ impl UpdateSender {
         self.state(SessionActivity::Running).await;
     }
 
+    /// Takes the turn that is shown, which then lasts until the guard is dropped.
+    pub fn take_turn(&mut self) -> Option<TurnGuard> {
+        self.turn.take()
+    }
+
     /// Reports the activity of the session.
     pub async fn state(&mut self, state: SessionActivity) {
         if matches!(state, SessionActivity::Idle(_)) {

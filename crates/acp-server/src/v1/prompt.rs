@@ -74,8 +74,12 @@ async fn answer(
     let FinishedTurn {
         result,
         told: reported,
+        turn: shown,
     } = turn.ended(&cx.cancelled).await?;
-    cx.after(async move { drop(reported) });
+    cx.after(async move {
+        drop(reported);
+        drop(shown);
+    });
     let meta = result.meta();
     let used = usage(&result.usage);
     Ok(response(result.outcome)?.usage(used).meta(meta))
