@@ -199,7 +199,14 @@ pub struct Usage {
 impl Usage {
     /// Returns the number of tokens in the context window after this step.
     pub fn context(&self) -> u64 {
-        self.input + self.cache_read + self.cache_write + self.output + self.reasoning
+        [
+            self.cache_read,
+            self.cache_write,
+            self.output,
+            self.reasoning,
+        ]
+        .into_iter()
+        .fold(self.input, u64::saturating_add)
     }
 
     /// Adds the tokens of another answer. Numbers of a provider may be anything.
