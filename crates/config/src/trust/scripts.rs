@@ -98,14 +98,13 @@ pub(crate) fn guards(script: &ScriptEntry) -> Vec<&'static str> {
 }
 
 /// Returns the hooks with which a plugin of this text may refuse a call. A text that mentions no
-/// hook may have them from other files.
+/// hook may have them from other files, and one that names files beside it may have more there.
 fn guards_in(text: &str) -> Vec<&'static str> {
     let hooks = mentioned_hooks(text);
-    if hooks.is_empty()
-        && ["import", "require", " from "]
-            .iter()
-            .any(|word| text.contains(word))
-    {
+    let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let imports = contains(&["import", "require", " from "]);
+    let names_files = contains(&["\"./", "'./", "\"../", "'../"]);
+    if imports && (hooks.is_empty() || names_files) {
         return GUARDS.to_vec();
     }
     GUARDS
@@ -159,12 +158,16 @@ mod tests {
     #[test]
     fn plugin_guards_with_the_hooks_that_its_text_mentions() {
         let both = &GUARDS[..];
-        let table: [(&str, &[&str]); 6] = [
+        let table: [(&str, &[&str]); 7] = [
             ("({ \"tool.execute.before\": f })", &["tool.execute.before"]),
             ("({ permission: { ask } })", &["permission.ask"]),
             ("import x from \"y\"\n({ \"chat.params\": f })", &[]),
             ("export { Guard } from \"./guard.js\"", both),
             ("module.exports = require(\"./guard\")", both),
+            (
+                "import { g } from './guard.js'\n({ \"chat.params\": f, ...g })",
+                both,
+            ),
             ("export const nothing = 1", &[]),
         ];
         for (text, wanted) in table {
