@@ -229,8 +229,10 @@ impl Client {
                 ]);
                 client.note(&all);
             }
+            // One with text begins the summary anew.
             v1::SessionUpdate::CompactionUpdate(update)
-                if update.status == v1::CompactionStatus::InProgress =>
+                if update.status == v1::CompactionStatus::InProgress
+                    && update.summary.is_undefined() =>
             {
                 client.note("summarising the conversation to free context");
             }

@@ -448,7 +448,12 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
         "System prompt and tools take about {} tokens{prompt}; {window}.",
         thousands(fixed)
     );
-    let larger = local::larger_context(&model.id, RECOMMENDED_CONTEXT);
+    let needed = model.context.unwrap_or(0).max(fixed + waiting);
+    let larger = if needed < RECOMMENDED_CONTEXT {
+        local::larger_context(&model.id, RECOMMENDED_CONTEXT)
+    } else {
+        None
+    };
     let advice = match larger {
         Some(larger) => format!("{larger} Or choose another model."),
         None => "Choose a model with a larger context, or send less at once.".to_owned(),
