@@ -427,7 +427,8 @@ const RECOMMENDED_CONTEXT: u64 = 64_000;
 pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
         Some(window) => {
-            let answer = if fixed + waiting < window {
+            let is_local = local::larger_context(&model.id, window).is_some();
+            let answer = if is_local && fixed + waiting < window {
                 ", which the conversation needs as well"
             } else {
                 ""
