@@ -259,7 +259,7 @@ impl ResponsesInput<'_> {
 
     fn output<'a>(&'a self, output: &'a ModelOutput, with_ids: bool) -> Option<InputItem<'a>> {
         let id = |provider: &'a Map<String, Value>| {
-            item_id(provider).filter(|id| with_ids && !id.is_empty())
+            if with_ids { item_id(provider) } else { None }
         };
         match output {
             ModelOutput::Text { text, provider } => Some(InputItem::Output(OutputMessage {
@@ -276,8 +276,10 @@ impl ResponsesInput<'_> {
                 let Some(Value::Object(item)) = provider.get("item") else {
                     return None;
                 };
+                // A call that the provider ran itself is rejected like a message or another call.
+                let has_id = item_id(item).is_some() && (with_ids || is_reasoning(item));
                 self.is_complete(item)
-                    .then_some(InputItem::Opaque(OpaqueItem(item)))
+                    .then_some(InputItem::Opaque(OpaqueItem { item, has_id }))
             }
             ModelOutput::Call {
                 id: call,
@@ -335,12 +337,15 @@ fn is_reasoning(item: &Map<String, Value>) -> bool {
 }
 
 /// An item of the provider as it came, but without an id that the API does not accept.
-struct OpaqueItem<'a>(&'a Map<String, Value>);
+struct OpaqueItem<'a> {
+    item: &'a Map<String, Value>,
+    has_id: bool,
+}
 
 impl Serialize for OpaqueItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let has_id = item_id(self.0).is_some();
-        serializer.collect_map(self.0.iter().filter(|(name, _)| has_id || *name != "id"))
+        let sent = |name: &str| self.has_id || name != "id";
+        serializer.collect_map(self.item.iter().filter(|(name, _)| sent(name.as_str())))
     }
 }
 
