@@ -392,6 +392,12 @@ impl Registry {
                 .all(|(provider, _)| provider == Self::OFFLINE || self.local.contains(provider))
     }
 
+    /// Returns whether a provider is a model server that was found on this machine, and not one of
+    /// the settings.
+    pub fn is_found(&self, provider: &str) -> bool {
+        self.local.iter().any(|id| id == provider)
+    }
+
     /// Returns the model for users who did not choose one: the best of the configured providers,
     /// otherwise of all. A model that is known to be unable to call tools only if the user has
     /// configured it.

@@ -72,12 +72,19 @@ impl Models {
         };
         match self.find(wanted) {
             Err(_) if local::is_known(&wanted.provider) => search.run().await,
-            Ok((model, _)) if local::must_be_loaded(&model.id, model.context) => {
+            Ok((model, _)) if self.must_be_loaded(&model) => {
                 search.sources.load_local(&model).await;
                 search.run().await;
             }
             _ => {}
         }
+    }
+
+    /// Returns whether a search after loading a model would find its context window. A provider of
+    /// the settings is never replaced by one that is found.
+    fn must_be_loaded(&self, model: &Model) -> bool {
+        local::must_be_loaded(&model.id, model.context)
+            && self.registry.borrow().is_found(&model.id.provider)
     }
 
     /// Returns the models chosen in this project before, the newest first.
