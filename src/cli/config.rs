@@ -115,6 +115,11 @@ fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
         }
         super::terminal::aside(&format!("{}: {message}", problem.severity.as_str()));
     }
+    // The list of a local server may lack the model for the moment, so it is not refused.
+    let of_models = here.model_problems(&ModelSources::new(&trial));
+    for problem in of_models.iter().filter(of_value) {
+        super::terminal::aside(&format!("warning: {key}: {}", problem.what()));
+    }
     let file = own_file::path(environment);
     own_file::set(&file, &path, &value).map_err(|why| anyhow!("{}: {why}", file.display()))?;
     super::say(&format!("{key}: written into {}.", file.display()));
@@ -153,8 +158,9 @@ fn edit(environment: &Environment) -> anyhow::Result<u8> {
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
     let of_file = |problem: &&Problem| problem.location.origin.path.as_deref() == Some(&*file);
+    let problems = here.every_problem(&ModelSources::new(environment));
     let mut is_wrong = false;
-    for problem in here.problems.iter().filter(of_file) {
+    for problem in problems.iter().filter(of_file) {
         super::terminal::aside(&format!("{}: {problem}", problem.severity.as_str()));
         is_wrong |= problem.severity == ProblemSeverity::Error;
     }

@@ -129,7 +129,8 @@ pub fn create(path: &Path) -> Result<(), String> {
 
 fn read(path: &Path) -> Result<Option<String>, String> {
     match base::file::read_regular_text(path) {
-        Ok(text) => Ok(Some(text)),
+        // Like a reader of settings, but a changed file loses the mark.
+        Ok(text) => Ok(Some(text.trim_start_matches('\u{feff}').to_owned())),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e.to_string()),
     }
