@@ -225,7 +225,10 @@ pub fn main() -> ExitCode {
                 }
             }
             Some(Meaning::Advice(advice)) => return terminal::misused(&advice),
-            None => return terminal::parsed(&meant::with_near_name(e)),
+            None => {
+                let first = std::env::args_os().nth(1);
+                return terminal::parsed(&meant::with_near_name(e, first.as_deref()));
+            }
         },
     };
     let command = match cli.command {

@@ -1,7 +1,7 @@
 //! Command lines that adjutant does not have, and their meaning: words and options of other
 //! programs, a prompt without `run`, and misspelt commands.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -117,8 +117,9 @@ fn near_name<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     beginning.or_else(|| text::nearest(&word, names.iter().copied()))
 }
 
-/// Replaces the names that the parser proposes for a misspelt command by the nearest one.
-pub(super) fn with_near_name(mut error: clap::Error) -> clap::Error {
+/// Replaces the names that the parser proposes for a misspelt command by the nearest one. `first` is
+/// the first word of the command line.
+pub(super) fn with_near_name(mut error: clap::Error, first: Option<&OsStr>) -> clap::Error {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
     }
@@ -131,9 +132,11 @@ pub(super) fn with_near_name(mut error: clap::Error) -> clap::Error {
         _ => Vec::new(),
     };
     let proposed: Vec<&str> = proposed.iter().map(String::as_str).collect();
-    // The parser's own proposals are of the command in which the word was found.
+    // The parser's own proposals are of the command in which the word was found. A verb is not
+    // replaced by the name of a command.
+    let is_command = proposed.is_empty() && first == Some(OsStr::new(word));
     let near = near_name(word, &proposed).map(str::to_owned);
-    let near = near.or_else(|| near_command(word).filter(|_| proposed.is_empty()));
+    let near = near.or_else(|| if is_command { near_command(word) } else { None });
     let near = near.filter(|near| near != word);
     error.remove(ContextKind::SuggestedSubcommand);
     if let Some(near) = near {
@@ -189,15 +192,20 @@ mod tests {
             (&["perm"], Some("'permissions'")),
             (&["sessions", "remove"], None),
             (&["mcp", "lst"], Some("'list'")),
+            (&["mcp", "docter"], None),
         ];
         for (words, expected) in table {
+            let first = words.first().map(OsStr::new);
             let words = std::iter::once("adjutant").chain(words.iter().copied());
             let error = <super::super::Cli as clap::Parser>::try_parse_from(words).unwrap_err();
-            let text = with_near_name(error).to_string();
+            let text = with_near_name(error, first).to_string();
             let tip = text.lines().find(|line| line.contains("tip:"));
             match expected {
                 Some(name) => assert!(tip.is_some_and(|tip| tip.contains(name)), "{text}"),
-                None => assert!(tip.is_none_or(|tip| !tip.contains("revert")), "{text}"),
+                None => {
+                    let is_near = |tip: &str| tip.contains("revert") || tip.contains("doctor");
+                    assert!(!tip.is_some_and(is_near), "{text}");
+                }
             }
         }
     }
