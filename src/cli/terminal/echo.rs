@@ -31,7 +31,7 @@ impl Echo {
     }
 
     /// Shows typed keys again, for a question. Keys typed before the question are no answer to
-    /// it, and is discarded.
+    /// it, and are discarded.
     pub(super) fn show(&mut self) {
         if self.is_hidden && modes().is_some() {
             termios::tcflush(io::stdin(), QueueSelector::IFlush).ok();

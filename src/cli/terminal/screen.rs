@@ -48,6 +48,8 @@ struct State {
     echo: Echo,
     /// Whether the last output did not end a line.
     within: bool,
+    /// Whether the run is over, so that a late message starts no spinner.
+    is_finished: bool,
     /// True if our own marks are limited to ASCII.
     ascii: bool,
 }
@@ -135,6 +137,9 @@ impl Screen {
     pub(in crate::cli) fn doing(&self, what: &str) {
         if self.turns {
             let mut state = self.state();
+            if state.is_finished {
+                return;
+            }
             state.doing = Some(text::escaped(what));
             state.turn();
         }
@@ -156,6 +161,7 @@ impl Screen {
     pub(in crate::cli) fn finish(&self) {
         let mut state = self.state();
         state.stop();
+        state.is_finished = true;
         state.doing = None;
         state.echo.restore();
     }
