@@ -33,8 +33,9 @@ const PLACES: [&str; 6] = [
     "--work-tree",
 ];
 
-/// Our other subcommands. A test of the command line checks that the two lists are complete.
-const CHANGING: [&str; 10] = [
+/// Our other subcommands, and words that mean one. A test of the command line checks that the two
+/// lists are complete.
+const CHANGING: [&str; 12] = [
     "trust",
     "run",
     "acp",
@@ -45,6 +46,8 @@ const CHANGING: [&str; 10] = [
     "extensions",
     "completions",
     "man",
+    "login",
+    "logout",
 ];
 
 /// Returns whether a word is one of our subcommands.
@@ -135,7 +138,9 @@ pub(super) fn judge_texts(unit: &mut CommandUnit) {
         let words: Vec<&str> = text
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .collect();
-        words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
+        let sets = |pair: &[&str]| matches!(pair, ["config", "set" | "edit"]);
+        words.contains(&"adjutant")
+            && (VERBS.iter().any(|verb| words.contains(verb)) || words.windows(2).any(sets))
     };
     if unit.texts.iter().any(names_change) || names_change(&unit.tails.join(" ")) {
         unit.set_minimum(
@@ -256,6 +261,9 @@ mod tests {
             "rtk adjutant mcp login x",
             "cargo run -- extensions",
             "cargo run -- serve",
+            "cargo run -- logout openai",
+            "rtk adjutant login openai",
+            "perl -e 'system(\"adjutant config set permission.bash allow\")'",
             "perl -e 'system(\"adjutant mcp call x y\")'",
             "node -e \"require('child_process').execSync('adjutant agents create x')\"",
             "./linked trust --yes",
