@@ -196,12 +196,28 @@ pub struct SetModel {
 
 /// A response that opens a session, with the models in the form that preceded the config option
 /// `model`. It is no longer in the schema; some clients read nothing else.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct WithModels<T> {
     #[serde(flatten)]
     pub response: T,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<SessionModels>,
+}
+
+/// Written by hand: the types of responses that may be `null` cannot be read by `flatten`.
+impl<'de, T: serde::de::DeserializeOwned> Deserialize<'de> for WithModels<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let mut value = serde_json::Value::deserialize(deserializer)?;
+        let members = value.as_object_mut();
+        let models = members
+            .and_then(|members| members.remove("models"))
+            .unwrap_or_default();
+        Ok(Self {
+            models: serde_json::from_value(models).map_err(D::Error::custom)?,
+            response: serde_json::from_value(value).map_err(D::Error::custom)?,
+        })
+    }
 }
 
 /// The models of a session, and the current one.
@@ -494,6 +510,21 @@ mod tests {
             serde_json::from_str(r#"{"protocolVersion":9,"capabilities":7}"#).unwrap();
         assert_eq!(request.info.name, "unknown");
         assert!(serde_json::from_str::<InitializeV2>(r#"{"protocolVersion":2}"#).is_err());
+    }
+
+    #[test]
+    fn responses_with_models_are_read() {
+        type Resumed = WithModels<v1::ResumeSessionResponse>;
+        for text in ["{}", "null", r#"{"models":null}"#] {
+            let resumed: Resumed = serde_json::from_str(text).unwrap();
+            assert!(resumed.models.is_none(), "{text}");
+        }
+        let text = r#"{"models":{"currentModelId":"a/b","availableModels":[]}}"#;
+        let resumed: Resumed = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&resumed).unwrap(), text);
+        let text = r#"{"sessionId":"s"}"#;
+        let new: WithModels<v1::NewSessionResponse> = serde_json::from_str(text).unwrap();
+        assert_eq!(&*new.response.session_id.0, "s");
     }
 
     #[test]
