@@ -1,6 +1,7 @@
 //! Terminal injection: hostile text from every source, through every command that shows something, on a
 //! pseudo-terminal and in a pipe. Also the modes of stored files, which only their owner may read.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 
 use crate::editor::RESPONSE_TIMEOUT;
@@ -71,7 +73,7 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
 /// that begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
-    if let Some(rest) = ["0m", "1m", "2m", "3m", "4m", "31m", "32m", "36m"]
+    if let Some(rest) = ["0m", "1m", "2m", "3m", "4m", "31m", "32m", "33m", "36m"]
         .iter()
         .find_map(|s| sequence.strip_prefix(s))
     {
@@ -81,20 +83,37 @@ fn ours(text: &str) -> Option<&str> {
     rest.strip_prefix(['K', 'A', 'B'])
 }
 
+/// The time without output after which a program on a terminal waits for a line.
+const QUIET: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 300_000_000,
+};
+
 /// Runs a command on a terminal of its own, where these lines are typed (the first answers whether the
 /// project is trusted, where something asks that); gives all that came out of it.
 fn on_terminal(command: Command, typed: &str) -> Vec<u8> {
     let (mut child, mut ours) = pty::spawn(command, 50, 1000);
-    // Then the input ends: a question too many is not waited for.
-    ours.write_all(format!("{typed}\x04\x04\x04").as_bytes())
-        .unwrap();
+    // A line is typed when nothing more comes, because lines typed before a question do not answer
+    // it. Then the input ends: a question too many is not waited for.
+    let mut lines: VecDeque<String> = typed.split_inclusive('\n').map(str::to_owned).collect();
     let (tx, rx) = mpsc::channel();
     thread::spawn(move || {
         let mut output = Vec::new();
         let mut buffer = [0; 4096];
-        // The end of a terminal is an error.
-        while let Ok(n @ 1..) = ours.read(&mut buffer) {
-            output.extend_from_slice(&buffer[..n]);
+        loop {
+            let mut waiting = [PollFd::new(&ours, PollFlags::IN)];
+            if rustix::event::poll(&mut waiting, Some(&QUIET)) == Ok(0) {
+                let line = lines.pop_front().unwrap_or_else(|| "\x04".to_owned());
+                if ours.write_all(line.as_bytes()).is_err() {
+                    break;
+                }
+                continue;
+            }
+            // The end of a terminal is an error.
+            match ours.read(&mut buffer) {
+                Ok(n @ 1..) => output.extend_from_slice(&buffer[..n]),
+                _ => break,
+            }
         }
         tx.send(output)
     });

@@ -467,6 +467,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn layers_are_in_order_and_stable() {
         let dir = tempfile::tempdir().unwrap();
         let vars = BTreeMap::from([("HOME".to_owned(), dir.path().display().to_string())]);

@@ -165,9 +165,10 @@ pub fn address(
             };
             (&Messages, Some(base))
         }
-        (Some("@ai-sdk/amazon-bedrock"), _) if base_url.is_none() && is_claude(model) => {
-            (&Messages, Some(claude_on_bedrock(settings, environment)))
-        }
+        (Some("@ai-sdk/amazon-bedrock"), _) if base_url.is_none() && is_claude(model) => (
+            &Messages,
+            Some(claude_on_bedrock(model, settings, environment)?),
+        ),
         (Some("@ai-sdk/azure"), _) => {
             let chat = settings
                 .options
@@ -362,9 +363,35 @@ fn bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
 
 /// Returns Bedrock's address of the Messages API, which takes its API keys and answers in
 /// server-sent events.
-fn claude_on_bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
+///
+/// # Errors
+/// The model's id promises another part of the world than the region is in: its address does not
+/// take the promise, so the request would be answered elsewhere.
+fn claude_on_bedrock(
+    model: &Model,
+    settings: &ProviderEntry,
+    environment: &Environment,
+) -> Result<String, Error> {
     let region = region(settings, environment);
-    format!("https://bedrock-mantle.{region}.api.aws/anthropic/v1")
+    let id = &model.id.model;
+    let regions: &[&str] = match id.split_once(".anthropic.").map(|(place, _)| place) {
+        None | Some("global") => &[""],
+        Some("us") => &["us-"],
+        Some("eu") => &["eu-"],
+        Some("jp") => &["ap-northeast-1", "ap-northeast-3"],
+        Some("au") => &["ap-southeast-2", "ap-southeast-4"],
+        Some("apac") => &["ap-"],
+        Some(_) => &[],
+    };
+    if !regions.iter().any(|start| region.starts_with(start)) {
+        return Err(Error::Keyless(format!(
+            "{id} is answered in its own part of the world, and the region is {region}. Set AWS_REGION, or provider.{}.options.region.",
+            settings.id
+        )));
+    }
+    Ok(format!(
+        "https://bedrock-mantle.{region}.api.aws/anthropic/v1"
+    ))
 }
 
 fn vertex_project<'a>(
@@ -705,10 +732,18 @@ mod tests {
                 None,
                 none(),
                 &region,
-                "us.anthropic.claude-x"
+                "eu.anthropic.claude-x"
             )
             .starts_with("https://bedrock-mantle.eu-west-1.api.aws/anthropic/v1")
         );
+        let elsewhere = at(
+            "@ai-sdk/amazon-bedrock",
+            None,
+            none(),
+            &region,
+            "us.anthropic.claude-x",
+        );
+        assert!(elsewhere.contains("the region is eu-west-1"), "{elsewhere}");
         assert!(
             at(CLAUDE_ON_VERTEX, None, none(), &[], "claude-sonnet-5").starts_with(
                 "error: Claude on Vertex needs your project. Set GOOGLE_VERTEX_PROJECT"

@@ -402,6 +402,14 @@ impl Registry {
     /// otherwise of all. A model that is known to be unable to call tools only if the user has
     /// configured it.
     pub fn default_model(&self) -> Arc<Model> {
+        // Addresses of one provider share a variable: `moonshotai` and `moonshotai-cn`.
+        let has_plain_address = |entry: &Entry| {
+            let id = &entry.model.id;
+            id.provider.match_indices('-').any(|(at, _)| {
+                let plain = (id.provider[..at].to_owned(), id.model.clone());
+                self.entries.contains_key(&plain)
+            })
+        };
         let rank = |entry: &&Entry| {
             let id = &entry.model.id;
             let is_offline = id.provider == Self::OFFLINE;
@@ -412,9 +420,8 @@ impl Registry {
                 entry.is_usable,
                 is_configured,
                 !self.local.contains(&id.provider),
+                !has_plain_address(entry),
                 preference::rank(&entry.model, &entry.released),
-                // Two addresses of one provider share a variable.
-                !id.provider.ends_with("-cn"),
             )
         };
         let best = self.entries.values().max_by_key(rank);

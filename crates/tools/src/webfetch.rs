@@ -391,14 +391,36 @@ fn header_secrets<'h>(
         .filter_map(|(_, value)| value.rsplit(' ').next().map(str::to_owned))
 }
 
-/// Returns the secrets in the settings of an MCP server: headers with credentials, variables that
-/// are named like a key, the client secret.
+/// Returns the secrets in a command line: the values of options that are named like a key, as in
+/// `--token abc` and `--api-key=abc`.
+fn option_secrets(command: &[String]) -> impl Iterator<Item = String> {
+    command.iter().enumerate().filter_map(|(at, word)| {
+        let option = word.strip_prefix('-')?.trim_start_matches('-');
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, command.get(at + 1).map(String::as_str)),
+        };
+        let name = name.replace('-', "_");
+        if !base::variables::is_secret(&name) {
+            return None;
+        }
+        value.map(str::to_owned)
+    })
+}
+
+/// Returns the secrets in the settings of an MCP server: headers with credentials, variables and
+/// options that are named like a key, the client secret.
 fn server_secrets(entry: &McpEntry) -> Vec<String> {
     match &entry.transport {
-        Transport::Local { environment, .. } => environment
+        Transport::Local {
+            command,
+            environment,
+            ..
+        } => environment
             .iter()
             .filter(|(name, _)| base::variables::is_secret(name))
             .map(|(_, value)| value.clone())
+            .chain(option_secrets(command))
             .collect(),
         Transport::Remote { headers, oauth, .. } => header_secrets(headers)
             .chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone()))
@@ -476,6 +498,21 @@ mod tests {
 
     /// U36 and U37: an endless page, and one that decompresses to gigabytes, are neither awaited
     /// nor stored.
+    #[test]
+    fn secret_options_of_a_command_are_found() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let table = [
+            ("server --token abc --port 1", vec!["abc"]),
+            ("server --api-key=abc -v", vec!["abc"]),
+            ("server --keyboard us token x", vec![]),
+            ("server --token", vec![]),
+        ];
+        for (line, wanted) in table {
+            let found: Vec<String> = option_secrets(&words(line)).collect();
+            assert_eq!(found, wanted, "{line}");
+        }
+    }
+
     #[tokio::test]
     async fn slow_and_endless_pages_are_refused() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

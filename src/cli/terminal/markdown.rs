@@ -22,6 +22,10 @@ const COLUMN_GAP: &str = "  ";
 /// The longest line of code that is coloured.
 const MAX_COLOURED_BYTES: usize = 2000;
 
+/// The length of a pending block in bytes up to which each line is tried. Each try reads the block
+/// from its beginning, so in a longer one they become rare.
+const EAGER_BYTES: usize = 4096;
+
 /// The look of rendered Markdown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
@@ -42,11 +46,19 @@ pub(super) struct MarkdownStream {
     printed: Option<PrintedPart>,
     /// The length of the pending text at which printing a part of it is tried again.
     next_try: usize,
+    /// The length of the pending text at which its first block is looked for again.
+    next_block: usize,
     code: Option<CodeBlock>,
     /// True if a block was printed, so that a blank line may separate the next one.
     has_printed: bool,
     /// True if the source had a blank line after the last block.
     has_blank: bool,
+}
+
+/// Returns whether a line may begin or end a block of code.
+fn is_fence(line: &str) -> bool {
+    let line = line.trim_start_matches([' ', '>', '-', '*']);
+    line.starts_with("```") || line.starts_with("~~~")
 }
 
 impl MarkdownStream {
@@ -58,7 +70,9 @@ impl MarkdownStream {
             if part.ends_with('\n') {
                 let line = std::mem::take(&mut self.tail);
                 self.line(line.trim_end_matches(['\n', '\r']), look, &mut out);
-                self.next_try = 0;
+                if self.pending.len() < EAGER_BYTES {
+                    self.next_try = 0;
+                }
             }
             self.print_part(look, &mut out);
         }
@@ -83,7 +97,6 @@ impl MarkdownStream {
         if self.code.is_some() || length < look.width || length < self.next_try {
             return;
         }
-        // Each try reads the block from its beginning, so in a long one they become rare.
         self.next_try = length + length / 64;
         let source = format!("{}{}", self.pending, self.tail);
         let Some((start, end)) = settled(&source) else {
@@ -120,7 +133,17 @@ impl MarkdownStream {
         }
         self.pending.push_str(line);
         self.pending.push('\n');
+        let may_end = line.trim().is_empty() || is_fence(line);
+        if self.pending.len() < self.next_block && !may_end {
+            return;
+        }
         while self.block(false, look, out) {}
+        let length = self.pending.len();
+        self.next_block = if length < EAGER_BYTES {
+            0
+        } else {
+            length + length / 64
+        };
     }
 
     /// Prints the first block of the pending lines. Returns `false` if there is none, or it may
