@@ -389,7 +389,7 @@ fn instructions_of_a_directory() -> Task {
     }
 }
 
-/// Two files are read in one message, and the window is full: what was read must not be read again.
+/// Two files are read in one message, and the window is full: nothing may be read again.
 fn a_summary_between_two_reads() -> Task {
     let text = |name: &str| -> String { (0..40).map(|n| format!("{name} {n}\n")).collect() };
     let read = |name: &str| call("read", &json!({"filePath": name}));

@@ -43,7 +43,7 @@ pub struct AcceptedArguments {
     pub input: Value,
     /// Notes for the model on the repair.
     pub notes: Vec<String>,
-    /// Whether every field was used.
+    /// True if every field was used.
     pub is_exact: bool,
 }
 

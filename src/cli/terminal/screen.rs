@@ -48,7 +48,7 @@ struct State {
     echo: Echo,
     /// Whether the last output did not end a line.
     within: bool,
-    /// Whether the run is over, so that a late message starts no spinner.
+    /// True if the run is over, so that a late message starts no spinner.
     is_finished: bool,
     /// True if our own marks are limited to ASCII.
     ascii: bool,

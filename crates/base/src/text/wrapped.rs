@@ -1,4 +1,4 @@
-//! Text by others between tags, `<tag>…</tag>`: it must not end what it is put in.
+//! Text by others between tags, `<tag>…</tag>`: it must not end the wrapper around it.
 
 /// Escapes the opening and closing tags of these names in a text, in any case and spacing.
 pub fn without_tags(text: &str, names: &[&str]) -> String {

@@ -98,7 +98,7 @@ pub(crate) fn guards(script: &ScriptEntry) -> Vec<&'static str> {
 }
 
 /// Returns the hooks with which a plugin of this text may refuse a call. A text that mentions no
-/// hook may have them from other files, and one that names files beside it may have more there.
+/// hook may have them from other files, and one that names neighbouring files may have more there.
 fn guards_in(text: &str) -> Vec<&'static str> {
     let hooks = mentioned_hooks(text);
     let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));

@@ -90,7 +90,7 @@ impl SummaryPieces<'_> {
 /// A summary and its token usage.
 struct Summary {
     text: String,
-    /// What is carried over with it.
+    /// The texts carried over with it.
     notes: Vec<Content>,
     usage: Usage,
 }
@@ -233,7 +233,7 @@ pub async fn compact(
     Ok(())
 }
 
-/// Divides the room that a summary leaves among the messages that are not summarised, of `recent`
+/// Divides the tokens that a summary leaves among the messages that are not summarised, of `recent`
 /// tokens, and what is carried over; a part remains for the next step. Returns the tokens that may be
 /// carried over. Results that the model has not seen are cut further if they leave too little.
 fn carried_share(room: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> u64 {
@@ -785,9 +785,9 @@ fn put(
 mod tests {
     use super::*;
 
-    /// What remains after a summary is divided so that all of it fits.
+    /// The space after a summary is divided so that all of it fits.
     #[test]
-    fn recent_messages_and_carried_texts_share_the_room() {
+    fn recent_messages_and_carried_texts_share_the_space() {
         // Room after the summary, recent tokens, those of unseen results; what is cut, what may be
         // carried over.
         let table = [

@@ -28,11 +28,11 @@ pub(super) struct Carried {
     loaded: Vec<PathBuf>,
     /// The texts of skills and instruction files.
     texts: Vec<String>,
-    /// The names of those for which there is no room.
+    /// The names of those that do not fit.
     named: Vec<String>,
 }
 
-/// Collects the state from messages that are summarised, of at most `room` tokens.
+/// Collects the state from messages that are summarised, of at most this many tokens.
 pub(super) async fn carried(
     messages: &History,
     scope: &TurnContext,
