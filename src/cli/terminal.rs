@@ -7,6 +7,7 @@
 //! On a terminal they are cleaned like everything else.
 
 mod echo;
+mod highlight;
 mod markdown;
 pub(super) mod screen;
 pub(super) mod styled;

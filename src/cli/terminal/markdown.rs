@@ -6,13 +6,13 @@
 
 use std::ops::Range;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
-use synoptic::{Highlighter, TokOpt};
 use textwrap::core::{Word, display_width};
 use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 
-use super::styled::{BAD, CODE, FAINT, GOOD, STRONG, of_change, painted};
+use super::highlight::Highlighter;
+use super::styled::{CODE, FAINT, STRONG, of_change, painted};
 use base::text;
 
 /// The smallest width that text is wrapped to.
@@ -189,7 +189,7 @@ impl MarkdownStream {
         self.pending.drain(..block.range.end);
         let Some(rendered) = rendered else {
             let mut lines = source.lines();
-            let mut code = CodeBlock::of(lines.next().unwrap_or_default());
+            let mut code = CodeBlock::of(lines.next().unwrap_or_default(), look);
             out.push_str(&code.heading(look));
             for line in lines {
                 if code.is_end(line) {
@@ -412,12 +412,11 @@ struct CodeBlock {
     fence: String,
     info: String,
     highlighter: Option<Highlighter>,
-    lines: usize,
     is_diff: bool,
 }
 
 impl CodeBlock {
-    fn of(opening: &str) -> Self {
+    fn of(opening: &str, look: Look) -> Self {
         let words = opening.trim_start();
         let mark = if words.starts_with('~') { '~' } else { '`' };
         let fence: String = words.chars().take_while(|c| *c == mark).collect();
@@ -430,10 +429,14 @@ impl CodeBlock {
         Self {
             indent: opening.len() - words.len(),
             fence,
-            highlighter: synoptic::from_extension(extension(&language), 4),
+            // Without colours no syntax is loaded.
+            highlighter: if look.colours {
+                Highlighter::of(&language)
+            } else {
+                None
+            },
             is_diff: matches!(language.as_str(), "diff" | "patch"),
             info,
-            lines: 0,
         }
     }
 
@@ -466,73 +469,20 @@ impl CodeBlock {
     }
 
     fn coloured(&mut self, line: &str, look: Look) -> String {
-        let is_plain = !look.colours || line.len() > MAX_COLOURED_BYTES || line.contains('\t');
+        let is_plain = !look.colours || line.len() > MAX_COLOURED_BYTES;
         let Some(highlighter) = self.highlighter.as_mut() else {
             return paint(look, CODE, line);
         };
         if is_plain {
             return paint(look, CODE, line);
         }
-        let line = line.to_owned();
-        if self.lines == 0 {
-            highlighter.run(std::slice::from_ref(&line));
-        } else {
-            highlighter.append(&line);
-        }
-        let tokens = highlighter.line(self.lines, &line);
-        self.lines += 1;
-        let mut out = String::new();
-        let mut plain = String::new();
-        for token in tokens {
-            match token {
-                TokOpt::Some(words, kind) => {
-                    plain.push_str(&words);
-                    out.push_str(&paint(look, of_token(&kind), &words));
-                }
-                TokOpt::None(words) => {
-                    plain.push_str(&words);
-                    out.push_str(&words);
-                }
-            }
-        }
-        // The colours must not change the code.
-        if plain == line { out } else { line }
-    }
-}
-
-/// Returns the extension of a language's files.
-fn extension(language: &str) -> &str {
-    match language {
-        "rust" => "rs",
-        "python" | "python3" => "py",
-        "javascript" | "jsx" | "node" => "js",
-        "typescript" | "tsx" => "ts",
-        "bash" | "shell" | "zsh" | "console" => "sh",
-        "ruby" => "rb",
-        "golang" => "go",
-        "c++" => "cpp",
-        "csharp" | "c#" => "cs",
-        "kotlin" => "kt",
-        "yml" => "yaml",
-        "jsonc" | "json5" => "json",
-        "markdown" => "md",
-        other => other,
-    }
-}
-
-fn of_token(kind: &str) -> Style {
-    match kind {
-        "comment" => FAINT,
-        "string" | "character" => GOOD,
-        "keyword" | "operator" | "attribute" | "macro" | "macros" => {
-            AnsiColor::Magenta.on_default()
-        }
-        "digit" | "boolean" => AnsiColor::Yellow.on_default(),
-        "function" | "tag" => AnsiColor::Blue.on_default(),
-        "struct" | "namespace" | "key" | "type" => CODE,
-        "deletion" => BAD,
-        "insertion" => GOOD,
-        _ => Style::new(),
+        let Some(pieces) = highlighter.pieces(line) else {
+            return paint(look, CODE, line);
+        };
+        pieces
+            .into_iter()
+            .map(|(words, style)| paint(look, style, words))
+            .collect()
     }
 }
 
@@ -881,7 +831,7 @@ impl BlockRenderer {
                     CodeBlockKind::Fenced(info) => text::escaped(&info),
                     CodeBlockKind::Indented => String::new(),
                 };
-                self.code = Some(CodeBlock::of(&format!("```{info}")));
+                self.code = Some(CodeBlock::of(&format!("```{info}"), self.look));
             }
             Tag::Table(alignments) => self.alignments = alignments,
             Tag::TableHead => {
