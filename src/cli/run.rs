@@ -230,10 +230,17 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
 }
 
 /// Waits for the signal to quit, and returns the exit code for it. By default the signal would end
-/// the program before it has restored the terminal.
+/// the program before it has restored the terminal. A second one ends it at once.
 async fn quit() -> Option<u8> {
     use tokio::signal::unix::{SignalKind, signal};
-    signal(SignalKind::quit()).ok()?.recv().await;
+    let mut signals = signal(SignalKind::quit()).ok()?;
+    signals.recv().await;
+    base::task::spawn(async move {
+        signals.recv().await;
+        // The end is stuck, so nothing of the program is waited for.
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::KILL).ok();
+    });
     Some(131)
 }
 

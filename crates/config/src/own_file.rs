@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
 use serde_json::Value;
 
 use base::environment::Environment;
@@ -15,7 +15,8 @@ use base::environment::Environment;
 pub fn path(environment: &Environment) -> PathBuf {
     let folder = &environment.dirs.config;
     let with_comments = folder.join("adjutant.jsonc");
-    if with_comments.exists() {
+    // A link to nothing is a file, too: it must not be passed over.
+    if with_comments.symlink_metadata().is_ok() {
         return with_comments;
     }
     folder.join("adjutant.json")
@@ -65,8 +66,25 @@ pub fn set(path: &Path, key: &[String], value: &Value) -> Result<(), String> {
         for (at, name) in parents.iter().enumerate() {
             object = object.object_value_or_create(name).ok_or_else(|| {
                 let whole = parents.get(..=at).unwrap_or_default().join(".");
-                format!("its \"{whole}\" is not an object")
+                format!(
+                    "its \"{whole}\" is not an object; set \"{whole}\" itself, or edit the file"
+                )
             })?;
+        }
+        let is_named = |property: &CstObjectProp| {
+            let name = property.name().map(|name| name.decoded_value());
+            matches!(name, Some(Ok(name)) if name == *last)
+        };
+        if object
+            .properties()
+            .iter()
+            .filter(|one| is_named(one))
+            .count()
+            > 1
+        {
+            return Err(format!(
+                "it has \"{last}\" twice in the same object; remove one of them"
+            ));
         }
         match object.get(last) {
             Some(property) => property.set_value(input(value)),
@@ -131,7 +149,12 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     match base::file::read_regular_text(path) {
         // Like a reader of settings, but a changed file loses the mark.
         Ok(text) => Ok(Some(text.trim_start_matches('\u{feff}').to_owned())),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            if path.symlink_metadata().is_ok() {
+                return Err("it is a link to something that does not exist".into());
+            }
+            Ok(None)
+        }
         Err(e) => Err(e.to_string()),
     }
 }
@@ -207,6 +230,24 @@ mod tests {
             let expected = expected.map(|keys| keys.iter().map(|key| (*key).to_owned()).collect());
             assert_eq!(keys, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn files_that_a_change_would_damage_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = ["model".to_owned()];
+        let link = dir.path().join("adjutant.json");
+        std::os::unix::fs::symlink(dir.path().join("gone.json"), &link).unwrap();
+        let refused = set(&link, &key, &Value::from("a/b")).unwrap_err();
+        assert!(refused.contains("a link to something"), "{refused}");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+
+        let twice = dir.path().join("twice.json");
+        let text = r#"{"model": "a/b", "model": "c/d"}"#;
+        std::fs::write(&twice, text).unwrap();
+        let refused = set(&twice, &key, &Value::from("e/f")).unwrap_err();
+        assert!(refused.contains("has \"model\" twice"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&twice).unwrap(), text);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::details::ModelDetails;
 use super::http::HttpClient;
+use crate::Error;
 use crate::entry::{ModelEntry, ProviderEntry};
 use base::environment::Environment;
 use transcript::ModelRef;
@@ -238,7 +239,8 @@ fn origin(host: &str, port: u16) -> (String, u16) {
     let rest = rest
         .strip_prefix(':')
         .map_or_else(|| rest.to_owned(), |port| format!("127.0.0.1:{port}"));
-    if rest.is_empty() {
+    // A path is a socket in the file system.
+    if rest.is_empty() || rest.starts_with('/') {
         return usual();
     }
     let Ok(mut url) = reqwest::Url::parse(&format!("{scheme}://{rest}")) else {
@@ -265,7 +267,9 @@ fn origin(host: &str, port: u16) -> (String, u16) {
 #[derive(Debug)]
 pub enum SearchResult {
     Found(Box<ProviderEntry>),
-    /// The server did not answer in time, but the connection was not refused.
+    /// The server listed its models, but its details did not come in time.
+    WithoutDetails(Box<ProviderEntry>),
+    /// A server is there, but busy: it did not answer in time, or refused to for now.
     Silent(&'static str),
     /// No server is there.
     Absent(&'static str),
@@ -281,7 +285,7 @@ pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<SearchResult> {
 ///
 /// # Errors
 /// The reason why the server did not load it.
-pub async fn load(client: &HttpClient, base_url: &str, model: &str) -> Result<(), crate::Error> {
+pub async fn load(client: &HttpClient, base_url: &str, model: &str) -> Result<(), Error> {
     let origin = base_url.trim_end_matches('/').trim_end_matches("/v1");
     post(
         client,
@@ -297,7 +301,7 @@ pub fn must_be_loaded(model: &ModelRef, context: Option<u64>) -> bool {
     model.provider == OLLAMA && context.is_none()
 }
 
-async fn post(client: &HttpClient, url: &str, body: &Value) -> Result<Value, crate::Error> {
+async fn post(client: &HttpClient, url: &str, body: &Value) -> Result<Value, Error> {
     let headers = super::http::header_map(&[("content-type".into(), "application/json".into())])?;
     let body = body.to_string().into_bytes();
     let (status, _, bytes) = client
@@ -311,7 +315,7 @@ async fn post(client: &HttpClient, url: &str, body: &Value) -> Result<Value, cra
         )
         .await?;
     if !status.is_success() {
-        return Err(crate::Error::BadRequest(format!(
+        return Err(Error::BadRequest(format!(
             "The model server answered {status}."
         )));
     }
@@ -325,6 +329,10 @@ impl Local {
         let list = timeout_at(end, client.get(self.name, &url, &[], MAX_RESPONSE_BYTES)).await;
         let body = match list {
             Err(_) => return SearchResult::Silent(self.id),
+            // As llama.cpp while it loads a model, or a server with a key.
+            Ok(Err(Error::Overloaded { .. } | Error::RateLimited { .. } | Error::Auth(_))) => {
+                return SearchResult::Silent(self.id);
+            }
             Ok(Err(_)) => return SearchResult::Absent(self.id),
             Ok(Ok(body)) => body,
         };
@@ -333,7 +341,9 @@ impl Local {
             return SearchResult::Absent(self.id);
         }
         // Without details the list is still of use.
+        let mut is_complete = false;
         if let Ok(details) = timeout_at(end, self.details(client, &models)).await {
+            is_complete = true;
             for model in &mut models {
                 if let Some(details) = details.iter().find(|details| details.model == model.key) {
                     details.complete(model);
@@ -350,13 +360,18 @@ impl Local {
                 model.context = model.context.or(self.context);
             }
         }
-        SearchResult::Found(Box::new(ProviderEntry {
+        let server = Box::new(ProviderEntry {
             id: self.id.into(),
             name: Some(self.name.into()),
             base_url: Some(base_url),
             models,
             ..ProviderEntry::default()
-        }))
+        });
+        if is_complete {
+            SearchResult::Found(server)
+        } else {
+            SearchResult::WithoutDetails(server)
+        }
     }
 
     /// Requests the details of the models from the server's own API.
@@ -491,6 +506,7 @@ mod tests {
         let table = [
             ("", "http://127.0.0.1:11434"),
             ("0.0.0.0", "http://127.0.0.1:11434"),
+            ("/tmp/a.sock", "http://127.0.0.1:11434"),
             ("0.0.0.0:11500", "http://127.0.0.1:11500"),
             ("[::]:11500", "http://127.0.0.1:11500"),
             (":11500", "http://127.0.0.1:11500"),

@@ -71,6 +71,10 @@ impl ModelSources {
                         known.retain(|other| other.id != server.id);
                         known.push(*server);
                     }
+                    // The earlier list has the details.
+                    SearchResult::WithoutDetails(server)
+                        if known.iter().any(|other| other.id == server.id) => {}
+                    SearchResult::WithoutDetails(server) => known.push(*server),
                     SearchResult::Absent(id) => known.retain(|other| other.id != id),
                     SearchResult::Silent(_) => {}
                 }
