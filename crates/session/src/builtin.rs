@@ -220,7 +220,8 @@ async fn page(word: BuiltinName, rest: &str, cx: &mut BuiltinContext<'_>) -> Str
 /// Answers `/plan` after the session has switched to the mode, if that exists.
 fn planning(scope: &TurnContext) -> String {
     if scope.choice.borrow().agent == PLANNER {
-        return "The mode is plan now: nothing is changed but plan files.".into();
+        // No promise about its rules: settings may change them.
+        return "The mode is plan now.".into();
     }
     let modes = scope.project.agents.modes();
     let names: Vec<&str> = modes.iter().map(|mode| mode.name.as_str()).collect();

@@ -344,6 +344,26 @@ fn free_models_of_opencode_must_be_named() {
     );
 }
 
+/// Returns the models of a user without settings for providers.
+fn unconfigured(
+    catalog: &Arc<Catalog>,
+    local: Vec<ProviderEntry>,
+    environment: &Environment,
+) -> Registry {
+    Registry::new(Sources {
+        configured: Vec::new(),
+        local,
+        catalog,
+        disabled: &[],
+        enabled: None,
+        everything: false,
+        auth: &Auth::parse("{}"),
+        environment,
+        client: Arc::new(HttpClient::new(environment)),
+        offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+    })
+}
+
 /// Tests the choice for users with one key, for the best-known providers of the bundled catalogue.
 #[test]
 fn default_model_is_one_that_a_person_would_choose() {
@@ -385,18 +405,7 @@ fn default_model_is_one_that_a_person_would_choose() {
     let catalog = Arc::new(Catalog::bundled());
     for (variable, expected) in table {
         let environment = environment(&[(variable, "k")]);
-        let registry = Registry::new(Sources {
-            configured: Vec::new(),
-            local: Vec::new(),
-            catalog: &catalog,
-            disabled: &[],
-            enabled: None,
-            everything: false,
-            auth: &Auth::parse("{}"),
-            environment: &environment,
-            client: Arc::new(HttpClient::new(&environment)),
-            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
-        });
+        let registry = unconfigured(&catalog, Vec::new(), &environment);
         assert_eq!(
             registry.default_model().id.to_string(),
             expected,
@@ -415,18 +424,8 @@ fn local_model_without_tools_is_no_default() {
             models,
             ..ProviderEntry::default()
         };
-        Registry::new(Sources {
-            configured: Vec::new(),
-            local: vec![ollama],
-            catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
-            disabled: &[],
-            enabled: None,
-            everything: false,
-            auth: &Auth::parse("{}"),
-            environment: &environment,
-            client: Arc::new(HttpClient::new(&environment)),
-            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
-        })
+        let catalog = Arc::new(Catalog::parse(KNOWN).unwrap());
+        unconfigured(&catalog, vec![ollama], &environment)
     };
     let deaf = || ModelEntry {
         tool_call: Some(false),

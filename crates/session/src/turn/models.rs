@@ -31,11 +31,20 @@ pub(crate) struct LocalSearch {
 }
 
 impl LocalSearch {
-    /// Asks all servers.
+    /// Asks all servers. The result is dropped if the registry has been replaced meanwhile: it may be
+    /// that of newer settings.
     pub(crate) async fn run(&self) {
-        if let Some(found) = self.sources.with_local(&self.settings).await {
-            self.registry.send_replace(Arc::new(found));
-        }
+        let before = self.registry.borrow().clone();
+        let Some(found) = self.sources.with_local(&self.settings).await else {
+            return;
+        };
+        self.registry.send_if_modified(|current| {
+            let is_same = Arc::ptr_eq(current, &before);
+            if is_same {
+                *current = Arc::new(found);
+            }
+            is_same
+        });
     }
 }
 
