@@ -69,14 +69,16 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     None
 }
 
+/// The ends of the sequences that begin or end one of our styles.
+const OUR_STYLES: [&str; 11] = [
+    "0m", "1m", "2m", "3m", "4m", "31m", "32m", "33m", "34m", "35m", "36m",
+];
+
 /// Returns the text after one of our own sequences: the spinner's, which erase the line and go up or down, and those
 /// that begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
-    if let Some(rest) = ["0m", "1m", "2m", "3m", "4m", "31m", "32m", "33m", "36m"]
-        .iter()
-        .find_map(|s| sequence.strip_prefix(s))
-    {
+    if let Some(rest) = OUR_STYLES.iter().find_map(|s| sequence.strip_prefix(s)) {
         return Some(rest);
     }
     let rest = sequence.trim_start_matches(|c: char| c.is_ascii_digit());
