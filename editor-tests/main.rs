@@ -186,6 +186,12 @@ fn main() -> ExitCode {
             Ok(Transcript::read(&path).run(bless)?)
         }));
     }
+    trials.push(Trial::test("pages/agent blocks are short", move || {
+        for path in pages() {
+            Transcript::read(&path).check_form(bless)?;
+        }
+        Ok(())
+    }));
     let groups: BTreeSet<_> = wire::rows()
         .into_iter()
         .map(|row| row.group)

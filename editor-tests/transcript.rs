@@ -10,7 +10,7 @@
 //! | `model` | what the mock provider answers (see `model.rs`); without one there is only the offline model |
 //! | `editor` | messages of the client: JSON, one message per line, and actions, which begin with `#` |
 //! | `terminal` | commands, each after `$ `, and what they print; see `terminal.rs` |
-//! | `agent` | what must come out, one message per line; `agent unordered` for concurrent calls |
+//! | `agent` | what must come out, in the short form of `short_form.rs` or one JSON message per line; `agent unordered` for concurrent calls |
 //!
 //! JSON lines are literal, except that `"jsonrpc":"2.0"` is omitted on both sides (a line that begins with `raw ` is
 //! sent unchanged), and that placeholders replace values that differ from run to run: `${SESSION}`, `${SESSION2}`,
@@ -30,11 +30,13 @@
 //! A client with forms (`# open a session with forms`, `… with forms and addresses`) answers them on
 //! `# answer form {…}`.
 //!
-//! `BLESS=1` writes the output into the `agent` blocks; lines that still match stay as they are.
+//! `BLESS=1` writes the output into the `agent` blocks, in the short form unless the page is about the wire; messages
+//! that still match stay as they are.
 
 mod buffers;
 mod compare;
 mod run;
+mod short_form;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -49,7 +51,11 @@ use crate::terminal;
 use crate::web::Web;
 use run::Run;
 
-pub use compare::own_tests;
+/// Tests of this module's own judgement.
+pub fn own_tests() {
+    compare::own_tests();
+    short_form::own_tests();
+}
 
 /// Messages that may come at any time: updates about the session, not the turn; reads of buffers, any number of them;
 /// withdrawn questions.
@@ -234,6 +240,7 @@ impl Transcript {
                 }
                 "agent" | "agent unordered" => {
                     let unordered = info.ends_with("unordered");
+                    let body = &short_form::expand(body).map_err(place)?;
                     if second {
                         let line = |line| {
                             serde_json::from_str::<Value>(line)
@@ -246,7 +253,8 @@ impl Transcript {
                                 .collect::<Result<Vec<_>, _>>()?,
                         );
                     } else if bless {
-                        blessed.push(run.bless(body, unordered));
+                        let messages = run.bless(body, unordered);
+                        blessed.push(self.written(&messages));
                     } else {
                         run.agent_block(body, unordered).map_err(place)?;
                     }
@@ -275,6 +283,50 @@ impl Transcript {
         } else {
             Err(problems.join("\n"))
         }
+    }
+
+    /// Returns messages in the form that the page has.
+    fn written(&self, messages: &str) -> String {
+        if self.is_about_the_wire() {
+            messages.to_owned()
+        } else {
+            short_form::shorten(messages)
+        }
+    }
+
+    /// Pages about the wire show each message as it is.
+    fn is_about_the_wire(&self) -> bool {
+        !self.cases().is_empty()
+    }
+
+    /// Checks that the page's `agent` blocks are in their short form, or writes them so.
+    ///
+    /// # Errors
+    /// A block in another form.
+    pub fn check_form(mut self, bless: bool) -> Result<(), String> {
+        let mut written = Vec::new();
+        for piece in &self.pieces {
+            let Piece::Block { info, body, line } = piece else {
+                continue;
+            };
+            if info == "terminal" {
+                written.push(body.clone());
+            }
+            if !info.starts_with("agent") {
+                continue;
+            }
+            let place = format!("{}:{line}", self.path.display());
+            let messages = short_form::expand(body).map_err(|e| format!("{place}: {e}"))?;
+            let form = self.written(&messages);
+            if !bless && form.trim_end() != body.trim_end() {
+                return Err(format!("{place}: not in the short form; BLESS=1 writes it"));
+            }
+            written.push(form);
+        }
+        if self.rewrite(written) {
+            fs::write(&self.path, &self.text).map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     fn rewrite(&mut self, blessed: Vec<String>) -> bool {

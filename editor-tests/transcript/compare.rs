@@ -218,7 +218,7 @@ pub(super) fn difference(expected: &[ReceivedLine], received: &[ReceivedLine]) -
 }
 
 /// Tests of this file's own judgement.
-pub fn own_tests() {
+pub(super) fn own_tests() {
     let table = [
         (r#"{"a":"…"}"#, r#"{"a":[1]}"#, true),
         (r#"{"a":"x…z"}"#, r#"{"a":"xyz"}"#, true),
