@@ -1,6 +1,6 @@
 //! Analysis of shell command lines.
 //!
-//! `parse` reads a line by our own grammar, `expand` expands its words, `programs` maps each
+//! The crate `shell_parser` parses a line, `expand` expands its words, `programs` maps each
 //! program and its arguments to effects, and `disk` locates the paths in them. `analyze` applies
 //! all of this in the order in which the line would run. The result is a list of [`CommandUnit`]s: every
 //! program, under all its wrappers, every redirection and every change of directory. Anything that
@@ -15,7 +15,6 @@ mod disk;
 mod expand;
 mod named;
 mod names;
-mod parse;
 pub(super) mod programs;
 mod unit;
 

@@ -26,11 +26,11 @@ use budget::Budget;
 
 use super::disk::Disk;
 use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource};
-use super::parse::{self, syntax};
 use super::programs::{self, PickedFiles};
 use super::unit::{CommandAnalysis, CommandUnit};
 use crate::PermissionContext;
 use functions::JudgedBody;
+use shell_parser::syntax;
 use syntax::{Item, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
 use traps::Trap;
 
@@ -95,12 +95,12 @@ pub(super) fn analyze(command: &str, place: &PermissionContext) -> CommandAnalys
         cwd: vec![place.cwd.clone()],
         ..ShellState::default()
     };
-    match parse::script(command, 0) {
+    match shell_parser::parse(command, 0) {
         Ok(script) => analyzer.list(&script, &script.list, &mut state),
         Err(reason) => {
             analyzer.set_opaque(&reason.to_string());
             // bash runs the commands before the line that it cannot parse.
-            let (script, rest) = parse::beginning(command).unwrap_or_default();
+            let (script, rest) = shell_parser::parse_prefix(command).unwrap_or_default();
             analyzer.list(&script, &script.list, &mut state);
             let rest = if script.list.is_empty() {
                 command
@@ -210,7 +210,7 @@ impl<'p> Analyzer<'p> {
 
     /// Walks a nested construct.
     fn nested(&mut self, work: impl FnOnce(&mut Self)) {
-        if self.budget.depth > 2 * parse::MAX_DEPTH {
+        if self.budget.depth > 2 * shell_parser::MAX_DEPTH {
             return self.mark_incomplete("it is nested too deeply");
         }
         self.budget.depth += 1;
@@ -292,7 +292,7 @@ fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
     };
     let texts: Vec<&str> = words
         .iter()
-        .map(|word| parse::slice(script, &word.range))
+        .map(|word| shell_parser::slice(script, &word.range))
         .collect();
     let is_plain = |text: &&str| {
         text.trim_matches(['\'', '"'])

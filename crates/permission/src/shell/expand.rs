@@ -23,7 +23,7 @@ pub(super) use state::{
 pub use variables::variable_danger;
 pub(super) use variables::{harmless, is_quiet};
 
-use super::parse::{self, syntax};
+use shell_parser::syntax;
 use syntax::{Body, List, Piece, Script, Word};
 
 /// The maximum number of words that the braces of one line may become.
@@ -135,7 +135,7 @@ impl<'s> Expansion<'_, 's, '_> {
     /// Expands a word that stays a single word: the value of an assignment, the target of a
     /// redirection.
     pub(super) fn single(&mut self, word: &'s Word) -> Arg {
-        let raw = parse::slice(self.script, &word.range).into();
+        let raw = shell_parser::slice(self.script, &word.range).into();
         let parts = self.parts(&word.pieces, false);
         let literal = literal(&word.pieces);
         let unbraced = |part: ExpandedPiece| match part {
@@ -152,7 +152,7 @@ impl<'s> Expansion<'_, 's, '_> {
     }
 
     fn split(&mut self, word: &'s Word, args: &mut Vec<Arg>) {
-        let raw = parse::slice(self.script, &word.range);
+        let raw = shell_parser::slice(self.script, &word.range);
         // Most words are a single text.
         if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
             let values = Rc::new(Values::Exact(text.clone()));

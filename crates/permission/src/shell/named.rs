@@ -1,6 +1,6 @@
 //! The words of a command line before it runs, for callers that need the files it names.
 
-use super::parse::{self, syntax};
+use shell_parser::syntax;
 use syntax::{Body, List, Operator, Piece, Script, ShellCommand, ShellCommandKind, Word};
 
 /// The maximum number of words that one word with braces may become.
@@ -29,7 +29,7 @@ enum NameToken {
 /// `None` if the line cannot be parsed.
 pub fn commands(text: &str) -> Option<Vec<Vec<Name>>> {
     let mut found = vec![];
-    of_script(&parse::script(text, 0).ok()?, &mut found);
+    of_script(&shell_parser::parse(text, 0).ok()?, &mut found);
     Some(found)
 }
 

@@ -7,13 +7,13 @@ use crate::Access;
 use crate::protected::Protected;
 use crate::shell::expand::{Arg, ShellState, StdinSource, is_quiet, variable_danger};
 use crate::shell::names::among;
-use crate::shell::parse::syntax::{Piece, Script};
 use crate::shell::programs::{
     self, CommandContext, PathEffect, PickedFiles, ProgramEffect, RunEffect, ShellEffect,
     UnitEffect,
 };
 use crate::shell::unit::{CommandUnit, Effect};
 use crate::{Action, arity, protected};
+use shell_parser::syntax::{Piece, Script};
 
 /// Unknown programs whose first word is a sub-command, not a program to run.
 const WORDED: &str = "apk apt apt-get aws az brew bun bzr cargo conda dnf doctl docker flyctl gcloud gh glab gsutil heroku helm \

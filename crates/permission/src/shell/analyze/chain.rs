@@ -3,7 +3,7 @@
 
 use super::Analyzer;
 use crate::shell::expand::ShellState;
-use crate::shell::parse::{self, syntax};
+use shell_parser::syntax;
 use syntax::{Item, List, Script, ShellCommand, ShellCommandKind};
 
 /// The operator that joins a command to the previous one.
@@ -85,7 +85,7 @@ impl Analyzer<'_> {
             command
                 .redirects
                 .iter()
-                .any(|redirect| parse::slice(script, &redirect.range).starts_with("&>"))
+                .any(|redirect| shell_parser::slice(script, &redirect.range).starts_with("&>"))
         };
         if let Some(before) = before
             && item.commands.iter().any(redirects_both)
@@ -142,7 +142,7 @@ fn ends_the_shell(script: &Script, command: &ShellCommand, state: &ShellState) -
         ShellCommandKind::Simple { assigns, words } => {
             let texts: Vec<&str> = words
                 .iter()
-                .map(|word| parse::slice(script, &word.range))
+                .map(|word| shell_parser::slice(script, &word.range))
                 .collect();
             let exits = match texts.as_slice() {
                 ["exit"] => true,

@@ -2,8 +2,8 @@
 
 use super::Analyzer;
 use crate::shell::expand::{Arg, ShellState, StdinSource, Value, apply_loop_effects, holds_code};
-use crate::shell::parse::{self, syntax};
 use crate::shell::unit::Effect;
+use shell_parser::syntax;
 use syntax::{List, Piece, Script, ShellCommand, ShellCommandKind, Word};
 
 impl Analyzer<'_> {
@@ -15,7 +15,7 @@ impl Analyzer<'_> {
     ) {
         let outer = self.frame.input.clone();
         for redirect in &command.redirects {
-            let mut unit = self.unit(parse::slice(script, &redirect.range));
+            let mut unit = self.unit(shell_parser::slice(script, &redirect.range));
             unit.effect = Effect::Reads;
             self.redirect(script, redirect, &mut unit, state);
             if let Some(input) = self.input(script, redirect, state) {
@@ -116,7 +116,7 @@ impl Analyzer<'_> {
 
     /// Records a command that only computes.
     fn push_computation(&mut self, script: &Script, command: &ShellCommand) {
-        let mut unit = self.unit(parse::slice(script, &command.range));
+        let mut unit = self.unit(shell_parser::slice(script, &command.range));
         unit.effect = Effect::Reads;
         self.push(unit);
     }
@@ -134,7 +134,7 @@ impl Analyzer<'_> {
             .collect();
         let is_numeric =
             |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
-        let mut unit = self.unit(parse::slice(script, &command.range));
+        let mut unit = self.unit(shell_parser::slice(script, &command.range));
         unit.effect = Effect::Reads;
         let named = words
             .iter()
@@ -220,7 +220,7 @@ impl CallCounts {
             ShellCommandKind::Simple { words, .. }
                 if words
                     .first()
-                    .is_some_and(|word| parse::slice(script, &word.range) == name) =>
+                    .is_some_and(|word| shell_parser::slice(script, &word.range) == name) =>
             {
                 self.all += 1;
                 self.parallel += usize::from(is_parallel);

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use super::{Analyzer, MAX_LAYERS};
 use crate::Action;
 use crate::shell::expand::{ShellState, StdinSource, Value, WrittenFunction, may_move};
-use crate::shell::parse::{self, syntax};
 use crate::shell::unit::CommandUnit;
+use shell_parser::syntax;
 use syntax::{Script, ShellCommand};
 
 /// The maximum number of bodies that are judged in one line; further calls are asked about.
@@ -35,7 +35,7 @@ impl Analyzer<'_> {
         starts_itself: bool,
         state: &mut ShellState,
     ) {
-        let text = parse::slice(script, &body.range).to_owned();
+        let text = shell_parser::slice(script, &body.range).to_owned();
         let function = Rc::new(WrittenFunction {
             body: text,
             moves: Cell::new(may_move(body)),
@@ -46,7 +46,7 @@ impl Analyzer<'_> {
             .or_default()
             .push(function.clone());
         if starts_itself {
-            let mut unit = self.unit(parse::slice(script, &body.range));
+            let mut unit = self.unit(shell_parser::slice(script, &body.range));
             unit.set_minimum(
                 Action::Deny,
                 "a function that starts itself over and over would stop the machine",
@@ -143,10 +143,10 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         let fits = unit.layer < MAX_LAYERS
-            && self.budget.depth <= parse::MAX_DEPTH
+            && self.budget.depth <= shell_parser::MAX_DEPTH
             && self.bodies.len() <= MAX_BODIES;
         let script = if fits && self.budget.text(function.body.len()) {
-            parse::script(&function.body, 0).ok()
+            shell_parser::parse(&function.body, 0).ok()
         } else {
             None
         };

@@ -3,7 +3,6 @@
 use super::budget::BEGINNING;
 use super::{Analyzer, MAX_LAYERS};
 use crate::shell::expand::{Arg, ShellState};
-use crate::shell::parse;
 use crate::shell::unit::{CommandUnit, Effect};
 use crate::unparsed;
 
@@ -91,8 +90,8 @@ impl Analyzer<'_> {
         for segment in unparsed::commands(text).take(MAX_GUESSES) {
             let bare = unparsed::bare(segment);
             let command = bare.trim_start_matches(|c: char| c == '$' || c.is_whitespace());
-            let command = parse::without_reserved(command);
-            if let Ok(script) = parse::script(command, 0) {
+            let command = shell_parser::without_reserved(command);
+            if let Ok(script) = shell_parser::parse(command, 0) {
                 self.list(&script, &script.list, state);
             }
         }
@@ -126,7 +125,7 @@ impl Analyzer<'_> {
         }
         let Some(texts) = text.texts() else { return };
         for text in texts {
-            if unit.layer >= MAX_LAYERS || self.budget.depth > parse::MAX_DEPTH {
+            if unit.layer >= MAX_LAYERS || self.budget.depth > shell_parser::MAX_DEPTH {
                 unit.set_at_stake("texts run texts too many times over");
                 self.unread.push(text.clone());
                 return;
@@ -136,7 +135,7 @@ impl Analyzer<'_> {
                 self.unread.push(text.clone());
                 continue;
             }
-            let script = match parse::script(text, 0) {
+            let script = match shell_parser::parse(text, 0) {
                 Ok(script) => script,
                 Err(reason) => {
                     unit.set_opaque(&format!("the command it runs cannot be read: {reason}"));

@@ -7,8 +7,8 @@ use crate::shell::expand::{
     Arg, ShellState, StdinSource, Value, harmless, is_quiet, variable_danger,
 };
 use crate::shell::names::among;
-use crate::shell::parse::{self, syntax};
 use crate::shell::unit::{CommandUnit, Effect};
+use shell_parser::syntax;
 use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 
 /// Returns whether a command runs in the shell itself, so that other commands may see the variables
@@ -29,7 +29,7 @@ impl Analyzer<'_> {
         words: &[Word],
         state: &mut ShellState,
     ) {
-        let mut unit = self.unit(parse::slice(script, &command.range));
+        let mut unit = self.unit(shell_parser::slice(script, &command.range));
         let alone = words.is_empty();
         unit.effect = Effect::Reads;
         for assign in assigns {
@@ -37,7 +37,7 @@ impl Analyzer<'_> {
             let splits = assign.name == "IFS"
                 && words
                     .first()
-                    .is_some_and(|word| parse::slice(script, &word.range) == "read");
+                    .is_some_and(|word| shell_parser::slice(script, &word.range) == "read");
             if splits {
                 self.single(script, &assign.value, state);
             } else {
@@ -217,7 +217,7 @@ impl Analyzer<'_> {
             }
             unit.ask_about_unknown_files(&format!(
                 "which file {} writes is not known",
-                parse::slice(script, &redirect.range)
+                shell_parser::slice(script, &redirect.range)
             ));
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::variables::variable_danger;
 use super::{Expander, Expansion, Value};
-use crate::shell::parse::syntax::Piece;
+use shell_parser::syntax::Piece;
 
 impl<'s> Expansion<'_, 's, '_> {
     /// Expands an arithmetic expression: its substitutions, and the variables whose text it

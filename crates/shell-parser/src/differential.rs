@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use super::script;
+use super::parse;
 
 /// The result of comparing a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn pretty(text: &str) -> String {
 /// Returns a line as our parser reads it, or `None` if it refuses the line or the printer does not
 /// support it.
 fn ours(line: &str) -> Option<String> {
-    print::function("zq", &script(line, 0).ok()?)
+    print::function("zq", &parse(line, 0).ok()?)
 }
 
 /// Compares lines, each with our output, with the output of bash: as many per process as agree.
@@ -514,10 +514,10 @@ fn rows(table: &str) -> Vec<String> {
 
 fn seeds() -> Vec<String> {
     let mut seeds = rows(include_str!(
-        "../../../../../editor-tests/data/permission_cases.csv"
+        "../../../editor-tests/data/permission_cases.csv"
     ));
     seeds.extend(rows(include_str!(
-        "../../../../../editor-tests/data/permission_cases_more.csv"
+        "../../../editor-tests/data/permission_cases_more.csv"
     )));
     seeds.extend(
         super::tests::LINES

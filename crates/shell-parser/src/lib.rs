@@ -1,8 +1,19 @@
-//! Parser of command lines.
+//! A parser of bash command lines that agrees with bash, or refuses.
 //!
 //! It accepts the part of bash that `GRAMMAR.md` specifies, in which every construct has exactly
 //! one meaning; everything else is [`Unreadable`]. Every byte of a line is accounted for, or the
 //! line is refused. Tests compare the parser with bash itself: see `differential`.
+//!
+//! ```
+//! use shell_parser::syntax::ShellCommandKind;
+//!
+//! let script = shell_parser::parse("cd /tmp && rm -rf \"$x\"", 0)?;
+//! let last = &script.list[1];
+//! assert!(last.perhaps, "runs only if cd succeeds");
+//! assert!(matches!(last.commands[0].kind, ShellCommandKind::Simple { .. }));
+//! assert!(shell_parser::parse("echo 'unclosed", 0).is_err());
+//! # Ok::<(), shell_parser::Unreadable>(())
+//! ```
 //!
 //! The parser is recursive, with a depth limit far below the stack of a thread, and never
 //! backtracks over more than a token.
@@ -12,17 +23,19 @@ mod commands;
 mod differential;
 mod heredoc;
 mod simple;
-pub(super) mod syntax;
+pub mod syntax;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::ops::Range;
 
-use syntax::{Heredoc, Inline, Item, List, Script, ShellCommand, ShellCommandKind, Unreadable};
+pub use syntax::Unreadable;
+
+use syntax::{Heredoc, Inline, Item, List, Script, ShellCommand, ShellCommandKind};
 
 /// The maximum nesting of constructs. People stop at ten.
-pub(super) const MAX_DEPTH: usize = 48;
+pub const MAX_DEPTH: usize = 48;
 
 /// The maximum number of simple commands, assignments, redirections and backticks in one text. More
 /// are not judged one by one.
@@ -39,22 +52,26 @@ const RESERVED: [&str; 23] = [
 /// Reserved words that end a list.
 const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-/// Parses a script. `depth` is the number of texts around it.
-pub(super) fn script(source: &str, depth: usize) -> Read<Script> {
+/// Parses a script. `depth` is the number of texts around it, such as `eval` or backticks.
+///
+/// # Errors
+/// A text that is not bash, or outside of the grammar; a quote or bracket that is not closed; a text
+/// nested too deeply, or with too many commands.
+pub fn parse(source: &str, depth: usize) -> Read<Script> {
     read(&mut Parser::new(source, depth))
 }
 
 /// Parses as many whole items of a list as possible from a text that cannot be parsed completely,
 /// and returns them with the rest of the text.
-pub(super) fn beginning(source: &str) -> Option<(Script, &str)> {
+pub fn parse_prefix(source: &str) -> Option<(Script, &str)> {
     let mut parser = Parser::new(source, 0);
     read(&mut parser).err()?;
     let (start, rest) = source.split_at_checked(parser.whole)?;
-    Some((script(start, 0).ok()?, rest))
+    Some((parse(start, 0).ok()?, rest))
 }
 
 /// Removes leading reserved words from a text.
-pub(super) fn without_reserved(mut text: &str) -> &str {
+pub fn without_reserved(mut text: &str) -> &str {
     while let Some((word, rest)) = text.split_once([' ', '\t', '\n'])
         && RESERVED.contains(&word)
     {
@@ -64,7 +81,7 @@ pub(super) fn without_reserved(mut text: &str) -> &str {
 }
 
 /// Returns the part of a text at a range.
-pub(super) fn slice<'s>(script: &'s Script, range: &Range<usize>) -> &'s str {
+pub fn slice<'s>(script: &'s Script, range: &Range<usize>) -> &'s str {
     script.source.get(range.clone()).unwrap_or_default().trim()
 }
 

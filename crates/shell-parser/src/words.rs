@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::simple::DECLARES;
 use super::syntax::{Body, Piece, Unreadable, Word};
-use super::{Parser, RESERVED, Read, meta, name_byte, name_start, script};
+use super::{Parser, RESERVED, Read, meta, name_byte, name_start, parse};
 
 /// Special parameters.
 const SIGNS: &[u8] = b"@*#?-$!";
@@ -302,7 +302,7 @@ impl Parser<'_> {
             return Err(Unreadable::Syntax);
         }
         self.one_command()?;
-        let body = Body::Apart(Box::new(script(inner, self.depth)?));
+        let body = Body::Apart(Box::new(parse(inner, self.depth)?));
         pieces.0.push(Piece::Command { body, quoted });
         Ok(())
     }

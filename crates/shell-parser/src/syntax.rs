@@ -5,35 +5,38 @@ use std::ops::Range;
 
 /// A separately parsed text: a line, or the text of backticks, `eval` or a here-document.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
+pub struct Script {
     /// The text that the ranges in `list` refer to.
-    pub(crate) source: String,
-    pub(crate) list: List,
+    pub source: String,
+    pub list: List,
     /// The pieces of a here-document's body, which is text and no list.
-    pub(crate) pieces: Vec<Piece>,
-    pub(crate) heredocs: Vec<Heredoc>,
+    pub pieces: Vec<Piece>,
+    pub heredocs: Vec<Heredoc>,
 }
 
-pub(crate) type List = Vec<Item>;
+/// A list of pipelines.
+pub type List = Vec<Item>;
 
 /// A pipeline of a list.
 #[derive(Debug)]
-pub(crate) struct Item {
-    pub(crate) commands: Vec<ShellCommand>,
-    pub(crate) background: bool,
+pub struct Item {
+    pub commands: Vec<ShellCommand>,
+    pub background: bool,
     /// Runs only if the preceding item ended accordingly (`&&`, `||`).
-    pub(crate) perhaps: bool,
+    pub perhaps: bool,
 }
 
+/// A command of a pipeline, with its redirections.
 #[derive(Debug)]
-pub(crate) struct ShellCommand {
-    pub(crate) kind: ShellCommandKind,
-    pub(crate) redirects: Vec<Redirect>,
-    pub(crate) range: Range<usize>,
+pub struct ShellCommand {
+    pub kind: ShellCommandKind,
+    pub redirects: Vec<Redirect>,
+    pub range: Range<usize>,
 }
 
+/// A simple command, or one of the compound commands.
 #[derive(Debug)]
-pub(crate) enum ShellCommandKind {
+pub enum ShellCommandKind {
     Simple {
         assigns: Vec<Assign>,
         words: Vec<Word>,
@@ -71,26 +74,29 @@ pub(crate) enum ShellCommandKind {
     },
 }
 
+/// An assignment to a variable, before a command or alone.
 #[derive(Debug)]
-pub(crate) struct Assign {
-    pub(crate) name: String,
-    pub(crate) subscript: Vec<Piece>,
-    pub(crate) append: bool,
-    pub(crate) value: Word,
+pub struct Assign {
+    pub name: String,
+    pub subscript: Vec<Piece>,
+    pub append: bool,
+    pub value: Word,
     /// The elements of `x=(a b)`.
-    pub(crate) array: Option<Vec<Word>>,
+    pub array: Option<Vec<Word>>,
 }
 
+/// A word before its expansion.
 #[derive(Debug, Default)]
-pub(crate) struct Word {
-    pub(crate) pieces: Vec<Piece>,
-    pub(crate) range: Range<usize>,
+pub struct Word {
+    pub pieces: Vec<Piece>,
+    pub range: Range<usize>,
     /// The elements of an array in the words of `declare` and similar builtins.
-    pub(crate) array: Vec<Word>,
+    pub array: Vec<Word>,
 }
 
+/// A part of a word.
 #[derive(Debug)]
-pub(crate) enum Piece {
+pub enum Piece {
     /// Unquoted literal text.
     Text(String),
     /// Quoted literal text.
@@ -122,8 +128,9 @@ pub(crate) enum Piece {
     Process(Inline),
 }
 
+/// The commands of a substitution.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub enum Body {
     /// `$(…)`: part of the same text.
     Inline(Inline),
     /// Backticks, which are unescaped first and thus a separate text.
@@ -132,27 +139,28 @@ pub(crate) enum Body {
 
 /// A list within a word.
 #[derive(Debug)]
-pub(crate) struct Inline {
-    pub(crate) list: List,
+pub struct Inline {
+    pub list: List,
     /// The range from the sign to the closing bracket.
-    #[cfg_attr(not(test), expect(dead_code, reason = "what tests print words with"))]
-    pub(crate) range: Range<usize>,
+    pub range: Range<usize>,
 }
 
+/// A redirection.
 #[derive(Debug)]
-pub(crate) struct Redirect {
-    pub(crate) operator: Operator,
-    pub(crate) target: Word,
+pub struct Redirect {
+    pub operator: Operator,
+    pub target: Word,
     /// `{name}>`: the variable that gets the descriptor.
-    pub(crate) variable: Option<String>,
+    pub variable: Option<String>,
     /// The index of the here-document.
-    pub(crate) heredoc: Option<usize>,
+    pub heredoc: Option<usize>,
     /// Empty for the redirection that `|&` adds.
-    pub(crate) range: Range<usize>,
+    pub range: Range<usize>,
 }
 
+/// The operator of a redirection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operator {
+pub enum Operator {
     Read,
     Write,
     ReadWrite,
@@ -164,18 +172,19 @@ pub(crate) enum Operator {
     DuplicateIn,
 }
 
+/// A here-document.
 #[derive(Debug)]
-pub(crate) struct Heredoc {
-    pub(crate) delimiter: String,
-    pub(crate) quoted: bool,
-    pub(crate) strip: bool,
+pub struct Heredoc {
+    pub delimiter: String,
+    pub quoted: bool,
+    pub strip: bool,
     /// `None` until the line after the command has been parsed.
-    pub(crate) body: Option<Script>,
+    pub body: Option<Script>,
 }
 
 /// The reason why a text could not be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub enum Unreadable {
     #[error("it is not bash, or not in the part of bash that is read here")]
     Syntax,
     #[error("a quote or bracket is not closed")]

@@ -1,7 +1,7 @@
 //! Lines that the parser accepts and lines that it refuses, in pairs with small differences.
 
 use super::syntax::{List, Script, ShellCommandKind};
-use super::{beginning, script};
+use super::{parse, parse_prefix};
 
 /// A line, and its simple commands as they are written, in order; `None` if the parser refuses it.
 pub(super) const LINES: &[(&str, Option<&str>)] = &[
@@ -217,7 +217,7 @@ fn words(script: &Script, command: &super::syntax::ShellCommand, found: &mut Vec
 #[test]
 fn lines_are_parsed_or_refused() {
     let read = |line: &str| {
-        let script = script(line, 0).ok()?;
+        let script = parse(line, 0).ok()?;
         let mut found = vec![];
         simple(&script, &script.list, &mut found);
         Some(found.join("|"))
@@ -230,7 +230,7 @@ fn lines_are_parsed_or_refused() {
 #[test]
 fn beginning_returns_items_before_the_unreadable_part() {
     let rest =
-        |line: &str| beginning(line).map(|(script, rest)| (script.list.len(), rest.to_owned()));
+        |line: &str| parse_prefix(line).map(|(script, rest)| (script.list.len(), rest.to_owned()));
     assert_eq!(rest("a; b; c $[1]; d"), Some((2, " c $[1]; d".into())));
     assert_eq!(rest("a && c $[1]"), Some((0, "a && c $[1]".into())));
     assert_eq!(rest("a; b"), None);
