@@ -60,6 +60,11 @@ impl SessionEvent {
         self.session == *session || self.root == *session
     }
 
+    /// Returns whether it reports an occurrence instead of a state or a part of it.
+    fn is_fixed(&self) -> bool {
+        self.subject.is_none() && self.kind != DELTA
+    }
+
     fn is_delta_of(&self, subject: Option<&str>) -> bool {
         self.kind == DELTA && subject.is_some() && self.subject.as_deref() == subject
     }
@@ -143,7 +148,9 @@ impl Queue {
     }
 
     /// Puts an event in the place of an unread one about the same entity. Returns whether there is
-    /// one. Deltas after it are dropped, because the newer event contains their text.
+    /// one. Deltas after it are dropped, because the newer event contains their text. A state is not
+    /// moved across an event that reports no state: a message that was removed and came back would
+    /// be removed, and a call would run before its question.
     fn replace(&mut self, event: &SessionEvent) -> bool {
         let is_same = |known: &SessionEvent| {
             known.kind == event.kind
@@ -156,7 +163,10 @@ impl Queue {
             &mut self.back
         };
         let first = half.len().saturating_sub(MAX_SEARCHED);
-        let Some(at) = (first..half.len()).rev().find(|at| is_same(&half[*at])) else {
+        let is_fixed = |known: &SessionEvent| known.session == event.session && known.is_fixed();
+        let newest = (first..half.len()).rev();
+        let mut movable = newest.take_while(|at| !is_fixed(&half[*at]));
+        let Some(at) = movable.find(|at| is_same(&half[*at])) else {
             return false;
         };
         let mut freed = half[at].size;
@@ -497,6 +507,31 @@ mod tests {
             read(&mut seen),
             ["message.part.updated \"xy!?\"", "message.part.delta \"z\""]
         );
+    }
+
+    #[test]
+    fn states_are_not_moved_across_occurrences_of_their_session() {
+        let bus = EventBus::default();
+        let one = publisher(&bus, "ses_1");
+        let child = one.of_subagent(SessionId::new("ses_2"));
+        let table = [
+            (&one, "message.removed", vec!["\"old\"", "1", "\"new\""]),
+            (&one, "permission.asked", vec!["\"old\"", "1", "\"new\""]),
+            (&child, "permission.asked", vec!["\"new\"", "1"]),
+        ];
+        for (publisher, kind, wanted) in table {
+            let mut seen = bus.subscribe(EventFilter::default());
+            state(&one, "a", "old");
+            publisher.publish(kind, None, || json!({ "n": 1 }));
+            state(&one, "a", "new");
+            let read = read(&mut seen);
+            let texts: Vec<&str> = read
+                .iter()
+                .filter_map(|one| one.split_once(' '))
+                .map(|(_, text)| text)
+                .collect();
+            assert_eq!(texts, wanted, "{kind}");
+        }
     }
 
     #[test]
