@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{TurnContext, hooks, live_denies, tool_context};
 use base::approvals::Approvals;
+use base::id::MessageId;
 use base::task::poll_on_blocking_threads;
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use permission::approve::isolated;
@@ -41,6 +42,13 @@ impl AskedNeed<'_> {
     }
 }
 
+/// A call, and the message that it is a part of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlacedCall<'a> {
+    pub(super) call: &'a Call,
+    pub(super) message: &'a MessageId,
+}
+
 /// Authorizes the access requests of a call, and asks the user if the rules require it. All
 /// requests are evaluated first, so that no question is asked about a call that another request
 /// forbids; there is one question per file. `reason` explains requests that have no explanation of
@@ -48,7 +56,7 @@ impl AskedNeed<'_> {
 pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
-    call: &Call,
+    call: PlacedCall<'_>,
     needs: &[AccessRequest],
     reason: Option<&str>,
     is_agreed: bool,
@@ -93,7 +101,7 @@ fn is_one_question(one: &AccessRequest, other: &AccessRequest) -> bool {
 async fn judged<'n>(
     scope: &TurnContext,
     agent: &Agent,
-    call: &Call,
+    call: PlacedCall<'_>,
     need: &'n AccessRequest,
 ) -> Result<Option<AskedNeed<'n>>, Failure> {
     let need = in_sandbox(scope, agent, need).await;
@@ -203,11 +211,12 @@ async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) ->
 async fn ask(
     scope: &TurnContext,
     agent: &Agent,
-    call: &Call,
+    placed: PlacedCall<'_>,
     asked: &[AskedNeed<'_>],
     reason: Option<&str>,
     asks: &impl Fn(),
 ) -> Result<(), Failure> {
+    let call = placed.call;
     // Subscribed before the evaluation, so that a grant given in between is not missed.
     let mut changes = scope.permissions.grants.changes();
     if granted(scope, agent, asked).await {
@@ -239,7 +248,7 @@ async fn ask(
         reply,
     };
     let needs: Vec<&AccessRequest> = pairs.iter().map(|(need, _)| *need).collect();
-    let id = hooks::asked(scope, call, &needs);
+    let id = hooks::asked(scope, placed, &needs);
     let events = &scope.record.events;
     if !scope
         .outlet

@@ -12,14 +12,15 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::Value;
 
 use super::adopt::{adopt, known};
+use super::authorize::{self, PlacedCall};
 use super::change_recorder::ChangeRecorder;
 use super::repetition::Repeats;
 use super::resolve::{ResolvedCall, resolved};
 use super::step_context::StepContext;
 use super::waiting_line::{WaitingLine, order};
 use super::{
-    History, TurnContext, authorize, compaction_carryover, hooks, next, pictures, repetition,
-    tool_context, view,
+    History, TurnContext, compaction_carryover, hooks, next, pictures, repetition, tool_context,
+    view,
 };
 use base::id::{MessageId, PartId};
 use base::task::poll_on_blocking_threads;
@@ -805,7 +806,10 @@ impl RunningCall<'_> {
         authorize::permit(
             self.scope,
             &self.frame.agent,
-            &self.call,
+            PlacedCall {
+                call: &self.call,
+                message: self.message,
+            },
             needs,
             reason,
             is_agreed,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::authorize::PlacedCall;
 use super::step_context::StepContext;
 use super::{History, TurnContext, TurnOutcome, next, remind, step, step_context, tool_context};
 use base::text;
@@ -169,14 +170,15 @@ fn call_subjects(call: &Call) -> Vec<String> {
 pub(super) async fn judged(
     scope: &TurnContext,
     agent: &Agent,
-    call: &Call,
+    PlacedCall { call, message }: PlacedCall<'_>,
     need: &AccessRequest,
     mut verdict: Verdict,
 ) -> Result<Verdict, Failure> {
     if verdict.action == Action::Deny || !any(&scope.project.settings, HookPoint::Permission) {
         return Ok(verdict);
     }
-    let context = tool_context::context(scope, agent, &call.call);
+    let mut context = tool_context::context(scope, agent, &call.call);
+    context.call.message = Some(message.clone());
     let word = if verdict.action == Action::Ask {
         "ask"
     } else {
@@ -561,7 +563,11 @@ fn report_end(scope: &TurnContext, outcome: &TurnOutcome) {
 }
 
 /// Publishes a permission question. Returns its id.
-pub(super) fn asked(scope: &TurnContext, call: &Call, needs: &[&AccessRequest]) -> String {
+pub(super) fn asked(
+    scope: &TurnContext,
+    PlacedCall { call, message }: PlacedCall<'_>,
+    needs: &[&AccessRequest],
+) -> String {
     let id = scope.environment.fresh("per");
     let all = |of: fn(&AccessRequest) -> &Vec<String>| -> Vec<&String> {
         needs.iter().flat_map(|need| of(need)).collect()
@@ -573,7 +579,8 @@ pub(super) fn asked(scope: &TurnContext, call: &Call, needs: &[&AccessRequest]) 
         json!({
             "id": id, "sessionID": scope.session.as_str(), "type": permission, "permission": permission,
             "pattern": patterns, "patterns": patterns, "always": all(|need| &need.always), "title": call.title,
-            "callID": call.call.as_str(), "metadata": first.map(|need| &need.metadata),
+            "callID": call.call.as_str(), "messageID": message.as_str(),
+            "tool": { "messageID": message.as_str(), "callID": call.call.as_str() }, "metadata": first.map(|need| &need.metadata),
             "time": { "created": scope.now().0 },
         })
     });

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{History, TurnContext, authorize, call, step_context, tool_context};
+use super::authorize::{self, PlacedCall};
+use super::{History, TurnContext, call, step_context, tool_context};
 use base::task::poll_on_blocking_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress, ToolKind};
@@ -233,12 +234,16 @@ impl InsertCall<'_> {
 
     async fn attempt(&mut self, tool: &Arc<dyn AnyTool>) -> Result<ToolOutput, Failure> {
         let mut context = tool_context::context(self.scope, self.agent, &self.call.call);
+        context.call.message = Some(self.draft.message.id.clone());
         context.call.instructions = self.draft.instructions.clone();
         let (prepared, _) = call::prepared(tool, &self.call.input, &context).await?;
         authorize::permit(
             self.scope,
             self.agent,
-            &self.call,
+            PlacedCall {
+                call: &self.call,
+                message: &self.draft.message.id,
+            },
             &prepared.needs,
             None,
             false,
