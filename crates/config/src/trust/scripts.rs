@@ -97,20 +97,94 @@ pub(crate) fn guards(script: &ScriptEntry) -> Vec<&'static str> {
     }
 }
 
-/// Returns the hooks with which a plugin of this text may refuse a call. A text that mentions no
-/// hook may have them from other files, and one that names neighbouring files may have more there.
+/// Returns the hooks with which a plugin of this text may refuse a call. A text that takes code from
+/// other files or packages, or that imports something and mentions no hook, may have them there.
 fn guards_in(text: &str) -> Vec<&'static str> {
     let hooks = mentioned_hooks(text);
-    let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    let imports = contains(&["import", "require", " from "]);
-    let names_files = contains(&["\"./", "'./", "\"../", "'../"]);
-    if imports && (hooks.is_empty() || names_files) {
+    let imports = ["import", "require", " from "]
+        .iter()
+        .any(|word| text.contains(word));
+    if imports && (hooks.is_empty() || takes_code(text)) {
         return GUARDS.to_vec();
     }
     GUARDS
         .into_iter()
         .filter(|guard| hooks.contains(guard))
         .collect()
+}
+
+/// Returns whether a text may take code from other files or packages. Modules of the runtime and the
+/// package that declares plugins have no hooks, and types are no code. A word in a comment counts as
+/// well, which is the safe side.
+fn takes_code(text: &str) -> bool {
+    if text.contains("createRequire") {
+        return true;
+    }
+    ["import", "from", "require"].iter().any(|word| {
+        let mut places = text.match_indices(word);
+        places.any(|(at, _)| {
+            let before = &text[..at];
+            let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+            !before.ends_with(is_word)
+                && !(*word == "from" && imports_types(before))
+                && is_foreign_source(&text[at + word.len()..])
+        })
+    })
+}
+
+/// Returns whether the text before `from` is that of an import or export of types.
+fn imports_types(before: &str) -> bool {
+    let start = before.rfind("import").max(before.rfind("export"));
+    let clause = start.map_or("", |start| &before[start + "import".len()..]);
+    let types = clause.trim_start().strip_prefix("type");
+    types.is_some_and(|types| types.starts_with([' ', '{']) && !types.trim().is_empty())
+}
+
+/// Returns whether the text after `import`, `from` or `require` names a module that may have hooks, or
+/// computes the name.
+fn is_foreign_source(after: &str) -> bool {
+    let called = after.trim_start().strip_prefix('(');
+    let named = called.unwrap_or(after).trim_start();
+    let Some(quote @ ('"' | '\'')) = named.chars().next() else {
+        return called.is_some();
+    };
+    let module = named[1..].split(quote).next().unwrap_or_default();
+    !is_harmless_module(module)
+}
+
+/// Returns whether a module is of the runtime, or the package that declares plugins.
+fn is_harmless_module(module: &str) -> bool {
+    const PACKAGES: [&str; 2] = ["@opencode-ai/plugin", "@opencode-ai/sdk"];
+    const BUILT_IN: [&str; 20] = [
+        "assert",
+        "async_hooks",
+        "bun",
+        "buffer",
+        "child_process",
+        "crypto",
+        "dns",
+        "events",
+        "fs",
+        "http",
+        "https",
+        "net",
+        "os",
+        "path",
+        "process",
+        "readline",
+        "stream",
+        "url",
+        "util",
+        "zlib",
+    ];
+    let whole = module.split('/').next().unwrap_or_default();
+    module.starts_with("node:")
+        || module.starts_with("bun:")
+        || BUILT_IN.contains(&whole)
+        || PACKAGES.iter().any(|package| {
+            let rest = module.strip_prefix(package);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
 }
 
 /// Returns whether a plugin's text contains a hook's name. A name without a dot is a common word, so it
@@ -158,10 +232,41 @@ mod tests {
     #[test]
     fn plugin_guards_with_the_hooks_that_its_text_mentions() {
         let both = &GUARDS[..];
-        let table: [(&str, &[&str]); 7] = [
+        let table: [(&str, &[&str]); 20] = [
             ("({ \"tool.execute.before\": f })", &["tool.execute.before"]),
             ("({ permission: { ask } })", &["permission.ask"]),
-            ("import x from \"y\"\n({ \"chat.params\": f })", &[]),
+            ("import x from \"fs\"\n({ \"chat.params\": f })", &[]),
+            (
+                "import { readFile } from 'node:fs/promises'\n({ \"chat.params\": f })",
+                &[],
+            ),
+            (
+                "import { tool } from \"@opencode-ai/plugin/tool\"\n({ \"chat.params\": f })",
+                &[],
+            ),
+            (
+                "import type { X } from \"y\"\n({ \"chat.params\": f })",
+                &[],
+            ),
+            (
+                "import fs from \"fs\"\n({ \"tool.execute.before\": f })",
+                &["tool.execute.before"],
+            ),
+            ("import.meta.url; ({ \"chat.params\": f })", &[]),
+            ("import x from \"y\"\n({ \"chat.params\": f, ...x })", both),
+            ("import \"y\"\n({ \"chat.params\": f })", both),
+            ("import type from \"y\"\n({ \"chat.params\": f })", both),
+            (
+                "import {type X, g} from 'y'\n({ \"chat.params\": f })",
+                both,
+            ),
+            (
+                "export * from \"@me/guard\"\n({ \"chat.params\": f })",
+                both,
+            ),
+            ("({ \"chat.params\": f, ...require('guard') })", both),
+            ("await import(name); ({ \"chat.params\": f })", both),
+            ("await import(`guard`); ({ \"chat.params\": f })", both),
             ("export { Guard } from \"./guard.js\"", both),
             ("module.exports = require(\"./guard\")", both),
             (
