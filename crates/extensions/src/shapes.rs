@@ -5,10 +5,13 @@ use serde_json::{Value, json};
 use base::environment::Timestamp;
 use base::id::MessageId;
 use base::text;
-use transcript::{Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role};
+use transcript::{
+    Call, CallFacts, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role,
+};
 
-/// The longest text of a part, in bytes.
-const MAX_TEXT_BYTES: usize = 20_000;
+/// The longest text of a part, in bytes: more than a tool's result may have, or a model's answer. A
+/// part whose text is longer is marked with `metadata.truncated`.
+pub const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// The session of a message, and the directories that its messages name.
 #[derive(Debug, Clone, Copy)]
@@ -100,13 +103,13 @@ pub fn part(session: &str, message: &MessageId, part: &Part, at: Timestamp) -> O
 }
 
 fn content(content: &Content, at: Timestamp) -> Option<Value> {
-    let cut = |text: &str| text::head(text, MAX_TEXT_BYTES).to_owned();
-    Some(match content {
+    let mut cut = TextCut::default();
+    let mut shown = match content {
         Content::Text(text) => {
-            json!({ "type": "text", "text": cut(&text.text), "synthetic": text.synthetic, "ignored": text.ignored })
+            json!({ "type": "text", "text": cut.head(&text.text), "synthetic": text.synthetic, "ignored": text.ignored })
         }
         Content::Reasoning(reasoning) => {
-            json!({ "type": "reasoning", "text": cut(&reasoning.text), "time": { "start": at.0 } })
+            json!({ "type": "reasoning", "text": cut.head(&reasoning.text), "time": { "start": at.0 } })
         }
         Content::File(file) => {
             json!({ "type": "file", "mime": file.mime, "filename": file.name, "url": file.uri })
@@ -125,7 +128,7 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
             prompt,
             ..
         } => {
-            json!({ "type": "subtask", "agent": agent, "description": description, "prompt": cut(prompt) })
+            json!({ "type": "subtask", "agent": agent, "description": description, "prompt": cut.head(prompt) })
         }
         Content::Compaction(compaction) => {
             json!({ "type": "compaction", "auto": compaction.auto, "overflow": compaction.overflow })
@@ -135,22 +138,135 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
             "error": { "name": "APIError", "data": { "message": reason, "isRetryable": true } },
         }),
         Content::PromptOptions(_) | Content::Format { .. } => return None,
-    })
+    };
+    if cut.was_needed {
+        shown["metadata"] = json!({ "truncated": true });
+    }
+    Some(shown)
+}
+
+/// Shortens the texts of a part.
+#[derive(Debug, Default)]
+struct TextCut {
+    was_needed: bool,
+}
+
+impl TextCut {
+    /// Returns the text, or the beginning of one that is too long.
+    fn head<'t>(&mut self, text: &'t str) -> &'t str {
+        let head = text::head(text, MAX_TEXT_BYTES);
+        self.was_needed |= head.len() < text.len();
+        head
+    }
 }
 
 fn state(call: &Call, at: Timestamp) -> Value {
+    let mut cut = TextCut::default();
     let time = json!({ "start": at.0, "end": at.0 });
-    match &call.state {
-        CallState::Pending => json!({ "status": "pending", "input": *call.input, "raw": "" }),
+    let mut shown = match &call.state {
+        CallState::Pending => {
+            return json!({ "status": "pending", "input": *call.input, "raw": "" });
+        }
         CallState::Running { .. } => json!({
-            "status": "running", "input": *call.input, "title": call.title, "metadata": {}, "time": { "start": at.0 },
+            "status": "running", "input": *call.input, "title": call.title, "time": { "start": at.0 },
         }),
         CallState::Completed(done) => json!({
-            "status": "completed", "input": *call.input, "output": text::head(&done.output, MAX_TEXT_BYTES), "title": call.title,
-            "metadata": {}, "time": time,
+            "status": "completed", "input": *call.input, "output": cut.head(&done.output), "title": call.title, "time": time,
         }),
         CallState::Failed { error, .. } => json!({
-            "status": "error", "input": *call.input, "error": text::head(error, MAX_TEXT_BYTES), "metadata": {}, "time": time,
+            "status": "error", "input": *call.input, "error": cut.head(error), "time": time,
         }),
+    };
+    let facts = call.state.facts().map(CallFacts::to_json);
+    let facts = Value::Object(facts.unwrap_or_default());
+    let is_long = text::is_longer(&facts, MAX_TEXT_BYTES);
+    shown["metadata"] = if is_long { json!({}) } else { facts };
+    if is_long || cut.was_needed {
+        shown["metadata"]["truncated"] = true.into();
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use base::id::{CallId, PartId};
+    use events::ToolKind;
+    use serde_json::Map;
+    use transcript::{Completed, Text};
+
+    fn shown(content: Content) -> Value {
+        let own = Part {
+            id: PartId::new("prt_1"),
+            content,
+        };
+        part("ses_1", &MessageId::new("msg_1"), &own, Timestamp(1)).unwrap()
+    }
+
+    fn completed(output: &str, details: Value) -> Content {
+        let Value::Object(details) = details else {
+            panic!("no object")
+        };
+        Content::Tool(Call {
+            call: CallId::new("call_1"),
+            provider_id: None,
+            tool: "bash".into(),
+            input: Arc::new(json!({})),
+            kind: ToolKind::Execute,
+            title: "x".into(),
+            locations: Vec::new(),
+            state: CallState::Completed(Completed {
+                output: output.into(),
+                facts: CallFacts {
+                    details,
+                    ..CallFacts::default()
+                },
+                ..Completed::default()
+            }),
+            provider: Map::new(),
+        })
+    }
+
+    #[test]
+    fn long_texts_are_whole_within_a_limit_and_marked_above_it() {
+        let whole = "x".repeat(MAX_TEXT_BYTES);
+        let long = "x".repeat(MAX_TEXT_BYTES + 1);
+        let text = |text: &str| {
+            Content::Text(Text {
+                text: text.into(),
+                ..Text::default()
+            })
+        };
+        let cut = json!({ "truncated": true });
+        let table = [
+            (text(&whole), "/text", "/metadata", None),
+            (text(&long), "/text", "/metadata", Some(cut.clone())),
+            (
+                completed(&whole, json!({ "exit": 0 })),
+                "/state/output",
+                "/state/metadata",
+                Some(json!({ "exit": 0 })),
+            ),
+            (
+                completed(&long, json!({ "exit": 0 })),
+                "/state/output",
+                "/state/metadata",
+                Some(json!({ "exit": 0, "truncated": true })),
+            ),
+            (
+                completed(&whole, json!({ "diff": long })),
+                "/state/output",
+                "/state/metadata",
+                Some(cut),
+            ),
+        ];
+        for (content, text, metadata, wanted) in table {
+            let shown = shown(content);
+            let text = shown.pointer(text).and_then(Value::as_str);
+            assert_eq!(text.map(str::len), Some(MAX_TEXT_BYTES));
+            assert_eq!(shown.pointer(metadata), wanted.as_ref());
+        }
     }
 }

@@ -14,9 +14,6 @@ use extensions::shapes::{self, MessagePlace};
 use store::Record;
 use transcript::{Fault, Message, Part, Todo};
 
-/// The longest patch of a file in an event, in bytes.
-const MAX_PATCH_BYTES: usize = 20_000;
-
 /// The publisher of one session's events, which knows the session's directories.
 #[derive(Debug, Clone)]
 pub struct SessionEvents {
@@ -190,10 +187,15 @@ impl SessionEvents {
     /// Publishes the changes that the session has made to files.
     pub fn diff(&self, diffs: &[Diff]) {
         let one = |diff: &Diff| {
-            json!({
-                "file": diff.path, "patch": text::head(&diff.text, MAX_PATCH_BYTES), "additions": diff.additions, "deletions": diff.deletions,
+            let patch = text::head(&diff.text, shapes::MAX_TEXT_BYTES);
+            let mut one = json!({
+                "file": diff.path, "patch": patch, "additions": diff.additions, "deletions": diff.deletions,
                 "status": diff.status(),
-            })
+            });
+            if patch.len() < diff.text.len() {
+                one["truncated"] = true.into();
+            }
+            one
         };
         self.publisher.publish(
             "session.diff",
