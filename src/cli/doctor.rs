@@ -12,6 +12,7 @@ use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
 use config::{Problem, ProblemSeverity};
+use extensions::load::reason;
 use extensions::scripts::Scripts;
 use extensions::{inventory, usage_stats};
 use mcp::inventory::ReportedState;
@@ -536,13 +537,19 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
         &here.cwd,
     )
     .await;
-    let count = base::text::count(settings.scripts.len(), "custom tool or plugin");
-    report.say(
-        "extensions",
-        &format!("{count}, in {}", found.report.runtime),
-    );
+    let count = match settings.scripts.len() {
+        1 => "1 custom tool or plugin".to_owned(),
+        many => format!("{many} custom tools and plugins"),
+    };
+    let runtime = &found.report.runtime;
+    let place = if runtime.is_empty() {
+        ", not loaded".to_owned()
+    } else {
+        format!(", in {runtime}")
+    };
+    report.say("extensions", &format!("{count}{place}"));
     for why in &found.report.unable {
-        report.say("extensions", &format!("not in {}", base::text::title(why)));
+        report.say("extensions", &format!("not in {}", reason(why)));
     }
     report.broken.extend(
         found
@@ -551,11 +558,9 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
             .map(|why| format!("custom tools and plugins: {why}")),
     );
     for (file, why, _) in &found.report.errors {
-        report.broken.push(format!(
-            "{}: {}",
-            base::text::title(file),
-            base::text::title(why)
-        ));
+        report
+            .broken
+            .push(format!("{}: {}", base::text::title(file), reason(why)));
     }
     for (name, tally) in usage_stats::read(environment, &here.worktree.root) {
         if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {

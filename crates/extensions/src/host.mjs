@@ -69,7 +69,8 @@ function strip(url) {
     const sucrase = get("sucrase")
     if (sucrase) return sucrase.transform(source, { transforms: tsx ? ["typescript", "jsx"] : ["typescript"], filePath: file }).code
   }
-  throw new Error("Node " + process.versions.node + " does not run TypeScript. Install a newer one with 'nvm install 22', or a package that removes types with 'npm install --prefix " + path.dirname(file) + " esbuild'")
+  const base = (globalThis.adjutantBases ?? []).find((base) => file.startsWith(base + path.sep)) ?? path.dirname(file)
+  throw new Error("Node " + process.versions.node + " does not run TypeScript. Install a newer one with 'nvm install 22', or a package that removes types with 'npm install --prefix " + base + " esbuild'")
 }
 const standIn = (specifier) => {
   const name = specifier.replace(/\\/tool$/, "")

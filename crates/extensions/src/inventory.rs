@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::lint;
+use super::load;
 use super::scripts::{ScriptReport, Scripts};
 use super::usage_stats::{Tallies, Tally};
 use base::environment::Environment;
@@ -144,7 +145,7 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
             ProblemCode::Syntax,
             &at,
             key,
-            format!("this does not load: {}", text::title(why)),
+            format!("this does not load: {}", load::reason(why)),
         ))
     };
     let mut problems: Vec<Problem> = settings.scripts.iter().filter_map(one).collect();
@@ -279,7 +280,13 @@ fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> Lis
         .as_ref()
         .map(|record| format!("; {}", record.summary()))
         .unwrap_or_default();
-    let done = tallies.get(&script.name).map(statistics);
+    let done = tallies.get(&script.name).map(|tally| {
+        let news = tally.last_error.clone().filter(|error| *error != about);
+        statistics(&Tally {
+            last_error: news,
+            ..tally.clone()
+        })
+    });
     ListedExtension {
         kind: script.kind.as_str(),
         name: script.name.clone(),

@@ -19,7 +19,7 @@ mod conversation;
 mod feed;
 mod host;
 mod lint;
-mod load;
+pub mod load;
 mod plugin;
 mod tool;
 mod transform;

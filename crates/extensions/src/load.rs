@@ -112,6 +112,13 @@ pub(super) fn consequence(lost: &[LostPlugin]) -> String {
     format!(" You are asked about each call that {names} might have refused.")
 }
 
+/// Returns the reason why a file is not loaded, for a line of text: longer than a title, because it
+/// may name commands.
+pub fn reason(why: &str) -> String {
+    const MAX_CHARS: usize = 400;
+    text::cut_chars(&text::escaped(why.trim()), MAX_CHARS)
+}
+
 /// Starts a host and loads these files into it. Problems are reported to `notifier`.
 ///
 /// # Errors
@@ -209,11 +216,7 @@ pub(super) async fn load(
         .map(|e| (words(e, "file"), words(e, "message"), words(e, "stack")))
         .chain(changed)
         .collect();
-    for (file, why, stack) in &errors {
-        notifier.failed(file, why.clone());
-        let title = unloaded_title(file, why, &consequence_of(file));
-        notifier.tell(Severity::Warning, title, Some(stack.clone()));
-    }
+    report_errors(&errors, &lost, notifier);
     let wrong: Vec<_> = list("wrong")
         .iter()
         .map(|one| (words(one, "file"), words(one, "hook")))
@@ -251,17 +254,35 @@ fn report_dropped(file: &str, dropped: &[String], notifier: &dyn Notifier) {
     notifier.tell(Severity::Info, title, None);
 }
 
-/// Returns the title of the notice about a file that could not be loaded.
-fn unloaded_title(file: &str, why: &str, consequence: &str) -> String {
-    let title = format!(
-        "{} could not be loaded: {}",
-        text::title(file),
-        text::title(why)
-    );
-    if consequence.is_empty() {
-        title
-    } else {
-        format!("{}.{consequence}", title.trim_end_matches('.'))
+/// Reports the files that could not be loaded, those with the same reason together.
+fn report_errors(
+    errors: &[(String, String, String)],
+    lost: &[LostPlugin],
+    notifier: &dyn Notifier,
+) {
+    let mut by_reason: Vec<(&str, Vec<&str>, &str)> = Vec::new();
+    for (file, why, stack) in errors {
+        notifier.failed(file, why.clone());
+        match by_reason.iter_mut().find(|(known, ..)| known == why) {
+            Some((_, files, _)) => files.push(file),
+            None => by_reason.push((why, vec![file], stack)),
+        }
+    }
+    for (why, files, stack) in by_reason {
+        let lost: Vec<LostPlugin> = lost
+            .iter()
+            .filter(|plugin| files.contains(&plugin.name.as_str()))
+            .cloned()
+            .collect();
+        let names: Vec<String> = files.iter().map(|file| text::title(file)).collect();
+        let title = format!("{} could not be loaded: {}", names.join(", "), reason(why));
+        let consequence = consequence(&lost);
+        let title = if consequence.is_empty() {
+            title
+        } else {
+            format!("{}.{consequence}", title.trim_end_matches('.'))
+        };
+        notifier.tell(Severity::Warning, title, Some(stack.to_owned()));
     }
 }
 

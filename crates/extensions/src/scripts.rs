@@ -170,17 +170,23 @@ impl Scripts {
         if all.is_empty() {
             return Ok(());
         }
+        // Mostly the same for both origins, for example if there is no program to run them.
+        let mut by_reason = BTreeMap::<String, Vec<LostPlugin>>::new();
         for (origin, loaded) in all {
             if let Err(why) = loaded?
                 && why != GONE
             {
-                let title = format!(
-                    "Custom tools and plugins are not loaded: {}.{}",
-                    why.trim_end_matches('.'),
-                    load::consequence(&self.lost_of(origin))
-                );
-                self.tell(Severity::Warning, title, None);
+                let lost = by_reason.entry(why).or_default();
+                lost.extend(self.lost_of(origin));
             }
+        }
+        for (why, lost) in by_reason {
+            let title = format!(
+                "Custom tools and plugins are not loaded: {}.{}",
+                why.trim_end_matches('.'),
+                load::consequence(&lost)
+            );
+            self.tell(Severity::Warning, title, None);
         }
         self.flush(context).await;
         Ok(())
