@@ -10,6 +10,7 @@ use reqwest::Url;
 use serde_json::json;
 
 use crate::turn::insert::{self, PromptDraft};
+use crate::turn::request::accepts;
 use crate::turn::{TurnContext, step_context, tool_context};
 use base::text::mark::tagged;
 use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
@@ -130,19 +131,15 @@ pub(super) async fn read(
     out
 }
 
-/// Scales the pictures of a prompt to fit; pictures that cannot be sent are reported to the model
-/// and to the user. If the model does not accept PDFs, their text is sent.
+/// Scales the pictures of a prompt to fit. If the model does not accept PDFs, their text is sent.
+/// Files that cannot be sent are reported to the model and to the user.
 pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Content> {
     let mut out = Vec::with_capacity(content.len());
-    let mut pictures = 0;
     for piece in content {
         match piece {
             Content::File(file) if pictures::is_picture(&file) && file.data.is_some() => {
                 match pictures::fitting(file, scope.project.settings.images).await {
-                    Ok(Prepared::File(file)) => {
-                        pictures += 1;
-                        out.push(Content::File(file));
-                    }
+                    Ok(Prepared::File(file)) => out.push(Content::File(file)),
                     // It is data, so it must not become a note with the mark of the session.
                     Ok(Prepared::Text(source)) => out.push(hidden_text(source)),
                     Err(why) => {
@@ -164,22 +161,47 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
             other => out.push(other),
         }
     }
-    if pictures > 0
-        && let Some(model) = model(scope)
-        && !model.images.get()
-    {
-        let what = if pictures == 1 {
-            "The picture is"
-        } else {
-            "The pictures are"
-        };
-        warn(
-            format!("{what} not sent: {} does not accept pictures.", model.name),
-            scope,
-        )
-        .await;
+    if let Some(model) = model(scope) {
+        for title in unsent(&out, &model) {
+            warn(title, scope).await;
+        }
     }
     out
+}
+
+/// Returns a sentence on each kind of files in a prompt that a model does not accept.
+fn unsent(content: &[Content], model: &Model) -> Vec<String> {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for piece in content {
+        let Content::File(file) = piece else { continue };
+        if file.data.is_none() || accepts(model, &file.mime) {
+            continue;
+        }
+        let kind = match file.mime.as_str() {
+            "application/pdf" => "PDF",
+            mime if mime.starts_with("image/") => "picture",
+            mime if mime.starts_with("audio/") => "recording",
+            _ => "file",
+        };
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let sentence = |(kind, count): (&str, usize)| {
+        let many = match (kind, count) {
+            ("file", 1) => "files of its type".to_owned(),
+            ("file", _) => "files of their types".to_owned(),
+            _ => format!("{kind}s"),
+        };
+        let files = if count == 1 {
+            format!("The {kind} is")
+        } else {
+            format!("The {kind}s are")
+        };
+        format!("{files} not sent: {} does not accept {many}.", model.name)
+    };
+    kinds.into_iter().map(sentence).collect()
 }
 
 async fn warn(title: String, scope: &TurnContext) {

@@ -2,6 +2,8 @@
 
 mod large;
 
+use std::path::Path;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
@@ -188,7 +190,7 @@ impl Tool for ReadTool {
             }
         };
         if let Some(bytes) = &bytes
-            && let Some(mime) = picture(bytes)
+            && let Some(mime) = picture(bytes).or_else(|| empty_picture(bytes, &place.path))
         {
             return attachment(&place, bytes, mime);
         }
@@ -491,6 +493,23 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
     })
 }
 
+/// Returns the MIME type of an empty file that has the name of a picture. Read as text, it would be an
+/// answer about nothing.
+fn empty_picture(bytes: &[u8], path: &Path) -> Option<&'static str> {
+    if !bytes.is_empty() {
+        return None;
+    }
+    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "png" => Some("image/png"),
+        "jpg" | "jpeg" => Some("image/jpeg"),
+        "gif" => Some("image/gif"),
+        "webp" => Some("image/webp"),
+        "bmp" => Some("image/bmp"),
+        "tif" | "tiff" => Some("image/tiff"),
+        _ => None,
+    }
+}
+
 /// Returns the MIME type of a file by its first bytes, if it is of a kind that models can process.
 pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
@@ -736,6 +755,15 @@ mod tests {
             (output.text.as_str(), output.attachments[0].mime.as_str()),
             ("Image (image/png, 12 bytes)", "image/png")
         );
+        stage.write("empty.PNG", "");
+        let output = read(&context, json!({"filePath": "empty.PNG"}))
+            .await
+            .unwrap();
+        assert_eq!(
+            (output.text.as_str(), output.attachments[0].data.as_deref()),
+            ("Image (image/png, 0 bytes)", Some(""))
+        );
+        std::fs::remove_file(stage.cwd().join("empty.PNG")).unwrap();
         let output = read(&context, json!({"filePath": "a.wav"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),

@@ -12,10 +12,10 @@ use super::{History, remind};
 use base::text::shared::SharedText;
 use base::text::{self, without_tags};
 use project::system::render;
-use providers::Request;
 use providers::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
+use providers::{Model, Request};
 use tools::invalid::InvalidTool;
 use tools::{AnyTool, Tool as _};
 use transcript::{Assistant, Call, CallState, Content, File, Message, Role};
@@ -210,15 +210,19 @@ fn attached(file: &File, frame: &StepContext) -> ModelInput {
     ModelInput::Text(text.into())
 }
 
-fn attachment(file: &File, frame: &StepContext) -> Option<Attachment> {
-    let able = match file.mime.as_str() {
-        "application/pdf" => frame.model.pdf,
+/// Returns whether a model accepts attachments of a MIME type.
+pub(crate) fn accepts(model: &Model, mime: &str) -> bool {
+    match mime {
+        "application/pdf" => model.pdf,
         mime => {
-            mime.starts_with("image/") && frame.model.images.get()
-                || mime.starts_with("audio/") && frame.model.audio
+            mime.starts_with("image/") && model.images.get()
+                || mime.starts_with("audio/") && model.audio
         }
-    };
-    if !able || file.refused {
+    }
+}
+
+fn attachment(file: &File, frame: &StepContext) -> Option<Attachment> {
+    if file.refused || !accepts(&frame.model, &file.mime) {
         return None;
     }
     let data = file.data.as_ref()?;
