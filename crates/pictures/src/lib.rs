@@ -123,6 +123,9 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
         ImageError::Limits(_) => format!("{is}, which is too much to decode it"),
         e => undecodable(&e).to_owned(),
     })?;
+    if format == ImageFormat::Jpeg && !has_jpeg_end(&bytes) {
+        return Err("is cut off".to_owned());
+    }
     if sent_as_is && !large && !heavy {
         let mime = format.to_mime_type().to_owned();
         return Ok(Prepared::File(File { mime, ..file }));
@@ -143,6 +146,26 @@ fn undecodable(error: &ImageError) -> &'static str {
         ImageError::Limits(_) => "is too much to decode it",
         _ => "is damaged",
     }
+}
+
+/// Returns whether a JPEG has an end. The decoder fills what is missing with grey, and providers refuse
+/// it. A thumbnail among the segments before the picture has an end of its own.
+fn has_jpeg_end(bytes: &[u8]) -> bool {
+    const START_OF_SCAN: u8 = 0xda;
+    const END: [u8; 2] = [0xff, 0xd9];
+    let mut at = 2;
+    while let Some([0xff, marker, rest @ ..]) = bytes.get(at..) {
+        if *marker == START_OF_SCAN {
+            return rest.windows(END.len()).any(|two| two == END);
+        }
+        let [high, low, ..] = rest else { return false };
+        // A marker may have any number of fill bytes before it.
+        at += match marker {
+            0xff => 1,
+            _ => 2 + usize::from(u16::from_be_bytes([*high, *low])),
+        };
+    }
+    false
 }
 
 /// Returns whether all providers accept a format; others are converted.
@@ -389,6 +412,11 @@ mod tests {
             let bytes = STANDARD.decode(small.data.unwrap()).unwrap();
             of("image/png", &bytes[..bytes.len() / 2])
         };
+        let jpeg = |picture: &DynamicImage, without: usize| {
+            let data = file(picture, ImageFormat::Jpeg).data.unwrap();
+            let bytes = STANDARD.decode(data).unwrap();
+            of("image/jpeg", &bytes[..bytes.len() - without])
+        };
         let as_it_is = ImageSettings {
             auto_resize: false,
             ..LIMITS
@@ -423,6 +451,9 @@ mod tests {
             (cut, &LIMITS, "is damaged"),
             (of("image/png", b"\x89PNG\r\n\x1a\n"), &LIMITS, "is damaged"),
             (half, &LIMITS, "is damaged"),
+            (jpeg(&noise(16, 16), 2), &LIMITS, "is cut off"),
+            (jpeg(&noise(16, 16), 100), &LIMITS, "is cut off"),
+            (jpeg(&noise(100, 100), 100), &LIMITS, "is cut off"),
             (whole.clone(), &as_it_is, "has 100x100 pixels and"),
             (whole, &tiny, "it cannot be made to fit"),
             (
