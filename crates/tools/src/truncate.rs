@@ -139,8 +139,9 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     };
     output.cut = true;
     if output.facts.output_path.is_some() && context.call.can_explore && !output.note.is_empty() {
-        output.note.push(' ');
-        output.note.push_str(EXPLORE);
+        let (first, rest) = output.note.split_once('\n').unwrap_or((&output.note, ""));
+        let apart = if rest.is_empty() { "" } else { "\n" };
+        output.note = format!("{first} {EXPLORE}{apart}{rest}");
     }
     output.text = context.session.mark.data(output.text);
     if !output.heading.is_empty() {
