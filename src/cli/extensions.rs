@@ -137,7 +137,13 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
             .unwrap_or(&item.key)
             .to_owned(),
         state: loaded.trust.withheld_state(),
-        about: format!("{} ({})", item.detail, item.place.short()),
+        about: format!(
+            "{} ({})",
+            item.detail
+                .strip_prefix("is loaded, and ")
+                .unwrap_or(&item.detail),
+            item.place.short()
+        ),
     };
     let hooks = loaded.trust.withheld(TrustKind::Hook);
     entries.extend(hooks.map(|item| waiting(item, "hook")));
@@ -154,6 +160,14 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
             name: package.spec.clone(),
             state: EntryState::NotInstalled,
             about: format!("{about} ({})", package.place.short()),
+        });
+    }
+    for script in &loaded.unusable_scripts {
+        entries.push(ListedExtension {
+            kind: script.kind.as_str(),
+            name: script.name.clone(),
+            state: EntryState::Failed,
+            about: format!("{} ({})", script.why, script.place.short()),
         });
     }
     for (kind, name) in &loaded.pure {

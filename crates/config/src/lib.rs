@@ -73,6 +73,8 @@ pub struct LoadedSettings {
     pub pure: Vec<(&'static str, String)>,
     /// The packages that the settings name as plugins and that are not installed.
     pub missing_packages: Vec<package::MissingPackage>,
+    /// The custom tools and plugins that cannot be loaded.
+    pub unusable_scripts: Vec<package::UnusableScript>,
     /// The state of every file that was examined, to detect changes.
     pub fingerprint: ConfigFingerprint,
     /// The joined tree; every value has its location.
@@ -216,6 +218,7 @@ pub fn load_with(
             .is_some_and(|value| value == "all");
     let (mut trust, lost_guards) = answered(items, everywhere, &layers, &scripts, &mut disk);
     let missing_packages = std::mem::take(&mut disk.missing_packages);
+    let unusable_scripts = std::mem::take(&mut disk.unusable_scripts);
     trust.not_installed = missing_packages
         .iter()
         .filter(|package| package.project)
@@ -293,6 +296,7 @@ pub fn load_with(
         trust,
         pure,
         missing_packages,
+        unusable_scripts,
         fingerprint: disk.seen,
         tree,
         origins,

@@ -116,6 +116,15 @@ pub struct MissingPackage {
     pub place: SourceLocation,
 }
 
+/// A custom tool or plugin that is not loaded because of the way the settings name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusableScript {
+    pub kind: super::script::ScriptKind,
+    pub name: String,
+    pub why: String,
+    pub place: SourceLocation,
+}
+
 /// Returns the directory of all packages that adjutant has installed.
 pub fn cache(environment: &Environment) -> PathBuf {
     environment.dirs.cache.join("plugins")

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::jsonc::LineIndex;
 use super::node::{ConfigOrigin, Layer, SourceLocation};
-use super::package::MissingPackage;
+use super::package::{MissingPackage, UnusableScript};
 use super::problem::{Problem, ProblemCode};
 use base::environment::Environment;
 use base::worktree::{Worktree, normal};
@@ -124,6 +124,8 @@ pub struct ConfigReader<'a> {
     pub(crate) tokens: Vec<(String, String)>,
     /// The packages that are named as plugins and are not installed.
     pub(crate) missing_packages: Vec<MissingPackage>,
+    /// The custom tools and plugins that cannot be loaded.
+    pub(crate) unusable_scripts: Vec<UnusableScript>,
 }
 
 /// A key or value of a project's settings that contains something from outside the project, or from
@@ -149,6 +151,7 @@ impl<'a> ConfigReader<'a> {
             uses: Vec::new(),
             tokens: Vec::new(),
             missing_packages: Vec::new(),
+            unusable_scripts: Vec::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::node::{Layer, Node, NodeValue, SourceLocation};
-use super::package::{self, MissingPackage, PackageRecord, PackageSpec};
+use super::package::{self, MissingPackage, PackageRecord, PackageSpec, UnusableScript};
 use super::problem::{Problem, ProblemCode};
 use super::reader::ConfigReader;
 use base::environment::Environment;
@@ -122,6 +122,12 @@ pub(crate) fn in_directory(
                 } else {
                     "plugin"
                 };
+                disk.unusable_scripts.push(UnusableScript {
+                    kind,
+                    name: origin.name.clone(),
+                    why: text.clone(),
+                    place: place.clone(),
+                });
                 disk.problems
                     .push(Problem::error(ProblemCode::Link, &place, key, text));
                 continue;
@@ -221,6 +227,7 @@ pub(crate) fn in_list(
                 "this leads out of the project, to {}; it is not loaded",
                 outside.display()
             );
+            disk.unusable_scripts.push(unusable(spec, &text, item));
             disk.problems
                 .push(Problem::error(ProblemCode::Link, &item.at, "plugin", text));
             continue;
@@ -246,11 +253,21 @@ pub(crate) fn in_list(
     found
 }
 
+fn unusable(spec: &str, why: &str, item: &Node) -> UnusableScript {
+    UnusableScript {
+        kind: ScriptKind::Plugin,
+        name: spec.to_owned(),
+        why: why.to_owned(),
+        place: item.at.clone(),
+    }
+}
+
 /// Reports a plugin that is not there. A package of a registry can be installed.
 fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReader<'_>) {
     let shown = base::text::title(spec);
     if !package {
         let text = format!("there is no file {shown}, so this plugin is not loaded");
+        disk.unusable_scripts.push(unusable(spec, &text, item));
         disk.problems.push(Problem::warning(
             ProblemCode::MissingFile,
             &item.at,
@@ -265,6 +282,7 @@ fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReade
         let text = format!("{shown} is read as the name of a package");
         let hint = "a file is written with \"./\" in front, from the directory of these settings; those in a folder \
                     \"plugins\" next to them are loaded without being named";
+        disk.unusable_scripts.push(unusable(spec, &text, item));
         disk.problems
             .push(Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text).hint(hint));
         return;
@@ -283,7 +301,9 @@ fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReade
         }
         "`adjutant extensions install` fetches it"
     } else {
-        "it is not a package of a registry, so you have to install it yourself, in node_modules next to the settings"
+        let why = "it is not a package of a registry, so you have to install it yourself, in node_modules next to the settings";
+        disk.unusable_scripts.push(unusable(spec, why, item));
+        why
     };
     let text = format!("the plugin {shown} is not installed, so it is not loaded");
     disk.problems
