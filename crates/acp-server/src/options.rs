@@ -57,6 +57,7 @@ fn approval(one: Approvals) -> Alternative {
         id: one.as_str().to_owned(),
         name: name.to_owned(),
         description: Some(description.to_owned()),
+        color: None,
     }
 }
 
@@ -113,6 +114,7 @@ fn alternative(id: String, name: String) -> Alternative {
         id,
         name,
         description: None,
+        color: None,
     }
 }
 
@@ -152,6 +154,7 @@ fn steering(on: bool, switches: bool) -> Setting {
         id: id.to_owned(),
         name: name.to_owned(),
         description: Some(what.to_owned()),
+        color: None,
     };
     let value = SettingValue::List(
         if on { yes } else { no }.to_owned(),
@@ -179,6 +182,7 @@ fn modes(session: &SessionHandle, now: &str) -> Vec<Alternative> {
             .description
             .as_ref()
             .map(|words| text::shown(words).into_owned()),
+        color: agent.color.clone(),
     };
     session
         .project()

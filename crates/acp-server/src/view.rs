@@ -216,6 +216,8 @@ pub struct Alternative {
     pub id: String,
     pub name: String,
     pub description: Option<String>,
+    /// The colour of an agent.
+    pub color: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

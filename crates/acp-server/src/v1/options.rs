@@ -53,7 +53,16 @@ fn select(now: String, values: impl Into<v1::SessionConfigSelectOptions>) -> v1:
 }
 
 fn alternative(one: Alternative) -> v1::SessionConfigSelectOption {
-    v1::SessionConfigSelectOption::new(one.id, one.name).description(one.description)
+    let meta = colored(&one);
+    v1::SessionConfigSelectOption::new(one.id, one.name)
+        .description(one.description)
+        .meta(meta)
+}
+
+/// Returns the metadata of an agent that has a colour.
+fn colored(one: &Alternative) -> Option<Meta> {
+    let color = one.color.as_deref()?;
+    Some(Meta::from_iter([("color".to_owned(), color.into())]))
 }
 
 fn group(group: Group) -> v1::SessionConfigSelectGroup {
@@ -79,10 +88,8 @@ pub(super) fn choices(
         _ => None,
     });
     let (current, values) = modes.unwrap_or_default();
-    let agents = session.project().agents.clone();
     let session_mode = |mode: Alternative| {
-        let color = agents.get(&mode.id).and_then(|agent| agent.color.clone());
-        let meta = color.map(|color| Meta::from_iter([("color".to_owned(), color.into())]));
+        let meta = colored(&mode);
         v1::SessionMode::new(mode.id, mode.name)
             .description(mode.description)
             .meta(meta)

@@ -6,6 +6,7 @@ use protocol::acp::v2;
 use protocol::table::{Reply, RequestContext};
 
 use crate::error::RequestError;
+use crate::meta::Meta;
 use crate::options::{self, Chosen};
 use crate::server::{ChoiceReply, Server};
 use crate::view::{Alternative, Category, Group, Setting, SettingValue};
@@ -55,7 +56,10 @@ fn option(setting: Setting) -> v2::SessionConfigOption {
 }
 
 fn alternative(one: Alternative) -> v2::SessionConfigSelectOption {
-    v2::SessionConfigSelectOption::new(one.id, one.name).description(one.description)
+    let color = one.color.map(|color| ("color".to_owned(), color.into()));
+    v2::SessionConfigSelectOption::new(one.id, one.name)
+        .description(one.description)
+        .meta(color.map(|color| Meta::from_iter([color])))
 }
 
 fn group(group: Group) -> v2::SessionConfigSelectGroup {
