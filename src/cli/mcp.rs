@@ -238,7 +238,23 @@ pub(super) fn state(report: &ServerReport) -> String {
                 .iter()
                 .filter(|(n, what)| *n > 0 || *what == "tool")
                 .map(|(n, what)| text::count(*n, what));
-            let counts = counts.collect::<Vec<_>>().join(", ");
+            let mut counts: Vec<String> = counts.collect();
+            if report.cut {
+                counts.push("more than the limit allows".to_owned());
+            }
+            if !report.unreadable.is_empty() {
+                let unreadable = text::count(report.unreadable.len(), "tool");
+                let which: Vec<String> = report
+                    .unreadable
+                    .iter()
+                    .map(|one| text::title(one))
+                    .collect();
+                counts.push(format!(
+                    "{unreadable} that cannot be read: {}",
+                    which.join("; ")
+                ));
+            }
+            let counts = counts.join(", ");
             format!("connected, {counts}, in {} ms", report.took.as_millis())
         }
         ReportedState::Disabled => "disabled".to_owned(),
@@ -257,6 +273,7 @@ pub(super) fn data(report: &ServerReport) -> Value {
     let tools: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
     json!({"name": report.name, "source": report.source, "place": report.place, "state": state, "why": why,
         "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools,
+        "unreadable": report.unreadable,
         "prompts": report.prompts, "resources": report.resources})
 }
 

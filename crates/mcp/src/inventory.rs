@@ -25,6 +25,10 @@ pub struct ServerReport {
     pub state: ReportedState,
     pub took: Duration,
     pub tools: Vec<ToolReport>,
+    /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
+    pub unreadable: Vec<String>,
+    /// Whether it has more tools than the limits allow.
+    pub cut: bool,
     /// The commands, without the slash: `server:prompt`.
     pub prompts: Vec<String>,
     /// The URIs of its resources.
@@ -117,6 +121,8 @@ impl McpServers {
                 state: ReportedState::Disabled,
                 took: Duration::ZERO,
                 tools: vec![],
+                unreadable: vec![],
+                cut: false,
                 prompts: vec![],
                 resources: vec![],
             };
@@ -138,6 +144,8 @@ impl McpServers {
                     let listed = tokio::time::timeout(link.limit, lists::resources(&ready)).await;
                     let listed = listed.unwrap_or_default();
                     report.resources = listed.all.iter().map(|one| text::title(&one.uri)).collect();
+                    report.unreadable.clone_from(&ready.offer.unreadable);
+                    report.cut = ready.offer.cut;
                     report.tools = ready
                         .offer
                         .tools
