@@ -266,13 +266,19 @@ impl Review {
         } else {
             ("These plugins are", "them")
         };
-        (!names.is_empty()).then(|| {
-            format!(
-                "{are} not installed: {}. Once you trust the project, `adjutant extensions install` fetches {them}, \
-                 and shows what comes with {them} first.",
-                names.join(", ")
-            )
-        })
+        if names.is_empty() {
+            return None;
+        }
+        let once = if self.decision == Decision::Trusted {
+            ""
+        } else {
+            "Once you trust the project, "
+        };
+        Some(format!(
+            "{are} not installed: {}. {once}`adjutant extensions install` fetches {them}, and shows what comes with \
+             {them} first.",
+            names.join(", ")
+        ))
     }
 
     /// Returns the whole list for the question, one line per item.
