@@ -75,8 +75,9 @@ enum Command {
     Acp(acp::Args),
     /// Serve editors on this machine and others, over WebSocket and HTTP
     ///
-    /// The protocol is spoken at /acp; /healthz, /readyz and /metrics are for monitoring. Listens on this
-    /// machine only, unless the settings say who else may connect.
+    /// The protocol is spoken at /acp, and /events sends the events of sessions; /healthz, /readyz and
+    /// /metrics are for monitoring. Listens on this machine only, unless the settings say who else may
+    /// connect.
     Serve(Box<serve::Args>),
     /// Connect an editor that only starts programs to a server
     ///
