@@ -243,16 +243,7 @@ pub(super) fn state(report: &ServerReport) -> String {
                 counts.push("more than the limit allows".to_owned());
             }
             if !report.unreadable.is_empty() {
-                let unreadable = text::count(report.unreadable.len(), "tool");
-                let which: Vec<String> = report
-                    .unreadable
-                    .iter()
-                    .map(|one| text::title(one))
-                    .collect();
-                counts.push(format!(
-                    "{unreadable} that cannot be read: {}",
-                    which.join("; ")
-                ));
+                counts.push(unreadable(&report.unreadable));
             }
             let counts = counts.join(", ");
             format!("connected, {counts}, in {} ms", report.took.as_millis())
@@ -261,6 +252,22 @@ pub(super) fn state(report: &ServerReport) -> String {
         ReportedState::NeedsLogin(why) => text::title(why),
         ReportedState::Failed(why) => format!("failed: {}", text::title(why)),
     }
+}
+
+/// Describes the tools that cannot be read, and names the first of them.
+fn unreadable(tools: &[String]) -> String {
+    const MAX_NAMED: usize = 5;
+    let named: Vec<String> = tools
+        .iter()
+        .take(MAX_NAMED)
+        .map(|tool| text::title(tool))
+        .collect();
+    let more = match tools.len() - named.len() {
+        0 => String::new(),
+        more => format!("; {more} more"),
+    };
+    let count = text::count(tools.len(), "tool");
+    format!("{count} that cannot be read: {}{more}", named.join("; "))
 }
 
 pub(super) fn data(report: &ServerReport) -> Value {
