@@ -1,5 +1,7 @@
 //! Reads a list of a server page by page, within limits. Skips single entries that cannot be read.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -25,6 +27,8 @@ pub(super) struct ListReading<T> {
     pub unreadable: Vec<String>,
     /// The number of entries so far, including dropped ones.
     entries: usize,
+    /// The cursors of the pages so far.
+    cursors: HashSet<String>,
 }
 
 impl<T: Serialize> ListReading<T> {
@@ -35,7 +39,15 @@ impl<T: Serialize> ListReading<T> {
             cut: false,
             unreadable: Vec::new(),
             entries: 0,
+            cursors: HashSet::new(),
         }
+    }
+
+    /// Returns the cursor of the next page, if there is one. A server that repeats a cursor would
+    /// send the same pages until the limit is reached, and an empty one is how some end their list.
+    fn following(&mut self, next: Option<String>) -> Option<Option<String>> {
+        let next = next.filter(|next| !next.is_empty())?;
+        self.cursors.insert(next.clone()).then_some(Some(next))
     }
 
     /// Adds a page. Returns the cursor of the next page, or `None` if no more is wanted or
@@ -46,7 +58,7 @@ impl<T: Serialize> ListReading<T> {
                 return None;
             }
         }
-        next.map(Some)
+        self.following(next)
     }
 
     /// Adds an entry. Returns whether more entries fit.
@@ -108,7 +120,7 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
                 }
             }
         }
-        Ok(next.map(Some))
+        Ok(self.following(next))
     }
 }
 
@@ -255,6 +267,20 @@ mod tests {
                 .collect(),
             reading.unreadable,
         )
+    }
+
+    #[test]
+    fn list_ends_at_an_empty_or_repeated_cursor() {
+        let mut reading = ListReading::<Tool>::new();
+        let mut follows = |next: Value| {
+            let page = json!({ "tools": [], "nextCursor": next });
+            reading.lenient_page(page, "tools").unwrap().flatten()
+        };
+        assert_eq!(follows(json!("a")).as_deref(), Some("a"));
+        assert_eq!(follows(json!("b")).as_deref(), Some("b"));
+        assert_eq!(follows(json!("a")), None);
+        assert_eq!(follows(json!("")), None);
+        assert_eq!(follows(Value::Null), None);
     }
 
     #[test]
