@@ -3,6 +3,7 @@
 
 mod login;
 mod network;
+mod surrogates;
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
@@ -21,7 +22,7 @@ pub use login::{browse, log_in, query};
 pub use network::vouched;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 13] = [
+pub const ALL: [(&str, fn()); 14] = [
     ("models are listed with prices and keys", models_are_listed),
     (
         "catalogue is fetched once and revalidated",
@@ -46,6 +47,7 @@ pub const ALL: [(&str, fn()); 13] = [
     ("model choice applies to the project", a_choice_holds),
     ("only the user's own authority is trusted", certificates),
     ("one connection serves all steps", one_connection),
+    ("halves of an emoji are joined", surrogates::halves),
     ("proxies are used and their refusals reported", proxies),
 ];
 

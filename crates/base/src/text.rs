@@ -9,6 +9,7 @@ pub mod mark;
 pub mod mention;
 mod nearest;
 pub mod shared;
+pub mod surrogates;
 mod unseen;
 mod wrapped;
 

@@ -13,6 +13,7 @@ use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 
 use base::text;
+use base::text::surrogates;
 use providers::http;
 use providers::sse::{BadEvent, Flow, SseParser};
 
@@ -153,7 +154,7 @@ impl Transport<RoleClient> for SseTransport {
         loop {
             match self.events.next().await {
                 Ok(Some((name, data))) if name.is_empty() || name == "message" => {
-                    match serde_json::from_str(&data) {
+                    match serde_json::from_str(&surrogates::replaced(&data)) {
                         Ok(message) => return Some(message),
                         Err(e) => tracing::warn!(
                             "an MCP server sent something that is not a message: {e}"

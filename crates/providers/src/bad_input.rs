@@ -11,7 +11,8 @@ use super::gemini::Gemini;
 use super::request_target::RequestTarget;
 use super::responses::Responses;
 use super::sse::{Flow, SseParser};
-use super::wire::WireFormat;
+use super::surrogates::SurrogateJoiner;
+use super::wire::{Decoder, WireFormat};
 use super::{Delta, Error};
 
 /// The parts of an answer in one wire format, as server-sent events.
@@ -131,10 +132,11 @@ impl AnswerFormat {
 
     /// Decodes bytes that arrive in packets of `size`.
     fn read(&self, bytes: &[u8], size: usize) -> Result<(Vec<Delta>, bool), Error> {
-        let mut decoder = self.wire.decoder(&RequestTarget {
+        let decoder = self.wire.decoder(&RequestTarget {
             name: "Acme".into(),
             ..RequestTarget::default()
         });
+        let mut decoder = SurrogateJoiner::new(decoder);
         let mut parser = SseParser::default();
         let mut out = Vec::new();
         for packet in bytes.chunks(size) {
@@ -282,19 +284,54 @@ fn answer_without_end_is_an_error() {
     }
 }
 
-/// Tests a text that is cut inside a UTF-16 surrogate pair.
+/// Tests characters that are cut between their UTF-16 surrogates.
 #[test]
-fn unpaired_surrogate_is_replaced() {
+fn halves_of_characters_are_joined_or_replaced() {
+    let rows: &[(&str, &[&str], &str)] = &[
+        (
+            "over two events",
+            &["words FIRST", "SECOND more"],
+            "words 😀 more",
+        ),
+        (
+            "alone in their events",
+            &["words ", "FIRST", "SECOND", "!"],
+            "words 😀!",
+        ),
+        ("two in a row", &["FIRST", "SECONDFIRST", "SECOND"], "😀😀"),
+        ("a first one only", &["words FIRST"], "words \u{fffd}"),
+        (
+            "a first one, then text",
+            &["words FIRST", "more"],
+            "words \u{fffd}more",
+        ),
+        ("a second one only", &["words ", "SECOND"], "words \u{fffd}"),
+        ("the wrong order", &["SECOND", "FIRST"], "\u{fffd}\u{fffd}"),
+    ];
     for format in ANSWER_FORMATS {
-        let events: Vec<Value> = (format.text)("words HALF")
-            .into_iter()
-            .chain((format.end)(false))
-            .collect();
-        let bytes = String::from_utf8(format.bytes(&events, "\n", ""))
-            .unwrap()
-            .replace("HALF", "\\ud83d");
-        let read = format.lines(bytes.as_bytes(), 1000);
-        assert!(read.contains("words \u{fffd}"), "{}: {read}", format.name);
+        for (name, pieces, expected) in rows {
+            let mut events: Vec<Value> = pieces
+                .iter()
+                .flat_map(|piece| (format.text)(piece))
+                .collect();
+            if format.name == "messages" {
+                // All pieces in one block.
+                events.retain(|event| event["type"] == "content_block_delta");
+            }
+            events.extend((format.end)(false));
+            let bytes = String::from_utf8(format.bytes(&events, "\n", ""))
+                .unwrap()
+                .replace("FIRST", "\\ud83d")
+                .replace("SECOND", "\\ude00");
+            let read = format.lines(bytes.as_bytes(), 1000);
+            let text = read.lines().next().unwrap_or_default();
+            assert_eq!(
+                text,
+                format!("0 text {expected}"),
+                "{}, {name}",
+                format.name
+            );
+        }
     }
 }
 

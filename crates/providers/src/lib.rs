@@ -32,6 +32,7 @@ pub mod responses;
 #[cfg(any(test, feature = "testing"))]
 pub mod scripted;
 pub mod sse;
+mod surrogates;
 pub mod wire;
 
 #[cfg(test)]

@@ -5,9 +5,7 @@
 //! differences: the size of an event is limited, and an event that is incomplete at the end of the
 //! stream is still delivered, because some servers omit the last empty line.
 
-use std::borrow::Cow;
-
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 
 /// The maximum size of an event, in bytes.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
@@ -144,7 +142,7 @@ impl SseParser {
         let flow = if self.has_data {
             let name = std::str::from_utf8(&self.name).map_err(|_| BadEvent::NotText)?;
             let data = std::str::from_utf8(&self.data).map_err(|_| BadEvent::NotText)?;
-            sink(name, &whole(data))?
+            sink(name, data)?
         } else {
             Flow::More
         };
@@ -153,42 +151,6 @@ impl SseParser {
         self.data.clear();
         Ok(flow)
     }
-}
-
-/// Replaces unpaired surrogates in the escapes of JSON by U+FFFD: servers that split text by UTF-16
-/// units send them, and no JSON parser accepts them.
-pub fn whole(data: &str) -> Cow<'_, str> {
-    const REPLACEMENT: &[u8; 6] = b"\\ufffd";
-    if !data.contains("\\ud") && !data.contains("\\uD") {
-        return Cow::Borrowed(data);
-    }
-    let mut bytes = data.as_bytes().to_vec();
-    let mut at = 0;
-    while let Some(next) = memchr(b'\\', &bytes[at..]) {
-        at += next;
-        at += match (
-            is_high_surrogate(&bytes, at),
-            is_high_surrogate(&bytes, at + 6),
-        ) {
-            (Some(true), Some(false)) => 12,
-            (Some(_), _) => {
-                bytes[at..at + 6].copy_from_slice(REPLACEMENT);
-                6
-            }
-            // Another escape: its second byte begins no escape.
-            (None, _) => 2,
-        };
-        at = at.min(bytes.len());
-    }
-    String::from_utf8(bytes).map_or(Cow::Borrowed(data), Cow::Owned)
-}
-
-/// Whether the escape at this position is a high surrogate (`true`) or a low one (`false`); `None`
-/// if it is neither.
-fn is_high_surrogate(bytes: &[u8], at: usize) -> Option<bool> {
-    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
-    let code = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    (0xD800..0xE000).contains(&code).then_some(code < 0xDC00)
 }
 
 /// Returns the value of a line if its field is `name`.
@@ -203,24 +165,6 @@ fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unpaired_surrogates_are_replaced() {
-        for (sent, expected) in [
-            (r"a \ud83d\ude00 b", r"a \ud83d\ude00 b"),
-            (r"a \uD83D\uDE00 b", r"a \uD83D\uDE00 b"),
-            (r"a \ud83d", r"a \ufffd"),
-            (r"\ude00 b", r"\ufffd b"),
-            (r"\ud83d\ud83d\ude00", r"\ufffd\ud83d\ude00"),
-            (r"\ude00\ud83d\u0041", r"\ufffd\ufffd\u0041"),
-            (r"\\ud83d \\\ud83d", r"\\ud83d \\\ufffd"),
-            (r"\ud8 \udxyz ü\ud83dü", r"\ud8 \udxyz ü\ufffdü"),
-            ("\\ud83", "\\ud83"),
-            ("\\", "\\"),
-        ] {
-            assert_eq!(whole(sent), expected, "{sent}");
-        }
-    }
 
     fn events(pieces: &[&[u8]]) -> Result<Vec<String>, BadEvent> {
         let mut parser = SseParser::default();

@@ -11,6 +11,7 @@ use super::aliases::Aliases;
 use super::registry::{PROPERTIES, ToolProperties};
 use super::{AnyTool, Tool};
 use base::text;
+use base::text::surrogates;
 use events::ToolKind;
 
 /// The prefixes of tool names in the formats that some models were trained on.
@@ -519,8 +520,10 @@ fn parse(raw: &str) -> Result<Value, String> {
         .and_then(|text| text.strip_suffix("```"))
         .and_then(|text| text.split_once('\n'));
     let text = fenced.map_or(text, |(_, inside)| inside.trim());
-    serde_json::from_str(text)
-        .or_else(|e| serde_json::from_str(&controlled(text)).map_err(|_| fault(text, &e)))
+    serde_json::from_str(text).or_else(|e| {
+        let repaired = controlled(text);
+        serde_json::from_str(&surrogates::replaced(&repaired)).map_err(|_| fault(text, &e))
+    })
 }
 
 /// Escapes raw line breaks and tabs within strings.
@@ -909,6 +912,11 @@ mod tests {
                 "write",
                 "{\"content\": \"a\n\tb\\n\\\"c\\\"\"}",
                 json!({"content": "a\n\tb\n\"c\""}),
+            ),
+            (
+                "write",
+                r#"{"content": "\ud83d\ude00 or \ud83d"}"#,
+                json!({"content": "😀 or \u{fffd}"}),
             ),
             (
                 "apply_patch",

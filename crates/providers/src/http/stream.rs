@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::RequestTimeouts;
-use crate::sse::{self, BadEvent, Flow, MAX_EVENT_BYTES, SseParser};
+use crate::sse::{BadEvent, Flow, MAX_EVENT_BYTES, SseParser};
+use crate::surrogates::SurrogateJoiner;
 use crate::wire::Decoder;
 use crate::{AnswerStream, Delta, Error, error_classification};
 use base::task;
@@ -182,7 +183,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             who,
             bytes,
             body: BodyFormat::Unknown,
-            decoder,
+            decoder: Box::new(SurrogateJoiner::new(decoder)),
             limits,
             deadline,
             last_content: Instant::now(),
@@ -370,8 +371,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             BodyFormat::Whole(whole) => match std::str::from_utf8(&whole) {
                 Ok(text) => {
                     self.events += 1;
-                    self.decoder
-                        .decode("", &sse::whole(text), &mut self.decoded)
+                    self.decoder.decode("", text, &mut self.decoded)
                 }
                 Err(_) => Err(BadEvent::NotText.into()),
             },
