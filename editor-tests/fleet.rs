@@ -769,7 +769,8 @@ fn standing_still() {
     signal(&database, Signal::CONT);
     let told = String::from_utf8_lossy(&listed.stderr).into_owned();
     assert!(
-        !listed.status.success() && told.contains("the database is away (no connection for 10 s)"),
+        !listed.status.success()
+            && told.contains("the database cannot be reached (no connection for 10 s)"),
         "{listed:?}"
     );
     assert!(

@@ -462,7 +462,9 @@ fn doctor_lists_hidden_files() {
     );
     assert!(text.contains("kubernetes: ~/moved/config"), "{text}");
     assert!(
-        text.contains("`sandbox.show` names nothing, which is neither a row nor a path"),
+        text.contains(
+            "`sandbox.show` names nothing, which is neither a name in this list nor a path"
+        ),
         "{text}"
     );
 }

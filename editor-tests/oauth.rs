@@ -153,7 +153,7 @@ fn a_login() {
     let project = behind(&server, &json!({}));
     let said = list_of(&project, &["mcp"]);
     assert!(
-        said.contains("guard needs login it wants a login: run `adjutant mcp login guard`: "),
+        said.contains("guard needs login it needs a login: run `adjutant mcp login guard`: "),
         "{said}"
     );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
@@ -222,7 +222,8 @@ fn a_login() {
         "guard: forgotten.\n"
     );
     assert!(
-        stderr_of(&project, &["mcp", "logout", "guard"]).contains("no login is kept for \"guard\"")
+        stderr_of(&project, &["mcp", "logout", "guard"])
+            .contains("no login is stored for \"guard\"")
     );
 }
 
@@ -275,7 +276,7 @@ fn no_login() {
     assert!(
         words
             .join(" ")
-            .contains("it wants a login, and its \"oauth\" is false")
+            .contains("it needs a login, and its \"oauth\" is false")
     );
     let said = stderr_of(
         &project,
@@ -356,7 +357,7 @@ fn too_narrow() {
 /// A session that began without a login has the server's tools once there is one.
 fn meanwhile() {
     let server = guarded();
-    let script = "has not: \"name\":\"guard_say\"\nsees: it wants a login\ntext: Without.\n---\nhas: \"name\":\"guard_say\"\nbegins anew\ntext: With.";
+    let script = "has not: \"name\":\"guard_say\"\nsees: it needs a login\ntext: Without.\n---\nhas: \"name\":\"guard_say\"\nbegins anew\ntext: With.";
     let model = Model::start(model::script(script).unwrap());
     let project = behind(&server, &json!({}));
     let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()) });
@@ -423,7 +424,7 @@ fn as_a_link() {
     agree(params["url"].as_str().unwrap());
     let until = Instant::now() + RESPONSE_TIMEOUT;
     while !client.project.path(KEPT).exists() {
-        assert!(Instant::now() < until, "nothing was kept");
+        assert!(Instant::now() < until, "nothing was saved");
         std::thread::sleep(Duration::from_millis(5));
     }
     // The link is of no more use.

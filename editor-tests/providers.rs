@@ -258,7 +258,7 @@ fn keys_are_stored() {
     for (words, complaint) in [
         (
             &["auth", "logout", "mistral"][..],
-            "nothing is kept for \"mistral\"",
+            "nothing is stored for \"mistral\"",
         ),
         (&["auth", "login", "mistrall"], "Did you mean mistral?"),
         (

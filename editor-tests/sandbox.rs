@@ -130,7 +130,7 @@ pub fn sandbox_report(project: &Project, level: &str) -> Value {
 
 /// Checks that a failed mechanism is reported with its reason.
 pub fn why(told: &Value, mechanism: &str) {
-    assert_eq!(told["told"], "none: it could do what you can do");
+    assert_eq!(told["told"], "none: commands could do whatever you can do");
     let failed = told["failed"]
         .as_array()
         .unwrap()
@@ -428,7 +428,7 @@ fn sandboxed_approvals_skip_contained_questions() {
     let holds = if whole {
         "approvals: sandboxed"
     } else {
-        "approvals: sandboxed, but no sandbox holds here"
+        "approvals: sandboxed, but no sandbox is available here"
     };
     assert_eq!(explained.lines().next(), Some(holds));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -623,7 +623,7 @@ fn absent_sandbox_makes_planner_ask() {
                 "{text}"
             );
             assert!(
-                text.contains("Sandbox: none: it could do what you can do."),
+                text.contains("Sandbox: none: commands could do whatever you can do."),
                 "{text}"
             );
         }
@@ -809,7 +809,7 @@ fn doctor_reports_failed_mechanisms() {
     let (code, text) = doctor(&project);
     assert_eq!(code, Some(1), "{text}");
     for wanted in [
-        "a sandbox is required and none holds for read-only commands",
+        "a sandbox is required and none works for read-only commands",
         "1 error in the settings: see `adjutant config check`",
     ] {
         let broken = text.split_once("Does not work:").unwrap().1;
@@ -824,7 +824,7 @@ fn doctor_claims_no_disabled_mechanism() {
     for level in ["readOnly", "workspaceWrite"] {
         let told = sandbox_report(&project, level);
         assert!(told["mechanism"].is_null(), "{told}");
-        assert_eq!(told["told"], "none: it could do what you can do");
+        assert_eq!(told["told"], "none: commands could do whatever you can do");
         assert!(
             told["failed"][0]["why"]
                 .as_str()

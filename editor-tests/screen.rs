@@ -307,7 +307,7 @@ fn question() {
     let settings = json!({ "permission": { "bash": { "*": "ask" } } });
     let (_model, project) = stage(script, &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("other words are a no");
+    terminal.wait("any other text rejects");
     let screen = terminal.text();
     let shown: Vec<&str> = screen
         .lines()
@@ -335,13 +335,13 @@ fn question() {
     );
     // Invalid answers do not count; there is no "always" here.
     terminal.enter("?");
-    terminal.wait("n  refuses it, and the turn stops");
+    terminal.wait("n  rejects it and stops the turn");
     terminal.enter("A");
-    terminal.wait("There is no \"always\" for this.");
+    terminal.wait("\"Always\" is not offered here.");
     terminal.enter("");
     terminal.wait("Answer y or n; ? explains.");
     terminal.enter("yse");
-    terminal.wait("That is a no, and the agent is told: yse");
+    terminal.wait("This rejects the call and tells the agent: yse");
     terminal.enter("OK");
     let (code, screen) = terminal.end();
     assert_eq!(
@@ -358,9 +358,9 @@ fn question() {
         &settings,
     );
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("other words are a no");
+    terminal.wait("any other text rejects");
     terminal.enter("elsewhere");
-    terminal.wait("That is a no, and the agent is told: elsewhere");
+    terminal.wait("This rejects the call and tells the agent: elsewhere");
     terminal.enter("");
     let (code, screen) = terminal.end();
     assert_eq!(
@@ -370,7 +370,7 @@ fn question() {
     );
     let (_model, project) = stage("call bash {\"command\":\"touch x\"}", &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("other words are a no");
+    terminal.wait("any other text rejects");
     terminal.enter("N");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(5), "{screen}");
@@ -385,7 +385,7 @@ fn settled() {
     let script = "call bash {\"command\":\"touch a\"}\ncall bash {\"command\":\"touch b\"}\n---\ntext: So be it.";
     let (_model, project) = stage(script, &json!({ "permission": { "bash": { "*": "ask" } } }));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("other words are a no");
+    terminal.wait("any other text rejects");
     terminal.enter("a");
     let (code, screen) = terminal.end();
     let made = ["a", "b"].map(|name| project.cwd().join(name).exists());

@@ -75,13 +75,12 @@ enum Command {
     Acp(acp::Args),
     /// Serve editors on this machine and others, over WebSocket and HTTP
     ///
-    /// The protocol is spoken at /acp, and /events sends the events of sessions; /healthz, /readyz and
-    /// /metrics are for monitoring. Listens on this machine only, unless the settings say who else may
-    /// connect.
+    /// ACP is served at /acp, and the events of sessions at /events; /healthz, /readyz and /metrics
+    /// are for monitoring. Listens on this machine only, unless the settings allow other machines.
     Serve(Box<serve::Args>),
-    /// Connect an editor that only starts programs to a server
+    /// Connect an editor that can only start programs to a server
     ///
-    /// Speaks on standard input and output, and connects again by itself.
+    /// Speaks on standard input and output, and reconnects automatically.
     Connect(connect::Args),
     /// Answer one prompt, then exit
     ///
@@ -99,7 +98,7 @@ enum Command {
     Permissions(permissions::Args),
     /// Review what this project's files would run, and decide
     ///
-    /// Exits with 1 as long as it is undecided.
+    /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
     /// Show the hooks, custom tools and plugins of a project, and install plugins
     ///
@@ -107,14 +106,15 @@ enum Command {
     Extensions(extensions::Args),
     /// Print the events of your sessions as lines of JSON, for other programs
     ///
-    /// The events have the format of OpenCode. They come from every adjutant of yours on this machine, also from those
-    /// started later. For adjutant serve on another machine, read /events there.
+    /// The events have the format of OpenCode. They come from every adjutant of yours on this
+    /// machine, including those started later. For adjutant serve on another machine, read its
+    /// /events.
     Events(events::Args),
     /// List, read and manage earlier sessions
     Sessions(sessions::Args),
     /// Count tokens and cost by day, model and project
     ///
-    /// Counts the sessions of every project that are stored here. Input is without what providers had cached.
+    /// Counts the sessions of every project that are stored here. Input excludes tokens that providers had cached.
     Stats(stats::Args),
     /// List, show and create agents
     Agents {
@@ -142,8 +142,8 @@ enum Command {
     Models(models::Args),
     /// Check what works on this machine
     ///
-    /// Tries each thing instead of trusting what the settings say. Exits with 1 if something does not work, with
-    /// --report only if the report cannot be written.
+    /// Tests each item instead of relying on the settings. Exits with 1 if something does not work;
+    /// with --report, only if the report cannot be written.
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     ///

@@ -107,7 +107,7 @@ pub(super) fn certificates() {
     // Its certificate is not trusted: reported at once, not retried.
     let said = stderr_of(&project, &["run", "Hello"]);
     assert!(
-        said.contains("Own could not prove who it is")
+        said.contains("The certificate of Own could not be verified")
             && said.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
         "{said}"
     );
@@ -127,7 +127,10 @@ pub(super) fn certificates() {
         &format!("https://127.0.0.1:{}/v1", address.port()),
         "a-key",
     );
-    assert!(stderr_of(&project, &["run", "Hello"]).contains("Own could not prove who it is"));
+    assert!(
+        stderr_of(&project, &["run", "Hello"])
+            .contains("The certificate of Own could not be verified")
+    );
     stopped.store(true, Ordering::Relaxed);
     TcpStream::connect(address).ok();
 }
@@ -172,7 +175,7 @@ pub(super) fn proxies() {
         }
     };
     assert!(
-        received.contains("The proxy on the way to Own (gateway.example) did not let us through"),
+        received.contains("The proxy refused the connection to Own (gateway.example)"),
         "{received}"
     );
     client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));

@@ -36,7 +36,7 @@ pub(super) enum Verb {
 /// What a new agent is to be.
 #[derive(Debug, clap::Args)]
 pub(super) struct Wish {
-    /// What it is for, in a sentence or two
+    /// Its purpose, in a sentence or two
     description: String,
     /// Create it for all projects
     #[arg(long)]

@@ -152,7 +152,7 @@ pub(super) async fn login(
     Auth::keep(&path, &id, Some(&credential))
         .with_context(|| format!("{} cannot be written", path.display()))?;
     super::say(&format!(
-        "{name}: kept in {}, for you alone.",
+        "{name}: saved in {}, readable only by you.",
         path.display()
     ));
     if !Auth::read(environment).has(&id) {
@@ -170,7 +170,9 @@ async fn ways(id: &str, here: &ProjectContext, environment: &Environment) -> Opt
     match PluginLogin::offered(id, &here.loaded.settings, place, Arc::new(TerminalLogin)).await {
         Ok(login) => login,
         Err(why) => {
-            terminal::aside(&format!("Plugins cannot be asked how to log in: {why}."));
+            terminal::aside(&format!(
+                "The login methods of plugins are unavailable: {why}."
+            ));
             None
         }
     }
@@ -205,7 +207,7 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
     let changed = Auth::change(&path, |all| drop(all.insert(provider.clone(), entry)));
     changed.with_context(|| format!("{} cannot be written", path.display()))?;
     super::say(&format!(
-        "{provider}: kept in {}, for you alone.",
+        "{provider}: saved in {}, readable only by you.",
         path.display()
     ));
     if environment.setting("AUTH_CONTENT").is_some() {
@@ -300,10 +302,10 @@ fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
     }
     if of(Auth::THEIRS) {
         super::say(&format!(
-            "OpenCode keeps a key for {id} too, which is used and not touched: `opencode auth logout`."
+            "OpenCode has a key for {id} too, which adjutant uses and does not change; `opencode auth logout` removes it."
         ));
     } else if !of(Auth::OURS) {
-        bail!("nothing is kept for \"{id}\"; `adjutant auth list` shows where keys come from");
+        bail!("nothing is stored for \"{id}\"; `adjutant auth list` shows where keys come from");
     }
     Ok(0)
 }

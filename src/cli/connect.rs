@@ -17,10 +17,10 @@ use remote::bridge::Bridge;
 pub(super) struct Args {
     /// Address of the server, such as wss://build.example.com/acp
     url: String,
-    /// Read the token from a file; the variable ADJUTANT_TOKEN holds it otherwise
+    /// File with the token, instead of the variable ADJUTANT_TOKEN
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Certificate to show to the server, as PEM
+    /// Client certificate for the server, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
     /// Key of that certificate, as PEM
@@ -89,7 +89,7 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
     let loopback = providers::is_loopback(&url);
     if token.is_some() && url.scheme() == "http" && !loopback {
         return Err(format!(
-            "anybody on the way could read the token: use wss:// instead of {}",
+            "anyone on the way could read the token: use wss:// instead of {}",
             args.url
         ));
     }

@@ -129,6 +129,8 @@ const OPTIONAL_PROGRAMS: &[(&str, &str)] = &[
 ];
 
 /// The last line of a report without faults, and the line before the faults.
+/// The column of the texts, after the names.
+pub(super) const DOCTOR_COLUMN: usize = 13;
 pub(super) const WORKS: &str = "Everything works.";
 pub(super) const BROKEN: &str = "Does not work:";
 
@@ -189,8 +191,8 @@ fn directories(report: &mut DoctorReport, environment: &Environment) {
         let told = match (path.is_dir(), writable) {
             (true, true) => "",
             (true, false) => " (cannot be written)",
-            (false, true) => " (not made yet)",
-            (false, false) => " (cannot be made)",
+            (false, true) => " (does not exist yet)",
+            (false, false) => " (cannot be created)",
         };
         report.say(name, &format!("{}{told}", path.display()));
         list.push(
@@ -198,14 +200,14 @@ fn directories(report: &mut DoctorReport, environment: &Environment) {
         );
         if needed && !writable {
             report.broken.push(format!(
-                "{} cannot be written; sessions cannot be kept there",
+                "{} cannot be written, so no session can be saved there",
                 path.display()
             ));
         }
     }
     if let Some(why) = &environment.temporary {
         report.broken.push(format!(
-            "sessions are kept in a temporary directory only: {why}"
+            "sessions are saved in a temporary directory only: {why}"
         ));
     }
     report.keep("directories", Value::Array(list));
@@ -308,9 +310,9 @@ fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
     if let Some(problem) = here.loaded.settings.unread.first() {
         report.say("denies", &problem.until_fixed());
         if errors == 0 {
-            report
-                .broken
-                .push(format!("in the settings a deny may not hold: {problem}"));
+            report.broken.push(format!(
+                "a deny in the settings may have no effect: {problem}"
+            ));
         }
     }
     report.keep(
@@ -348,7 +350,7 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
         let (held, told) = match wish.mode {
             SandboxMode::Off => (
                 ProvenSandbox::none(level, vec![]),
-                "off, by the settings: a command can do what you can do, and end adjutant"
+                "off in the settings: commands can do whatever you can do, including ending adjutant"
                     .to_owned(),
             ),
             SandboxMode::Auto | SandboxMode::Required => {
@@ -398,7 +400,7 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
         }
         if wish.mode == SandboxMode::Required && !kept {
             report.broken.push(format!(
-                "a sandbox is required and none holds for {} commands; none are run",
+                "a sandbox is required and none works for {} commands, so they are not run",
                 level.as_str()
             ));
         }
@@ -416,7 +418,7 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
     if !can_hide {
         report.say(
             "hidden",
-            "nothing: there is no sandbox here that can hide credentials from commands",
+            "nothing: no sandbox here can hide credentials from commands",
         );
     }
     let mut list = Vec::new();
@@ -457,7 +459,7 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
         let is_path = name.starts_with('/') || name.starts_with("~/");
         if !is_path && credentials::rows().iter().all(|row| row.name != name) {
             report.broken.push(format!(
-                "`sandbox.show` names {}, which is neither a row nor a path",
+                "`sandbox.show` names {}, which is neither a name in this list nor a path",
                 base::text::escaped(name)
             ));
         }
@@ -470,9 +472,9 @@ fn variables(report: &mut DoctorReport, here: &ProjectContext, environment: &Env
     let out = here.loaded.settings.variables.left_out(environment);
     let shown: Vec<String> = out.iter().map(|name| base::text::escaped(name)).collect();
     let told = match shown.as_slice() {
-        [] => "commands get all of it".to_owned(),
+        [] => "commands get every variable".to_owned(),
         names => format!(
-            "commands do not get {} (`environment.pass` in the settings names what they should)",
+            "commands do not get {} (list in `environment.pass` those that they should get)",
             names.join(", ")
         ),
     };
@@ -513,7 +515,7 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
         } else {
             "; used only where no other provider is configured"
         };
-        report.say("provider", &format!("{id}: answers on this machine{used}"));
+        report.say("provider", &format!("{id}: running on this machine{used}"));
     }
     if list.is_empty() && servers.is_empty() {
         report.say("provider", "none has a key; only the offline model answers");
@@ -565,7 +567,7 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
     for (name, tally) in usage_stats::read(environment, &here.worktree.root) {
         if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {
             let name = base::text::title(&name);
-            report.broken.push(format!("{name} changes the system prompt each time although nothing else has changed: no provider's cache holds, and each step costs more"));
+            report.broken.push(format!("{name} changes the system prompt each time although nothing else has changed, so no provider can cache it and each step costs more"));
         }
     }
 }
@@ -626,11 +628,9 @@ fn languages(report: &mut DoctorReport, here: &ProjectContext, environment: &Env
         }
     }
     let told = match (settings.language_servers.is_empty(), settings.trusted) {
-        (true, _) => "no language server is asked (`lsp` in the settings)".to_owned(),
+        (true, _) => "no language server is used (`lsp` in the settings turns them on)".to_owned(),
         (false, true) => format!("{} not installed", missing.len()),
-        (false, false) => {
-            "none is started before this project is trusted (`adjutant trust`)".to_owned()
-        }
+        (false, false) => "none starts until this project is trusted (`adjutant trust`)".to_owned(),
     };
     report.say("languages", &told);
     for (kind, section) in [

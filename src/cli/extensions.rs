@@ -44,10 +44,10 @@ pub(super) struct Listing {
 pub(super) enum Verb {
     /// Install the npm packages that the settings name as plugins
     ///
-    /// Uses npm or bun. Shows every package that would come before it fetches one, and runs none of
-    /// their scripts. They are kept in adjutant's own cache, and your consent covers exactly them.
+    /// Uses npm or bun. Lists every package before it fetches any, and runs none of their scripts.
+    /// The packages are stored in adjutant's own cache; your consent covers exactly these.
     Install {
-        /// Do not ask. Trusts no project: in one that is not trusted, `adjutant trust` follows
+        /// Do not ask. Does not trust the project: run `adjutant trust` for that
         #[arg(long)]
         yes: bool,
         /// Directory of the project

@@ -61,7 +61,7 @@ pub(super) enum Verb {
         #[arg(long)]
         url: Option<String>,
     },
-    /// Forget the login that adjutant keeps for a server
+    /// Delete the stored login of a server
     Logout {
         /// Name of the server in the settings
         name: String,
@@ -111,10 +111,10 @@ pub(super) struct Addition {
     /// URL of a remote server
     #[arg(long, conflicts_with = "command", required_unless_present = "command")]
     url: Option<String>,
-    /// Header to send with every request. May be given several times
+    /// Header to send with every request. Can be repeated
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     header: Vec<String>,
-    /// Environment variable for the program. May be given several times
+    /// Environment variable for the program. Can be repeated
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
     env: Vec<String>,
     /// Write them into adjutant's own settings file instead of printing them
@@ -357,7 +357,7 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
     let done = login::log_in(name, &url, &oauth, &stored, &client, show).await;
     done.map_err(|why| anyhow!("the login to {name} failed: {why}"))?;
     super::say(&format!(
-        "{name}: logged in; kept in {}, for you alone.",
+        "{name}: logged in; saved in {}, readable only by you.",
         stored.path().display()
     ));
     Ok(0)
@@ -374,10 +374,10 @@ fn log_out(name: &str, environment: &Environment) -> anyhow::Result<u8> {
     }
     if theirs {
         super::say(&format!(
-            "OpenCode keeps a login for {name} too, which is used and not touched: `opencode mcp logout {name}`."
+            "OpenCode has a login for {name} too, which adjutant uses and does not change; `opencode mcp logout {name}` removes it."
         ));
     } else if !ours {
-        bail!("no login is kept for \"{name}\"");
+        bail!("no login is stored for \"{name}\"");
     }
     Ok(0)
 }

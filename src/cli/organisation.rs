@@ -72,7 +72,7 @@ pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::R
     Auth::change(&path, |all| drop(all.insert(base.to_owned(), entry)))
         .with_context(|| format!("{} cannot be written", path.display()))?;
     say(&format!(
-        "{base}: kept in {}, for you alone.",
+        "{base}: saved in {}, readable only by you.",
         path.display()
     ));
     if environment.setting("AUTH_CONTENT").is_some() {

@@ -57,7 +57,7 @@ pub(super) enum Verb {
     /// What was granted with "always" counts as in a session. Nothing is run.
     #[command(group = clap::ArgGroup::new("what").required(true))]
     Explain {
-        /// Agent that would do it
+        /// Agent that would run or change it
         #[arg(long, default_value = "build")]
         agent: String,
         /// Approvals: default, ask or sandboxed [default: those of the settings]
@@ -134,7 +134,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             };
             if policy.approvals != Approvals::Default {
                 let held = match (policy.approvals, policy.sandboxed) {
-                    (Approvals::Sandboxed, false) => ", but no sandbox holds here",
+                    (Approvals::Sandboxed, false) => ", but no sandbox is available here",
                     _ => "",
                 };
                 super::say(&format!("approvals: {}{held}", policy.approvals.as_str()));
@@ -150,7 +150,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                     Some(Action::Ask) => "ask",
                     _ => "allow",
                 };
-                let words = format!("{word}: all of this is needed:");
+                let words = format!("{word}: every item below must be allowed:");
                 super::terminal::verdicts(&words, environment);
             }
             for (need, verdict) in needs.iter().zip(&verdicts) {
@@ -252,9 +252,9 @@ fn judged_in(guarantee: SandboxGuarantee, is_given: bool) -> String {
     format!(
         "judged {sandbox}, {}",
         if is_given {
-            "as the option says"
+            "as given by the option"
         } else {
-            "as this machine has it"
+            "as on this machine"
         }
     )
 }

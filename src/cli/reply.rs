@@ -46,7 +46,7 @@ pub(super) fn yes_or_no(
             TypedReply::No => return Ok(Some(false)),
             TypedReply::Nothing if default.is_some() => return Ok(default),
             TypedReply::Explain => shown = format!("{explained}\n{question}"),
-            TypedReply::Always => shown = format!("There is no \"always\" here. {question}"),
+            TypedReply::Always => shown = format!("\"Always\" is not offered here. {question}"),
             TypedReply::Nothing | TypedReply::Words(_) => {
                 shown = format!("Answer y or n; ? explains. {question}")
             }
@@ -102,7 +102,7 @@ mod tests {
             [
                 "Trust it? ",
                 "It may run things.\nTrust it? ",
-                "There is no \"always\" here. Trust it? ",
+                "\"Always\" is not offered here. Trust it? ",
                 "Answer y or n; ? explains. Trust it? "
             ]
         );

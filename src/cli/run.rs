@@ -39,7 +39,7 @@ use tools::structured_output::StructuredOutputTool;
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What to do or answer; `@path` in it points to a file. Text piped in is appended to it, or takes its place.
+    /// The task or question; `@path` includes a file. Piped text is appended to it, or replaces it.
     prompt: Vec<String>,
     /// Continue the last session of this project.
     #[arg(short, long, conflicts_with = "session")]
@@ -47,10 +47,10 @@ pub(super) struct Args {
     /// Continue a session, named by its id or the beginning of it.
     #[arg(short, long, value_name = "ID")]
     session: Option<String>,
-    /// Continue in a copy, and leave the session as it is.
+    /// Continue in a copy, and leave the session unchanged.
     #[arg(long)]
     fork: bool,
-    /// Attach a file: text, an image or a PDF. May be given several times.
+    /// Attach a file: text, an image or a PDF. Can be repeated.
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The mode to work in: build, plan or an agent of your own.
@@ -62,19 +62,19 @@ pub(super) struct Args {
     /// The reasoning effort, or variant, of the model.
     #[arg(long, visible_alias = "effort", value_name = "NAME")]
     variant: Option<String>,
-    /// The title of the session, in place of the one that a model gives.
+    /// The title of the session, instead of a generated one.
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     /// Run a command, with the prompt as its arguments: `--command review main` is `/review main`.
     #[arg(long, value_name = "NAME")]
     command: Option<String>,
-    /// Words to add to the system prompt, for this prompt only.
+    /// Text to add to the system prompt, for this prompt only.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Offer only these tools, for this prompt only: read,grep,bash …
     #[arg(long, value_name = "TOOL", value_delimiter = ',')]
     tools: Vec<String>,
-    /// Offer all tools but these, for this prompt only.
+    /// Offer all tools except these, for this prompt only.
     #[arg(
         long,
         value_name = "TOOL",
@@ -85,26 +85,26 @@ pub(super) struct Args {
     /// The directory to work in.
     #[arg(long, value_name = "DIR", default_value = ".")]
     cwd: PathBuf,
-    /// Allow whatever is asked, this time only.
+    /// Allow everything that is asked about, for this run only.
     #[arg(long, conflicts_with = "deny")]
     allow: bool,
-    /// Refuse whatever is asked, and let the model go on without it. Also what happens where standard input is not a
-    /// terminal, or with `--format json`.
+    /// Refuse everything that is asked about, and let the model continue. The default if standard
+    /// input is not a terminal, and with `--format json`.
     #[arg(long)]
     deny: bool,
     /// Print only the answer, questions, refusals and errors: no notes, and not the session's id.
     #[arg(short, long)]
     quiet: bool,
-    /// Exit with 5 if anything was refused, also where there is an answer.
+    /// Exit with 5 if anything was refused, even if there is an answer.
     #[arg(long, conflicts_with = "detach")]
     strict: bool,
     /// End with JSON that fits this JSON Schema, and print nothing else.
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
-    /// Put the prompt into the store, for a host that runs `adjutant serve --work`; print the session's id, and exit.
+    /// Queue the prompt in the store for a host that runs `adjutant serve --work`, print the session's id, and exit.
     #[arg(long)]
     detach: bool,
-    /// The database to keep the session in, in place of the one in the settings.
+    /// The database to store the session in, instead of the one in the settings.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// What to print: the answer, or the raw ACP messages as JSON lines.
@@ -532,7 +532,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
             {
                 client
                     .screen
-                    .aside(&format!("adjutant: the answer is not complete: {why}"));
+                    .aside(&format!("adjutant: the answer is incomplete: {why}"));
             }
             if response.stop_reason == v1::StopReason::Cancelled && client.person() {
                 let next = "interrupted; `adjutant run -c PROMPT` continues the session";

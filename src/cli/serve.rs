@@ -22,13 +22,13 @@ use remote::{listen, observe, tokens};
 /// Options of `adjutant serve`. They take the place of what the settings say.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where to listen [default: 127.0.0.1:4200]
+    /// Address to listen on [default: 127.0.0.1:4200]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Let only this directory and those below be opened. May be given several times
+    /// Allow only this directory and those below it. Can be repeated
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
-    /// File that says who may connect
+    /// File with the tokens that may connect
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Certificate to serve with, as PEM
@@ -39,13 +39,13 @@ pub(super) struct Args {
     tls_key: Option<PathBuf>,
     #[command(flatten)]
     draft: DraftSwitch,
-    /// Answer prompts that wait in the store, N at once; without a number 4
+    /// Answer prompts queued in the store, N at a time (4 if no number is given)
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "4")]
     work: Option<usize>,
-    /// Make a token, show it once, add its line to the token file, and exit
+    /// Create a token, print it once, add it to the token file, and exit
     #[arg(long, value_name = "NAME")]
     new_token: Option<String>,
-    /// User the new token is for
+    /// User that the new token belongs to
     #[arg(long, value_name = "USER", requires = "new_token")]
     user: Option<String>,
 }
@@ -169,7 +169,7 @@ async fn run(
     aside(&format!("adjutant serves at {scheme}://{address}/acp"));
     if host.admission.is_open() {
         aside(
-            "Anybody on this machine may connect; with --token-file only those who have a token.",
+            "Every user of this machine may connect; --token-file restricts that to those who have a token.",
         );
     }
     let at_work = match args.work {

@@ -43,7 +43,7 @@ pub(super) struct Listing {
     /// Include every project
     #[arg(long)]
     all: bool,
-    /// Show only those that a host works in, or that wait for one
+    /// Show only sessions in which a host works, or that wait for one
     #[arg(long)]
     running: bool,
     /// Show at most this many
@@ -134,14 +134,14 @@ pub(super) enum Verb {
         /// Also restore files that have changed since
         #[arg(long)]
         force: bool,
-        /// Bring back what was undone last
+        /// Redo the last undo
         #[arg(long, conflicts_with_all = ["to", "force"])]
         redo: bool,
     },
-    /// Bring back a version of a file that a session has kept
+    /// Restore a version of a file that a session has saved
     ///
-    /// Without a file, lists the files; without a version, lists the versions of the file. What is
-    /// replaced is kept: `sessions revert --redo` brings it back.
+    /// Without a file, lists the files; without a version, lists the versions of the file. The
+    /// replaced content is saved: `sessions revert --redo` restores it.
     Restore {
         /// Session: its id, the beginning of it, or `last`
         id: String,
@@ -173,19 +173,19 @@ pub(super) enum Verb {
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Wait for a prompt that was put into the store, and print its answer
+    /// Wait for a queued prompt, and print its answer
     ///
     /// Exits as `adjutant run` would have.
     Wait {
         /// Session: its id, the beginning of it, or `last`
         id: String,
-        /// Exit with 5 if anything was refused, also where there is an answer
+        /// Exit with 5 if anything was refused, even if there is an answer
         #[arg(long)]
         strict: bool,
     },
-    /// Cancel what runs in a session or waits, on whatever host
+    /// Cancel the running or queued prompt of a session, on any host
     ///
-    /// Exits with 1 if nothing runs or waits.
+    /// Exits with 1 if there is none.
     Cancel {
         /// Session: its id, the beginning of it, or `last`
         id: String,

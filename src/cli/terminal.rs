@@ -12,6 +12,7 @@ mod markdown;
 pub(super) mod screen;
 pub(super) mod styled;
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ pub(super) fn is_watched() -> bool {
 
 /// The width that is assumed if none is known.
 const DEFAULT_COLUMNS: usize = 80;
+/// The further indentation of a long line in an explained verdict.
+const VERDICT_INDENT: usize = 4;
 const MIN_COLUMNS: usize = 20;
 const MAX_COLUMNS: usize = 200;
 
@@ -69,7 +72,7 @@ pub(super) fn diff(words: &str, environment: &Environment) {
 
 /// Prints the report of `doctor`, with colours on a terminal.
 pub(super) fn report(words: &str, environment: &Environment) {
-    use super::doctor::{BROKEN, WORKS};
+    use super::doctor::{BROKEN, DOCTOR_COLUMN, WORKS};
     let palette = styled::Palette::of(&io::stdout(), environment);
     let style = |line: &str| match line {
         WORKS => styled::GOOD,
@@ -77,13 +80,31 @@ pub(super) fn report(words: &str, environment: &Environment) {
         _ if line.starts_with("- ") => styled::BAD,
         _ => anstyle::Style::new(),
     };
-    show(&palette.lines(words, style));
+    let words = text::shown(words);
+    if !is_watched() {
+        return show(&palette.lines(&words, style));
+    }
+    let lines = words.lines().map(|line| {
+        let hanging = if line.starts_with("- ") {
+            2
+        } else {
+            DOCTOR_COLUMN
+        };
+        wrapped(line, columns(), hanging) + "\n"
+    });
+    show(&palette.lines(&lines.collect::<String>(), style));
 }
 
 /// Prints verdicts, with colours on a terminal.
 pub(super) fn verdicts(words: &str, environment: &Environment) {
     let palette = styled::Palette::of(&io::stdout(), environment);
-    show(&palette.first_words(words, styled::of_verdict));
+    let words = text::shown(words);
+    let words = if is_watched() {
+        Cow::Owned(wrapped(&words, columns(), VERDICT_INDENT))
+    } else {
+        words
+    };
+    show(&palette.first_words(&words, styled::of_verdict));
 }
 
 /// Prints JSON, with invisible characters escaped.
@@ -144,7 +165,31 @@ impl Write for JsonWriter {
 
 /// Prints a message on standard error.
 pub(super) fn aside(words: &str) {
-    writeln!(io::stderr().lock(), "{}", text::shown(words)).ok();
+    writeln!(io::stderr().lock(), "{}", fitted(&text::shown(words))).ok();
+}
+
+/// Wraps a message for standard error to the width of its terminal.
+fn fitted(words: &str) -> Cow<'_, str> {
+    if io::stderr().is_terminal() {
+        Cow::Owned(wrapped(words, columns(), 0))
+    } else {
+        Cow::Borrowed(words)
+    }
+}
+
+/// Wraps each line at spaces. The parts of a line have its indentation, and `hanging` more columns
+/// after the first. A word that is longer than a line stays whole, so that it can be copied.
+fn wrapped(words: &str, columns: usize, hanging: usize) -> String {
+    let wrap = |line: &str| {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let blank = " ".repeat(indent + hanging);
+        let options = textwrap::Options::new(columns)
+            .subsequent_indent(&blank)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation)
+            .break_words(false);
+        textwrap::fill(line, options)
+    };
+    words.split('\n').map(wrap).collect::<Vec<_>>().join("\n")
 }
 
 fn message(words: &Styled) {
@@ -238,7 +283,32 @@ pub(super) fn panicked(info: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::message_after_name;
+    use super::{message_after_name, wrapped};
+
+    #[test]
+    fn messages_are_wrapped_at_spaces() {
+        for (message, hanging, expected) in [
+            ("a short one", 0, "a short one"),
+            ("note: one that is longer", 0, "note: one that\nis longer"),
+            ("name  a longer text", 6, "name  a longer\n      text"),
+            ("  indented text here", 2, "  indented text\n    here"),
+            ("two\n\nlines\n", 0, "two\n\nlines\n"),
+            (
+                "see https://example.com/a/path",
+                0,
+                "see\nhttps://example.com/a/path",
+            ),
+            ("--long-option-of-all", 0, "--long-option-of-all"),
+            (
+                "\u{6f22}\u{5b57} \u{6f22}\u{5b57} \u{6f22}\u{5b57}\u{6f22}\u{5b57}",
+                0,
+                "\u{6f22}\u{5b57} \u{6f22}\u{5b57}\n\u{6f22}\u{5b57}\u{6f22}\u{5b57}",
+            ),
+            ("", 0, ""),
+        ] {
+            assert_eq!(wrapped(message, 15, hanging), expected, "{message}");
+        }
+    }
 
     #[test]
     fn message_is_adapted_to_follow_the_program_name() {

@@ -92,7 +92,7 @@ fn prune(
 fn unfit(at: &SourceLocation, path: &[String], error: &value::Error) -> Problem {
     let text = format!("this cannot be used: {error}");
     Problem::error(ProblemCode::WrongValue, at, path.join("."), text)
-        .hint("it is left out; everything else counts")
+        .hint("it is ignored; everything else applies")
 }
 
 #[derive(Clone, Copy)]

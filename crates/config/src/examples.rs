@@ -104,7 +104,7 @@ fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigRead
                     found,
                 );
                 disk.problems
-                    .push(problem.hint("until they agree, nothing that this file allows counts"));
+                    .push(problem.hint("until they agree, nothing that this file allows applies"));
             }
         }
     }

@@ -144,7 +144,7 @@ pub(crate) struct ConfigFile {
     #[schemars(extend("x-status" = "no effect: the environment variable ADJUTANT_LOG says what is logged"))]
     pub log_level: Option<LogLevel>,
     /// Your name, as OpenCode shows it.
-    #[schemars(extend("x-status" = "no effect: the editor shows who speaks"))]
+    #[schemars(extend("x-status" = "no effect: the editor shows the user's name"))]
     pub username: Option<String>,
     /// Things that may still change.
     pub experimental: Option<ExperimentalConfig>,
@@ -287,7 +287,7 @@ pub(crate) struct ExperimentalConfig {
     /// Tools that only primary agents have.
     pub primary_tools: Option<Vec<String>>,
     /// A tool for several calls at once.
-    #[schemars(extend("x-status" = "no effect: calls of one step already run side by side"))]
+    #[schemars(extend("x-status" = "no effect: calls of one step already run in parallel"))]
     pub batch_tool: Option<bool>,
     /// Show pasted text in full.
     #[schemars(extend("x-status" = "no effect: the editor shows what you paste"))]

@@ -14,7 +14,7 @@ pub(crate) const UNTRUSTED: &str =
 
 /// The reason for not running a trusted guard that no longer exists.
 pub(crate) const GONE: &str =
-    "you trusted it, and it is gone; `adjutant trust` asks whether that is all right";
+    "you trusted it, and it is gone; `adjutant trust` asks whether that is intended";
 
 /// A command that runs on a hook event.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -157,7 +157,7 @@ impl JsoncReader<'_> {
                             format!("this key is already set in line {line}"),
                         );
                         self.problems.push(
-                            problem.hint("keep one of the two; until then the first one counts"),
+                            problem.hint("keep one of the two; until then the first one applies"),
                         );
                     } else {
                         lines.insert(property.name.as_str(), key_at.line);

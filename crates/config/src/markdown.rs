@@ -509,7 +509,7 @@ impl YamlReader<'_> {
                             text,
                         );
                         self.problems.push(
-                            problem.hint("keep one of the two; until then the first one counts"),
+                            problem.hint("keep one of the two; until then the first one applies"),
                         );
                     } else {
                         let node = self.node(raw);

@@ -159,7 +159,7 @@ impl Substitution<'_, '_> {
             let problem = Problem::error(ProblemCode::Duplicate, &entry.at, key, text);
             self.disk
                 .problems
-                .push(problem.hint("keep one of the two; until then the first one counts"));
+                .push(problem.hint("keep one of the two; until then the first one applies"));
             false
         });
     }

@@ -202,7 +202,7 @@ impl HookAnswer {
         let object = answer.as_object().ok_or("its answer is not an object")?;
         if let Some(key) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(format!(
-                "its answer has a key \"{}\", which means nothing",
+                "its answer has an unknown key \"{}\"",
                 text::title(key)
             ));
         }

@@ -269,10 +269,9 @@ fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> Lis
     about.extend(wrong.map(|(_, hook)| format!("{hook} {}", lint::expected(hook))));
     let (state, about) = match (failed, &survey.failed) {
         (Some((_, why, _)), _) | (None, Some(why)) => (EntryState::Failed, why.clone()),
-        (None, None) if about.is_empty() => (
-            EntryState::Active,
-            "loaded, and hooks into nothing".to_owned(),
-        ),
+        (None, None) if about.is_empty() => {
+            (EntryState::Active, "loaded, but has no hooks".to_owned())
+        }
         (None, None) => (EntryState::Active, about.join("; ")),
     };
     let version = script

@@ -247,7 +247,7 @@ pub(super) async fn request(
                 who(&run)
             };
             let title = format!(
-                "{names} changes the system prompt each time although nothing else has changed: no provider's cache holds, and each step costs more."
+                "{names} changes the system prompt each time although nothing else has changed, so no provider can cache it and each step costs more."
             );
             for file in &run.changed {
                 scripts.wavered(file);

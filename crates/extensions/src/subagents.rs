@@ -85,7 +85,7 @@ impl PluginAccess {
         let at_work = WorkingGuard(&self.working);
         if self.working.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
             return Err(format!(
-                "{MAX_CONCURRENT} subagents work for plugins already; wait for one of them"
+                "{MAX_CONCURRENT} subagents of plugins are already running; wait for one of them"
             ));
         }
         if self.prompted.fetch_add(1, Ordering::Relaxed) >= MAX_PROMPTS {

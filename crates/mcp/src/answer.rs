@@ -118,9 +118,8 @@ pub(super) async fn elicit(
         FormReply::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
         FormReply::Unshown => {
             if link.is_first_unshown() {
-                let title = format!(
-                    "The MCP server {name} asked for something that this editor cannot show."
-                );
+                let title =
+                    format!("The MCP server {name} asked for input that this editor cannot show.");
                 asker
                     .outlet
                     .event(Event::Notice {

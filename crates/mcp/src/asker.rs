@@ -84,7 +84,7 @@ impl Asker {
                 quote: Some(quote),
                 ..Wording::default()
             },
-            details: vec!["No \"always\": it costs money each time.".to_owned()],
+            details: vec!["\"Always\" is not offered: it costs money each time.".to_owned()],
             unattended: None,
             always: None,
             agent: None,

@@ -96,7 +96,7 @@ pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
         let span =
             [ours.first(), ours.last()].map(|version| version.map_or("", ProtocolVersion::as_str));
         return Disconnect::because(text::title(&format!(
-            "it speaks other versions of MCP ({}) than adjutant does ({} to {}); update the older of the two",
+            "it supports other versions of MCP ({}) than adjutant ({} to {}); update the older of the two",
             theirs.join(", "),
             span[0],
             span[1],
@@ -169,7 +169,7 @@ pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
 
 fn wants_login() -> Disconnect {
     Disconnect {
-        why: "it wants a login".into(),
+        why: "it needs a login".into(),
         login: true,
     }
 }

@@ -156,7 +156,7 @@ pub async fn log_in(
 ) -> Result<(), String> {
     let parsed = reqwest::Url::parse(url).map_err(|e| format!("its URL is not valid: {e}"))?;
     if parsed.scheme() != "https" && !is_near(&parsed) {
-        return Err("its URL begins with http: and its host is public: anybody on the way could read the token; \
+        return Err("its URL begins with http: and its host is public: anyone on the way could read the token; \
                     use https"
             .into());
     }
@@ -200,7 +200,7 @@ pub async fn log_in(
                 .await;
             let registered = registered.map_err(|e| {
                 if guessed {
-                    return "it says nothing of how to log in (no protected-resource or authorization-server metadata)"
+                    return "it does not describe how to log in (no protected-resource or authorization-server metadata)"
                         .to_owned();
                 }
                 format!(
@@ -302,7 +302,7 @@ fn words(e: &AuthError) -> String {
             received_issuer,
         } => format!(
             "the answer came from another server ({received_issuer}) than the one that was asked ({expected_issuer}): \
-             nothing was kept"
+             nothing was saved"
         ),
         AuthError::DiscoveryRequestFailed { url, source } => {
             format!("{url} cannot be read: {source}")

@@ -63,7 +63,7 @@ impl LoginPrompt {
             Some(address) = address.recv() => address,
         };
         let who = format!("The MCP server {}", text::title(&name));
-        let message = "It wants a login. Open this to log in with your browser.".to_owned();
+        let message = "It needs a login. Open this to log in with your browser.".to_owned();
         let (done_there, finished) = oneshot::channel();
         let page = FormPage::Address(address);
         let shown = Box::pin(async move {

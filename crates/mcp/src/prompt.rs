@@ -301,7 +301,7 @@ async fn complete(
         });
     }
     let message = format!(
-        "The prompt {} wants to know more.",
+        "The prompt {} needs more information.",
         text::title(&prompt.name)
     );
     let who = format!("The MCP server {}", text::title(&link.name));

@@ -84,7 +84,7 @@ impl RemoteServer {
             {
                 Disconnect::because("it refuses the Authorization header of the settings (401)")
             }
-            None => Disconnect::because("it wants a login, and its \"oauth\" is false"),
+            None => Disconnect::because("it needs a login, and its \"oauth\" is false"),
         }
     }
 

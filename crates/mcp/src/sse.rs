@@ -23,7 +23,7 @@ pub(super) const MOVED: &str = "it redirects to another address, which is not fo
 /// An error of this transport, for the user.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SseError {
-    #[error("it wants a login")]
+    #[error("it needs a login")]
     Login,
     #[error("{0}")]
     Message(String),

@@ -192,14 +192,14 @@ fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &CommandAnalysis) -> Op
 }
 
 impl CommandAnalysis {
-    /// Returns whether every part was analysed and is known to change nothing.
+    /// Returns whether every part was analysed and is known to be read-only.
     pub fn is_read_only(&self) -> bool {
         self.opaque.is_none() && self.units.iter().all(CommandUnit::is_read_only)
     }
 }
 
 impl CommandUnit {
-    /// Returns whether it was analysed and is known to change nothing.
+    /// Returns whether it was analysed and is known to be read-only.
     pub fn is_read_only(&self) -> bool {
         self.effect == Effect::Reads
             && self.opaque.is_none()

@@ -37,11 +37,11 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
     }
     if need.command.is_some() {
         if verdict.proven_read_only {
-            line(&mut out, "  everything in it is known to change nothing");
+            line(&mut out, "  everything in it is known to be read-only");
         }
         line(&mut out, "found in the command:");
         if verdict.units.is_empty() {
-            line(&mut out, "  nothing that runs");
+            line(&mut out, "  nothing that runs a program");
         }
         for unit in &verdict.units {
             line(&mut out, &unit_line(unit));

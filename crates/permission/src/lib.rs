@@ -198,7 +198,7 @@ pub struct Verdict {
     pub reason: Option<String>,
     /// For a command line: every command found in it, with its own verdict.
     pub units: Vec<UnitVerdict>,
-    /// For a command line: every part is known to change nothing, so that a sandbox may run it
+    /// For a command line: every part is known to be read-only, so that a sandbox may run it
     /// without a question. `false` for everything else.
     pub proven_read_only: bool,
 }

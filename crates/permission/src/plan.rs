@@ -21,7 +21,7 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Returns whether it is known to change nothing, and ends with its shell. Such a command may
+    /// Returns whether it is known to be read-only, and ends with its shell. Such a command may
     /// run in any sandbox, in parallel with other calls, whatever the agent may do.
     pub fn is_harmless(&self) -> bool {
         !self.leaves_processes && self.analysis.is_read_only()

@@ -22,7 +22,7 @@ pub(super) fn posture_of(unit: &CommandUnit) -> (Action, Option<String>) {
     match unit.effect {
         Effect::Reads => (
             Action::Allow,
-            Some("it is known to change nothing, and this agent may read".into()),
+            Some("it is known to be read-only, and this agent may read".into()),
         ),
         Effect::Writes if unit.plans_only => {
             (Action::Allow, Some("it writes plan files only".into()))
@@ -39,7 +39,7 @@ pub(super) fn posture_of(unit: &CommandUnit) -> (Action, Option<String>) {
         ),
         Effect::Unproven => (
             Action::Ask,
-            Some("it is not known to change nothing, and this agent only reads".into()),
+            Some("it is not known to be read-only, and this agent only reads".into()),
         ),
     }
 }

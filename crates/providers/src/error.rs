@@ -132,7 +132,7 @@ impl Error {
                 FaultKind::ContextOverflow,
                 "Start a new session, or choose a model with a larger context.",
             ),
-            Self::Picture(_) => (FaultKind::Picture, "Choose a model that sees pictures."),
+            Self::Picture(_) => (FaultKind::Picture, "Choose a model that accepts images."),
             Self::Quota(_) => (
                 FaultKind::Provider,
                 "Check the account's plan and billing at the provider, or choose another model.",

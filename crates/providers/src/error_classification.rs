@@ -52,7 +52,7 @@ pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Times
             .and_then(|v| v.to_str().ok())
             .unwrap_or("another address");
         let message = format!(
-            "{head}: it sends us to {target}. If that is right, set the provider's baseURL to it."
+            "{head}: it redirects to {target}. If that is right, set the provider's baseURL to it."
         );
         return Error::BadRequest(message);
     }

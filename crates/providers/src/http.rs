@@ -360,7 +360,9 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
         || lower.contains("unknownissuer")
         || lower.contains("handshake")
     {
-        return Error::Untrusted(format!("{who} could not prove who it is: {cause}."));
+        return Error::Untrusted(format!(
+            "The certificate of {who} could not be verified: {cause}."
+        ));
     }
     let host = e
         .url()
@@ -372,7 +374,7 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
         .strip_prefix("The ")
         .map_or_else(|| who.to_owned(), |name| format!("the {name}"));
     let what = if lower.contains("proxy") || lower.contains("tunnel") {
-        format!("The proxy on the way to {it}{host} did not let us through")
+        format!("The proxy refused the connection to {it}{host}")
     } else if lower.contains("dns") || lower.contains("lookup address") {
         format!("The host of {it}{host} was not found")
     } else if e.is_connect() || e.is_timeout() {

@@ -276,11 +276,11 @@ where
         RequestTokenError::Parse(_, body) => {
             let excerpt = super::error_classification::excerpt(&body);
             Error::InvalidResult(format!(
-                "{provider} answered the login with something else: {excerpt}."
+                "{provider} gave an unexpected answer to the login: {excerpt}."
             ))
         }
         RequestTokenError::Other(why) => {
-            Error::InvalidResult(format!("{provider} could not log us in: {why}."))
+            Error::InvalidResult(format!("The login at {provider} failed: {why}."))
         }
     }
 }
@@ -312,7 +312,7 @@ pub async fn come_back(
             }
         }
     };
-    let late = |_| Error::Auth("Nobody came back from the browser within ten minutes.".into());
+    let late = |_| Error::Auth("The browser did not return within ten minutes.".into());
     tokio::time::timeout(LOGIN_TIMEOUT, visits)
         .await
         .map_err(late)?
@@ -466,7 +466,7 @@ impl TokenRefresher {
                     Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh)))
                 });
                 if let Ok(Err(e)) = stored.await {
-                    tracing::warn!("the new login of {} could not be kept: {e}", self.provider);
+                    tracing::warn!("the new login of {} could not be saved: {e}", self.provider);
                 }
                 Ok(access)
             }

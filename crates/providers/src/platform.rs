@@ -149,7 +149,7 @@ pub fn address(
         && let Some(why) = unsupported(id, npm)
     {
         return Err(Error::BadRequest(format!(
-            "The provider \"{id}\" cannot be asked: {why}."
+            "The provider \"{id}\" is not supported: {why}."
         )));
     }
     let known = PACKAGES.iter().find(|(name, ..)| npm == Some(*name));
@@ -385,7 +385,7 @@ fn claude_on_bedrock(
     };
     if !regions.iter().any(|start| region.starts_with(start)) {
         return Err(Error::Keyless(format!(
-            "{id} is answered in its own part of the world, and the region is {region}. Set AWS_REGION, or provider.{}.options.region.",
+            "{id} is available only in its own part of the world, and the region is {region}. Set AWS_REGION, or provider.{}.options.region.",
             settings.id
         )));
     }
@@ -779,7 +779,7 @@ mod tests {
         );
         assert!(
             at("gitlab-ai-provider", None, none(), &[], "m")
-                .starts_with("error: The provider \"p\" cannot be asked")
+                .starts_with("error: The provider \"p\" is not supported")
         );
         assert!(at("who-knows", None, none(), &[], "m").contains("has no address"));
     }

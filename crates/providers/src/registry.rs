@@ -120,10 +120,10 @@ pub struct NotFound {
 impl NotFound {
     fn text(&self) -> String {
         if let Some(why) = self.absent.as_ref().or(self.keyless.as_ref()) {
-            return format!("The model \"{}\" cannot be asked. {why}", self.wanted);
+            return format!("The model \"{}\" cannot be used. {why}", self.wanted);
         }
         let hint = match self.nearest.as_slice() {
-            [] => "`adjutant models` lists the models you can ask.".to_owned(),
+            [] => "`adjutant models` lists the models you can use.".to_owned(),
             names => format!("Did you mean {}?", names.join(", ")),
         };
         format!("There is no model \"{}\" here. {hint}", self.wanted)

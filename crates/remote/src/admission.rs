@@ -229,7 +229,7 @@ impl Admission {
             None if self.certified && caller.certificate.is_some() => {
                 Ok(self.identity("a certificate", None))
             }
-            None if self.is_open() => Ok(self.identity("somebody on this machine", None)),
+            None if self.is_open() => Ok(self.identity("a user of this machine", None)),
             None => unauthorized("a token is needed: send it as \"Authorization: Bearer TOKEN\""),
         }
     }

@@ -440,7 +440,7 @@ impl Host {
         }
         match &self.environment.temporary {
             Some(why) => Err(format!(
-                "sessions are kept in a temporary directory only: {why}"
+                "sessions are saved in a temporary directory only: {why}"
             )),
             None => Ok(()),
         }

@@ -5,7 +5,7 @@
 //! measured, not assumed (`probe.rs`, `trial.rs`): a process of adjutant is started in it and
 //! attempts the forbidden operations in a directory made for that. A mechanism in which it succeeds
 //! is not used. This happens once per process and level, when the first command needs it. A command
-//! that is known to change nothing runs under Landlock alone, if Landlock enforces everything that
+//! that is known to be read-only runs under Landlock alone, if Landlock enforces everything that
 //! can be enforced on a command that only reads.
 //!
 //! | mechanism | method | not restricted |
@@ -156,7 +156,7 @@ impl ProvenSandbox {
     /// restrict.
     pub fn words(&self, network: bool) -> String {
         let Some(mechanism) = self.mechanism else {
-            return "none: it could do what you can do".into();
+            return "none: commands could do whatever you can do".into();
         };
         let mut text = format!("{}, {}", mechanism.key(), self.level.as_str());
         text.push_str(match (network, self.offline) {
@@ -185,7 +185,7 @@ impl ProvenSandbox {
             .map(|(mechanism, why)| format!("{}: {why}", mechanism.key()))
             .collect();
         if reasons.is_empty() {
-            "nothing of the kind is known for this system".into()
+            "no sandbox is supported on this system".into()
         } else {
             reasons.join("; ")
         }
@@ -241,7 +241,7 @@ impl Sandbox {
         .clone()
     }
 
-    /// Returns the guarantees for a command that is known to change nothing.
+    /// Returns the guarantees for a command that is known to be read-only.
     ///
     /// This is Landlock alone, if it enforces everything that can be enforced on a command that
     /// only reads, because it costs a third of bubblewrap, whose only addition is to hide other
@@ -584,7 +584,11 @@ mod tests {
     #[test]
     fn words_names_everything_unrestricted() {
         let table = [
-            (proven(None), true, "none: it could do what you can do"),
+            (
+                proven(None),
+                true,
+                "none: commands could do whatever you can do",
+            ),
             (
                 proven(Some(Mechanism::Landlock)),
                 true,

@@ -70,7 +70,7 @@ pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
     match attempt(sandbox, Level::ReadOnly, Mechanism::Landlock, true).await {
         Ok(proven) => Some(proven).filter(|proven| proven.is_whole() && proven.signals),
         Err(why) => {
-            tracing::info!("Landlock by itself does not hold: {why}");
+            tracing::info!("Landlock alone does not work: {why}");
             None
         }
     }
@@ -258,8 +258,8 @@ async fn attempt(
             why.trim().lines().last().unwrap_or("it ended at once"),
         ));
     }
-    let done: TrialOutcome =
-        serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
+    let done: TrialOutcome = serde_json::from_slice(&ran.stdout)
+        .map_err(|e| format!("the trial gave an unreadable result: {e}"))?;
     let done = base::task::spawn_blocking(move || targets.add_effects(done))
         .await
         .map_err(|e| e.to_string())?;

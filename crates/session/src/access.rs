@@ -85,7 +85,7 @@ pub enum ReopenError {
     #[error("session {id} is open in {holder}")]
     InUse { id: SessionId, holder: LockHolder },
     /// Another process has it and does not release it.
-    #[error("session {id} is open in {holder}, which does not let go of it")]
+    #[error("session {id} is open in {holder}, which does not release it")]
     Kept { id: SessionId, holder: LockHolder },
 }
 

@@ -147,7 +147,7 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
         && everyone.has(model)
     {
         let text = format!(
-            "the model {model} cannot be asked. {}",
+            "the model {model} cannot be used. {}",
             why.trim_end_matches('.')
         );
         return Problem::warning(ProblemCode::NoKey, at, key, text);

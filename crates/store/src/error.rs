@@ -53,7 +53,7 @@ pub enum Error {
     TooMany { open: usize, files: u64 },
     /// The file was removed or replaced while it was open here.
     #[error(
-        "the session's file was removed or replaced while it was in use: what was said before is lost with it, and what comes from now on is kept: {0}"
+        "the session's file was removed or replaced while it was in use: earlier messages are lost, and new ones are saved: {0}"
     )]
     Removed(String),
     #[error(
@@ -66,17 +66,15 @@ pub enum Error {
     },
     /// The database is unreachable; pending writes wait in memory.
     #[error(
-        "the database is away ({0}); the conversation goes on in memory and is saved when it is back"
+        "the database cannot be reached ({0}); the conversation continues in memory and is saved when the database is back"
     )]
     Away(String),
     /// The database has been unreachable for longer than the settings allow, or too many writes are
     /// pending.
-    #[error(
-        "the database has been away for too long ({0}); what was said since it went is not saved"
-    )]
+    #[error("the database has been unreachable for too long ({0}); newer messages are not saved")]
     AwayTooLong(String),
     /// Another process took the session over because this one had not renewed its lease.
-    #[error("session {0} was taken over by another process; what was said here since is not saved")]
+    #[error("session {0} was taken over by another process; newer messages here are not saved")]
     TakenOver(SessionId),
     /// The sessions could not be determined.
     #[error("the sessions could not be listed: {0}")]
@@ -92,7 +90,7 @@ impl Error {
         match self {
             Self::Unwritable(reason) => Self::Unlisted(reason),
             Self::Away(reason) | Self::AwayTooLong(reason) => {
-                Self::Unlisted(format!("the database is away ({reason})"))
+                Self::Unlisted(format!("the database cannot be reached ({reason})"))
             }
             other => other,
         }

@@ -201,9 +201,9 @@ pub fn who_sees(row: &CredentialRow) -> String {
         })
         .collect();
     let own = match programs.as_slice() {
-        [] => "a line that names it, and is allowed, sees it".to_owned(),
+        [] => "visible to an allowed command that names it".to_owned(),
         programs => format!(
-            "a line of {} and plain filters sees it, and so does one that names it, and is allowed",
+            "visible to commands made of {} and plain filters, and to an allowed command that names it",
             programs.join(", ")
         ),
     };

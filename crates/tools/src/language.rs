@@ -165,7 +165,7 @@ pub(super) async fn peer(
         Err(Unready::Late) => Err(format!("{} is still starting", server.name())),
         Err(Unready::Failed(down)) => {
             let what = if down.rests {
-                "broke off again and again, and rests"
+                "failed repeatedly and is paused"
             } else {
                 "does not work"
             };

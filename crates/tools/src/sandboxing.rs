@@ -36,7 +36,7 @@ pub struct SandboxChoice {
     pub trusted: bool,
     /// Whether it is for a single command, so that the user need not be notified.
     is_single_command: bool,
-    /// Whether the command is known to change nothing.
+    /// Whether the command is known to be read-only.
     proven: bool,
     /// Whether the user was notified, for each level.
     is_notified: Arc<[AtomicBool; 2]>,

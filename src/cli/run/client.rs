@@ -182,7 +182,7 @@ impl Client {
         if !background.is_empty() {
             let ids: Vec<String> = background.into_iter().collect();
             self.note(&format!(
-                "what runs in the background ends with this run: {}",
+                "background commands end with this run: {}",
                 ids.join(", ")
             ));
         }
@@ -664,7 +664,7 @@ impl Client {
             words.push(&Palette::plain("\n"));
         }
         words.push(&Palette::plain(if answers.once {
-            "  ?  Explain; other words are a no\n> "
+            "  ?  Explain; any other text rejects\n> "
         } else {
             "  ?  Explain\n> "
         }));
@@ -680,7 +680,7 @@ impl Client {
                 TypedReply::Nothing if instead.is_some() => (RejectOnce, instead.take()),
                 TypedReply::Words(words) if answers.once => {
                     let again = format!(
-                        "  That is a no, and the agent is told: {}\n  Enter sends it, or answer again\n> ",
+                        "  This rejects the call and tells the agent: {}\n  Press Enter to send it, or answer again\n> ",
                         text::escaped(words)
                     );
                     instead = Some(words.to_owned());
@@ -769,23 +769,23 @@ impl PermissionAnswers {
         match reply {
             TypedReply::Explain => {
                 lines.push(if self.once {
-                    "y  allows it this once"
+                    "y  allows it once"
                 } else {
-                    "y  says yes, which is kept"
+                    "y  says yes, which is remembered"
                 });
                 if self.once && self.always {
-                    lines.push("a  allows what is named after it from now on in this project; `adjutant permissions revoke` takes it back");
+                    lines.push("a  allows what it names in this project from now on; `adjutant permissions revoke` undoes that");
                 }
                 lines.push(if self.once {
-                    "n  refuses it, and the turn stops"
+                    "n  rejects it and stops the turn"
                 } else {
                     "n  says no"
                 });
                 if self.once {
-                    lines.push("other words  refuse it, and the agent is told them and goes on");
+                    lines.push("any other text  rejects it; the agent gets the text and continues");
                 }
             }
-            TypedReply::Always => lines.push("There is no \"always\" for this."),
+            TypedReply::Always => lines.push("\"Always\" is not offered here."),
             _ => lines.push("Answer y or n; ? explains."),
         }
         format!("  {}\n> ", lines.join("\n  "))

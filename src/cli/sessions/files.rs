@@ -158,7 +158,7 @@ async fn restore_of(
         .await
         .ok();
     if report.set.is_empty() {
-        return Ok(format!("{name} is like this already: {when}."));
+        return Ok(format!("{name} already has this content: {when}."));
     }
     Ok(format!(
         "{name} is as it was {when}. {first}`adjutant sessions revert {} --redo` brings back what it replaced.",
@@ -191,7 +191,7 @@ fn versions(
         }
     }
     bail!(
-        "session {} has kept no version of {}",
+        "session {} has saved no version of {}",
         stored.record.id,
         file.display()
     )

@@ -67,7 +67,7 @@ pub(super) async fn running(
         crate::cli::say(if all {
             "Nothing runs."
         } else {
-            "Nothing runs in this project; --all looks everywhere."
+            "Nothing is running in this project; --all includes every project."
         });
     }
     Ok(0)
@@ -78,7 +78,7 @@ pub(super) async fn running(
 pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> anyhow::Result<u8> {
     loop {
         let Some(task) = store.task(session).await? else {
-            bail!("no prompt of session {session} was put into the store");
+            bail!("no prompt of session {session} was queued in the store");
         };
         if !task.state.is_over() {
             tokio::time::sleep(POLL_INTERVAL).await; // the store does not notify about answers
@@ -122,7 +122,7 @@ pub(super) async fn cancel(store: &Store, session: &SessionId) -> anyhow::Result
     crate::cli::say(&if was {
         format!("cancelled {session}")
     } else {
-        format!("Nothing runs in {session}.")
+        format!("Nothing is running in {session}.")
     });
     Ok(u8::from(!was))
 }

@@ -116,7 +116,7 @@ impl Screen {
 
     /// Prints a message on standard error.
     pub(in crate::cli) fn aside(&self, words: &str) {
-        self.message(&Palette::plain(words));
+        self.message(&Palette::plain(&super::fitted(&text::shown(words))));
     }
 
     pub(in crate::cli) fn message(&self, words: &Styled) {

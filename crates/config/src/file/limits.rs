@@ -23,10 +23,10 @@ pub(crate) struct StoreConfig {
     /// For how many seconds a process that is not heard of has its sessions. Default: 5.
     #[schemars(range(min = 1))]
     pub lease_seconds: Option<u64>,
-    /// How many MiB may wait in memory while the database is away. Default: 64.
+    /// The maximum size in MiB of the changes that wait in memory while the database cannot be reached. Default: 64.
     #[schemars(range(min = 1))]
     pub away_mib: Option<u64>,
-    /// For how many minutes a turn goes on while the database is away. Default: 10.
+    /// The number of minutes for which a turn continues while the database cannot be reached. Default: 10.
     pub away_minutes: Option<u64>,
 }
 

@@ -637,7 +637,7 @@ fn keys_are_substituted() {
     assert_eq!(
         reports(&loaded),
         [
-            "error: ~/.config/adjutant/adjutant.json:3:13: agent.reviewer: this key is already set in line 2; keep one of the two; until then the first one counts"
+            "error: ~/.config/adjutant/adjutant.json:3:13: agent.reviewer: this key is already set in line 2; keep one of the two; until then the first one applies"
         ]
     );
 

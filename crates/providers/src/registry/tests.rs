@@ -296,7 +296,7 @@ fn known_provider_without_key_differs_from_unknown_one() {
     let keyless = "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`.";
     assert_eq!(
         error("acme/gpt-5"),
-        format!("The model \"acme/gpt-5\" cannot be asked. {keyless}")
+        format!("The model \"acme/gpt-5\" cannot be used. {keyless}")
     );
     assert!(error("nobody/m").starts_with("There is no model \"nobody/m\" here."));
 }
@@ -443,7 +443,7 @@ fn local_model_without_tools_is_no_default() {
     let missing = keyed.find(&wanted("lmstudio/x")).err().unwrap().to_string();
     assert_eq!(
         missing,
-        "The model \"lmstudio/x\" cannot be asked. LM Studio does not answer at 127.0.0.1:1234: start it with \
+        "The model \"lmstudio/x\" cannot be used. LM Studio does not answer at 127.0.0.1:1234: start it with \
          `lms server start`, or choose another model."
     );
 }

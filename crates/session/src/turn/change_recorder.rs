@@ -141,7 +141,7 @@ impl WriteObserver for JournalObserver {
     }
 }
 
-/// Returns whether a call is a command line in which every part is known to change nothing.
+/// Returns whether a call is a command line in which every part is known to be read-only.
 fn only_reads(needs: &[AccessRequest]) -> bool {
     let mut lines = needs
         .iter()

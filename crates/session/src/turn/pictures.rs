@@ -80,7 +80,7 @@ pub(super) async fn leave_out(
         [one] => (format!("The picture {one}"), "is"),
         more => (format!("The pictures {}", more.join(", ")), "are"),
     };
-    let title = format!("{what} {is} left out from now on: {model} does not accept it.");
+    let title = format!("{what} {is} no longer sent: {model} does not accept it.");
     let details = Some(text::title(why));
     scope
         .outlet

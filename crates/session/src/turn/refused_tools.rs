@@ -135,7 +135,7 @@ impl Refusals {
             .server()
             .map_or_else(String::new, |server| format!(" of the MCP server {server}"));
         refused.title = format!(
-            "The tool {name}{of} is set aside in this session: {provider} does not take it."
+            "The tool {name}{of} is disabled in this session: {provider} does not accept it."
         );
         if let Some(server) = tool.server() {
             let count = self.by_server.entry(server.to_owned()).or_default();
@@ -147,7 +147,7 @@ impl Refusals {
                     .filter(|spec| find(&spec.name).and_then(|tool| tool.server()) == Some(server));
                 refused.names = all.map(|spec| spec.name.clone()).collect();
                 refused.title = format!(
-                    "All tools{of} are set aside in this session, because {provider} refuses one after the other."
+                    "All tools{of} are disabled in this session, because {provider} rejects one after the other."
                 );
             }
         }
@@ -166,7 +166,7 @@ impl Refusals {
         for RefusedField { name, reason } in self.fields.drain(..) {
             locked(&scope.resources.refused_tools.fields).insert((key(&frame.model, name), name));
             let title = format!(
-                "The option {name} is not sent to {} in this session: {provider} does not take it.",
+                "The option {name} is not sent to {} in this session: {provider} does not accept it.",
                 frame.model.id
             );
             let details = Some(text::title(&reason));

@@ -192,9 +192,10 @@ async fn steps(
 fn exhausted() -> Fault {
     Fault {
         kind: FaultKind::Store,
-        message: "The database that keeps the conversation has been away for too long.".into(),
+        message: "The database that stores the conversation has been unreachable for too long."
+            .into(),
         advice: Some(
-            "What was said since it went is in memory; prompt again when it is back.".into(),
+            "Newer messages are in memory; send a prompt again when the database is back.".into(),
         ),
     }
 }

@@ -106,7 +106,7 @@ async fn list_error_states_cause_once() {
     for _ in 0..2 {
         let result = store.list(None, None, 10).await.unwrap_err().to_string();
         assert_eq!(
-            result.matches("the database is away").count(),
+            result.matches("the database cannot be reached").count(),
             1,
             "{result}"
         );
