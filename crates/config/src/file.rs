@@ -48,18 +48,18 @@ use base::approvals::Approvals;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConfigFile {
-    /// Where editors find the schema of this file. Nothing is fetched.
+    /// The address of this file's JSON Schema, for editors. adjutant does not fetch it.
     #[serde(rename = "$schema")]
     pub schema: Option<String>,
     /// The model to use, as `provider/model`.
     pub model: Option<String>,
-    /// The model for titles and other small work, as `provider/model`.
+    /// The model for titles and other small tasks, as `provider/model`.
     pub small_model: Option<String>,
-    /// The agent a session starts with. It must be visible and no subagent. Default: `build`.
+    /// The agent that a session starts with. It must be visible and not a subagent. Default: `build`.
     pub default_agent: Option<String>,
     /// Agents by name: new ones, and changes to the built-in ones.
     pub agent: Option<Ordered<AgentConfig>>,
-    /// What is allowed without asking, asked, or denied.
+    /// Rules for what is allowed, asked about or denied.
     #[schemars(with = "Permission")]
     pub permission: Option<Permission>,
     /// Model providers by id.
@@ -74,84 +74,84 @@ pub(crate) struct ConfigFile {
     pub instructions: Option<Vec<String>>,
     /// Slash commands by name.
     pub command: Option<Ordered<CommandConfig>>,
-    /// Where to look for skills besides the usual folders.
+    /// Further places to look for skills.
     pub skills: Option<SkillsConfig>,
-    /// Further directories and repositories by name; allowed to be read, listed in the prompt.
+    /// Further directories and repositories by name. They may be read, and are listed in the prompt.
     pub references: Option<Ordered<ReferenceConfig>>,
     /// The shell that runs commands.
     #[schemars(extend("x-status" = "no effect: commands run in bash, else sh, which is how they are judged"))]
     pub shell: Option<String>,
-    /// How long a tool's result may be before the rest goes to a file.
+    /// The maximum length of a tool's result; the rest goes to a file.
     pub tool_output: Option<ToolOutputConfig>,
-    /// How images are made to fit a model.
+    /// How images are adapted to a model.
     pub attachment: Option<AttachmentConfig>,
-    /// How long sessions are kept. Counts in your own settings only, not in a project's.
+    /// How long sessions are stored. Applies only in your own settings, not in a project's.
     pub sessions: Option<SessionsConfig>,
-    /// Where sessions are kept, where that is not on this machine. Read from your own files only.
+    /// The database that stores sessions, if it is not this machine. Read from your own files only.
     pub store: Option<StoreConfig>,
-    /// What happens when a session outgrows the model's context window.
+    /// Settings for a session that no longer fits the model's context window.
     pub compaction: Option<CompactionConfig>,
-    /// What a turn may take before it ends by itself. Read from your own files only.
+    /// Limits of a turn. Read from your own files only.
     pub budget: Option<BudgetConfig>,
     /// How `adjutant serve` serves editors on other machines. Read from your own files only.
     pub serve: Option<ServeConfig>,
-    /// Keep states of the project's files so that a turn can be undone. Default: true.
+    /// Record the project's files so that a turn can be undone. Default: true.
     pub snapshot: Option<bool>,
-    /// How deep subagents may start subagents. Default: 1.
+    /// The maximum depth of subagents that start subagents. Default: 1.
     #[schemars(range(min = 0, max = 16))]
     pub subagent_depth: Option<u32>,
     /// Text sent while a turn runs reaches the model between two steps of that turn; if false, it
     /// waits for the turn to end. Default: true.
     pub steer: Option<bool>,
-    /// How much is asked where a session begins: `default`, what the rules ask about, and where something is at stake
-    /// that the sandbox does not hold; `ask`, also every edit, every tool of a server and every command that is not
-    /// known to be harmless; `sandboxed`, as the default, but nothing that rules ask about and a sandbox holds: commands
-    /// without network, changes in the project. A deny stays a deny. Can be chosen in each session. Default:
-    /// `default`.
+    /// The approvals of a new session: `default` asks if the rules say so, and about risks that the
+    /// sandbox does not contain; `ask` also asks about every edit, every MCP tool and every command
+    /// that is not known to be harmless; `sandboxed` is like the default, but skips questions of
+    /// rules about commands without network and changes in the project, if a sandbox contains them.
+    /// A deny stays a deny. Can be changed in each session. Default: `default`.
     pub approvals: Option<Approvals>,
     /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
     /// repositories you trust, such as CI. Read from your own files only. Default: `ask`.
     pub trust: Option<TrustConfig>,
-    /// What the system forbids the commands of an agent, beyond what is asked: `auto` where it can,
-    /// `required` runs no commands where it cannot, `off`; or an object. Default: `auto`.
+    /// The sandbox for commands of agents: `auto` uses one if available, `required` runs no
+    /// commands without one, `off` uses none; or an object. Default: `auto`.
     pub sandbox: Option<SandboxConfig>,
-    /// Which variables of your environment commands and MCP servers get, beyond those that the usual
-    /// tools need. Read from your own files only.
+    /// The environment variables that commands and MCP servers get, in addition to those that
+    /// common tools need. Read from your own files only.
     pub environment: Option<VariablesConfig>,
-    /// What the web is to the agents.
+    /// Access to the web.
     pub webfetch: Option<WebfetchConfig>,
     /// The encoding of files that are not UTF-8 and cannot be recognised, such as `gbk`, `shift_jis`, `windows-1251`
-    /// or `latin1`. `charset` in `.editorconfig` precedes it.
+    /// or `latin1`. `charset` in `.editorconfig` takes precedence.
     pub file_encoding: Option<String>,
-    /// Formatters that run after each edit: true for the usual ones that the project means and that are
-    /// installed, or by name. Default: none.
+    /// Formatters that run after each edit: true for the built-in ones that the project uses and
+    /// that are installed, or an object by name. Default: none.
     pub formatter: Option<OnOrNamed<Formatter>>,
-    /// Commands that run when something happens in a session, by name; they may refuse it, change it or
-    /// add to it. A project's wait for trust, and never take the place of yours.
+    /// Commands that run at events of a session, by name; they can refuse, change or extend what
+    /// happens. A project's hooks need trust, and never replace yours.
     pub hook: Option<Ordered<HookConfig>>,
     /// Hooks that are written for other programs.
     pub hooks: Option<HooksConfig>,
-    /// Custom tools that take the place of adjutant's own of the same name. Read from your own files only.
+    /// Custom tools that replace adjutant's own tools of the same name. Read from your own files only.
     pub replace_tools: Option<Vec<String>>,
-    /// Language servers that say what an edit broke: true for the usual ones that are installed, or by name.
+    /// Language servers that report the errors of an edit: true for the built-in ones that are installed, or an object by name.
     /// They run in trusted projects only. Default: none.
     pub lsp: Option<OnOrNamed<LanguageServer>>,
     /// Paths that a file watcher leaves out.
     #[schemars(extend("x-status" = "no effect: adjutant needs no file watcher"))]
     pub watcher: Option<Watcher>,
-    /// How much is logged.
+    /// The level of the log.
     #[serde(rename = "logLevel")]
-    #[schemars(extend("x-status" = "no effect: the environment variable ADJUTANT_LOG says what is logged"))]
+    #[schemars(extend("x-status" = "no effect: the environment variable ADJUTANT_LOG sets the level"))]
     pub log_level: Option<LogLevel>,
     /// Your name, as OpenCode shows it.
     #[schemars(extend("x-status" = "no effect: the editor shows the user's name"))]
     pub username: Option<String>,
-    /// Things that may still change.
+    /// Settings that may still change.
     pub experimental: Option<ExperimentalConfig>,
-    /// Plugins: packages of npm that are installed, or files; with options as a list of name and object.
+    /// Plugins: installed npm packages, or files; with options, a list of the name and an object.
     pub plugin: Option<Vec<Plugin>>,
     /// The HTTP server of OpenCode.
-    #[schemars(extend("x-status" = "no effect: `serve` says how adjutant serves editors on other machines"))]
+    #[schemars(extend("x-status" = "no effect: `serve` configures the server for editors on other machines"))]
     pub server: Option<ServerConfig>,
     /// Whether sessions are shared on the web.
     #[schemars(extend("x-status" = "no effect: adjutant never shares a session"))]
@@ -192,7 +192,7 @@ pub(crate) struct ConfigFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CommandConfig {
-    /// What is sent: `$1`, `$2`, `$ARGUMENTS`, `@file`, and `` !`command` `` are filled in.
+    /// The prompt; `$1`, `$2`, `$ARGUMENTS`, `@file` and `` !`command` `` are replaced.
     pub template: Option<String>,
     /// Shown in the list of commands.
     pub description: Option<String>,
@@ -202,9 +202,9 @@ pub(crate) struct CommandConfig {
     pub model: Option<String>,
     /// The reasoning effort.
     pub variant: Option<String>,
-    /// Let a subagent do it, in a session of its own.
+    /// Run it in a subagent, with a session of its own.
     pub subtask: Option<bool>,
-    /// The text to type after it: shown as the hint for its arguments.
+    /// The hint for its arguments.
     #[serde(rename = "argument-hint")]
     pub argument_hint: Option<String>,
 }
@@ -215,8 +215,8 @@ pub(crate) struct CommandConfig {
 pub(crate) struct SkillsConfig {
     /// Directories; `~/` is home, relative ones start at the session's directory.
     pub paths: Option<Vec<String>>,
-    /// Addresses of folders on the web with skills: `index.json` in it names them and their files. They are fetched
-    /// when a session begins, and kept.
+    /// Addresses of folders on the web with skills: `index.json` in it names them and their files.
+    /// They are fetched when a session begins, and stored.
     pub urls: Option<Vec<String>>,
 }
 
@@ -239,9 +239,9 @@ pub(crate) struct ReferenceOptions {
     pub repository: Option<String>,
     /// The branch of the repository. Default: its own default.
     pub branch: Option<String>,
-    /// What it is good for; one without a description is not listed in the prompt.
+    /// Its purpose; without a description, it is not listed in the prompt.
     pub description: Option<String>,
-    /// Leave it out of the prompt; it may be read all the same.
+    /// Do not list it in the prompt; it may still be read.
     pub hidden: Option<bool>,
     /// Old spelling of `repository`.
     #[schemars(extend("deprecated" = true, "x-instead" = "repository"))]
@@ -260,7 +260,7 @@ pub(crate) struct AttachmentConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ImageConfig {
-    /// Make larger ones smaller; else they are left out, and the model is told. Default: true.
+    /// Whether larger images are scaled down. If false, they are left out, and the model is informed. Default: true.
     pub auto_resize: Option<bool>,
     /// In pixels. Default: 2000.
     #[schemars(range(min = 1, max = 100_000))]
@@ -268,23 +268,23 @@ pub(crate) struct ImageConfig {
     /// In pixels. Default: 2000.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_height: Option<u32>,
-    /// How long it may be in base64, in bytes. Default: 5242880.
+    /// The maximum size in base64, in bytes. Default: 5242880.
     pub max_base64_bytes: Option<u64>,
 }
 
-/// Things that may still change.
+/// Settings that may still change.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ExperimentalConfig {
-    /// Go on with the turn after you rejected a call without a word. Where nobody can be asked, a turn goes on anyway,
-    /// until it makes the same call again and again. Default: false.
+    /// Continue the turn after you have rejected a call without a message. Without a user, a turn
+    /// continues anyway until it repeats the same call. Default: false.
     pub continue_loop_on_deny: Option<bool>,
-    /// How long a call of an MCP tool may take, in milliseconds. Default: 60000.
+    /// The time limit of a call of an MCP tool, in milliseconds. Default: 60000.
     pub mcp_timeout: Option<u64>,
-    /// How many bytes the tools of MCP servers may take of each request. Where they take more, the model is offered a
-    /// search for them instead. Default: 60000.
+    /// The maximum size of the MCP tools in a request, in bytes. If they are larger, the model gets
+    /// a tool to search for them instead. Default: 60000.
     pub mcp_budget: Option<u64>,
-    /// Tools that only primary agents have.
+    /// Tools that only primary agents get.
     pub primary_tools: Option<Vec<String>>,
     /// A tool for several calls at once.
     #[schemars(extend("x-status" = "no effect: calls of one step already run in parallel"))]
@@ -310,12 +310,12 @@ pub(crate) enum TrustConfig {
     All,
 }
 
-/// What the web is to the agents.
+/// Access to the web.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct WebfetchConfig {
-    /// Hosts of this machine and its network that may be fetched from all the same, as far as the rules
-    /// allow: `localhost:3000`, `*.corp.example`. All others are refused, whatever the rules say.
+    /// Hosts of this machine and its network that agents may fetch from, if the rules allow it:
+    /// `localhost:3000`, `*.corp.example`. All others are refused regardless of the rules.
     pub private: Option<Vec<String>>,
 }
 

@@ -388,7 +388,7 @@ pub struct Experimental {
     /// The maximum size of the MCP tools in a request, in bytes. Beyond it, tools are found by
     /// search.
     pub mcp_budget: usize,
-    /// Tools that only primary agents have.
+    /// Tools that only primary agents get.
     pub primary_tools: Vec<String>,
 }
 

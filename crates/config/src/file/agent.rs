@@ -14,21 +14,21 @@ use permission::Action;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
-    /// The name people see. Default: the key, or the file's path.
+    /// The displayed name. Default: the key, or the file's path.
     pub name: Option<String>,
-    /// What it is good for: shown in mode lists, and to the model that chooses a subagent.
+    /// Its purpose: shown in lists of modes, and to the model that chooses a subagent.
     pub description: Option<String>,
     /// `primary` agents are the modes of a session, `subagent`s are started by other agents, `all` are both.
     pub mode: Option<Mode>,
     /// Leave it out of pickers; it can still be used by name.
     pub hidden: Option<bool>,
-    /// Remove this agent, a built-in one included.
+    /// Remove this agent, even if it is built in.
     pub disable: Option<bool>,
     /// The model it always uses, as `provider/model`.
     pub model: Option<String>,
-    /// The reasoning effort it uses, where its model has one of that name.
+    /// The reasoning effort, if its model has one of this name.
     pub variant: Option<String>,
-    /// Its system prompt, in place of the one for the model's family.
+    /// Its system prompt, instead of the one for the model's family.
     pub prompt: Option<String>,
     /// Sampling temperature.
     #[schemars(range(min = 0.0, max = 2.0))]
@@ -39,7 +39,7 @@ pub struct AgentConfig {
     /// `#RRGGBB`, or the name of a colour.
     #[schemars(regex(pattern = "^(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[a-zA-Z-]+)$"))]
     pub color: Option<String>,
-    /// How many steps one prompt may take.
+    /// The maximum number of steps of one prompt.
     #[schemars(range(min = 1))]
     pub steps: Option<u32>,
     /// Sent to the provider with every request of this agent.

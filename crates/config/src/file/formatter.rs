@@ -18,12 +18,12 @@ pub(crate) enum OnOrNamed<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Formatter {
-    /// It does not run.
+    /// Do not run it.
     pub disabled: bool,
-    /// The program and its arguments; `$FILE` is the file. Not needed for one of the usual ones.
+    /// The program and its arguments; `$FILE` is the file. Not needed for built-in ones.
     pub command: Vec<String>,
     /// Its environment variables.
     pub environment: Ordered<String>,
-    /// The endings of names it is for, such as `.rs`.
+    /// The file name endings it applies to, such as `.rs`.
     pub extensions: Vec<String>,
 }

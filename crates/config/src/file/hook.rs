@@ -9,25 +9,25 @@ use super::Ordered;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HookConfig {
-    /// When it runs.
+    /// The event at which it runs.
     pub on: Option<HookPoint>,
-    /// The tools it is for, with wildcards, several joined by a bar: `edit|write`, `github_*`. Default: all.
+    /// The tools it applies to, with wildcards, separated by bars: `edit|write`, `github_*`. Default: all.
     pub tool: Option<String>,
-    /// What a call has to be about, as in rules: a file from the project's root, a command, an address;
-    /// on `prompt` the words. A command in the middle of a line counts too. Default: anything.
+    /// A pattern for the subject of the call, as in rules: a file relative to the project's root, a
+    /// command, an address; on `prompt`, the text. A command within a longer line matches too.
+    /// Default: any.
     pub pattern: Option<String>,
-    /// The program and its arguments. It gets the event as JSON on standard input. With `$FILE` in it, it
-    /// runs once for each file the call is about.
+    /// The program and its arguments. It gets the event as JSON on standard input. If it contains
+    /// `$FILE`, it runs once for each file of the call.
     pub command: Option<Vec<String>>,
-    /// How long it may take, in milliseconds. Default: 60000.
+    /// The time limit, in milliseconds. Default: 60000.
     #[schemars(range(min = 1, max = 600_000))]
     pub timeout: Option<u64>,
     /// Its environment variables.
     pub environment: Option<Ordered<String>>,
-    /// How the event is written and the answer read: as here, or as Claude Code does it. Default:
-    /// `adjutant`.
+    /// The format of the event and the answer: adjutant's, or Claude Code's. Default: `adjutant`.
     pub format: Option<HookFormat>,
-    /// It does not run.
+    /// Do not run it.
     pub disabled: Option<bool>,
 }
 
@@ -75,7 +75,7 @@ pub enum HookFormat {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HooksConfig {
-    /// Run the hooks of Claude Code's `settings.json`: the project's, and where your own settings say
-    /// this, those of your home. Default: false.
+    /// Run the hooks of Claude Code's `settings.json`: the project's, and if this is in your own
+    /// settings, those of your home. Default: false.
     pub claude: Option<bool>,
 }

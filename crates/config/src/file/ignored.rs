@@ -37,10 +37,10 @@ pub(crate) struct ServerConfig {
     pub hostname: Option<String>,
     /// Announce it in the local network.
     pub mdns: Option<bool>,
-    /// Under which name.
+    /// The announced name.
     #[serde(rename = "mdnsDomain")]
     pub mdns_domain: Option<String>,
-    /// Who may call it.
+    /// The origins that may call it.
     pub cors: Option<Vec<String>>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Notify {
     Notify,
 }
 
-/// How much is logged.
+/// The level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[schemars(inline)]

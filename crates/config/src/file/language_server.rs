@@ -14,10 +14,10 @@ pub(crate) struct LanguageServer {
     pub disabled: bool,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The endings of names it is for, and whole names.
+    /// The file name endings and whole file names it applies to.
     pub extensions: Vec<String>,
-    /// Set for it, over the variables that commands get.
+    /// Its environment variables, in addition to those that commands get.
     pub env: Ordered<String>,
-    /// Its own options, sent to it at the start.
+    /// Its initialization options.
     pub initialization: Option<Value>,
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SessionsConfig {
-    /// Sessions not used for so many days are deleted. Default: they are kept for ever.
+    /// Sessions that were not used for this number of days are deleted. Default: never.
     #[schemars(range(min = 1))]
     pub keep_days: Option<u64>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct StoreConfig {
     pub url: Option<String>,
     /// The schema in the database that holds the tables. Default: `adjutant`.
     pub namespace: Option<String>,
-    /// For how many seconds a process that is not heard of has its sessions. Default: 5.
+    /// The number of seconds after which a process that does not respond loses its sessions. Default: 5.
     #[schemars(range(min = 1))]
     pub lease_seconds: Option<u64>,
     /// The maximum size in MiB of the changes that wait in memory while the database cannot be reached. Default: 64.
@@ -34,15 +34,15 @@ pub(crate) struct StoreConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompactionConfig {
-    /// Summarise by itself when the window is full. Default: true.
+    /// Summarise automatically when the window is full. Default: true.
     pub auto: Option<bool>,
-    /// Clear old tool results when that frees enough. Default: true.
+    /// Clear old tool results if that frees enough. Default: true.
     pub prune: Option<bool>,
-    /// How many of the latest turns are kept word for word. Default: 2.
+    /// The number of latest turns that are preserved verbatim. Default: 2.
     pub tail_turns: Option<u32>,
-    /// How many tokens of the latest turns are kept at most. Default: a quarter of the window, 2000 to 8000.
+    /// The maximum number of tokens of these turns. Default: a quarter of the window, 2000 to 8000.
     pub preserve_recent_tokens: Option<u64>,
-    /// How many tokens are kept free for the answer. Default: what the longest answer takes, 32000 at most.
+    /// The number of tokens that are reserved for the answer. Default: the longest answer, at most 32000.
     pub reserved: Option<u64>,
 }
 
@@ -50,10 +50,10 @@ pub(crate) struct CompactionConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BudgetConfig {
-    /// Steps of one turn. Default: 2000.
+    /// The maximum number of steps. Default: 2000.
     #[schemars(range(min = 1))]
     pub steps: Option<u32>,
-    /// US dollars of one turn, its subagents included, where the price is known. Default: no limit.
+    /// The maximum cost in US dollars, including subagents, if the price is known. Default: no limit.
     #[schemars(range(min = 0))]
     pub cost: Option<f64>,
 }

@@ -15,25 +15,25 @@ pub(crate) struct McpConfig {
     pub kind: Option<McpKind>,
     /// The program and its arguments.
     pub command: Option<Vec<String>>,
-    /// Where it runs, relative to the session's directory.
+    /// Its working directory, relative to the session's directory.
     pub cwd: Option<String>,
     /// Its environment variables.
     pub environment: Option<Ordered<String>>,
     /// The address.
     pub url: Option<String>,
-    /// Headers of every request. What is secret in them is not sent to a public host without https.
+    /// Headers of every request. Secrets in them are not sent to a public host without https.
     pub headers: Option<Ordered<String>>,
-    /// How to log in; false to never try.
+    /// How to log in; false to never log in.
     pub oauth: Option<OAuthChoice>,
-    /// Switch it off without removing it. Default: true.
+    /// Whether it is used. Default: true.
     pub enabled: Option<bool>,
-    /// How long starting and listing tools may take (default: 30000), and a call without a word of progress
-    /// (default: `experimental.mcp_timeout`), in milliseconds.
+    /// The time limit, in milliseconds, for starting and listing tools (default: 30000), and for a
+    /// call that reports no progress (default: `experimental.mcp_timeout`).
     pub timeout: Option<u64>,
-    /// Whether it may have the session's model asked. You are asked each time, and it counts in the session's cost.
-    /// Default: false.
+    /// Whether it may send requests to the session's model. You are asked each time, and the
+    /// requests count towards the session's cost. Default: false.
     pub sampling: Option<bool>,
-    /// From which severity on it is told to say what it does, which goes to the log. Default: as it likes.
+    /// The lowest severity of the messages that it sends to the log. Default: the server decides.
     pub log: Option<McpLog>,
 }
 
@@ -74,14 +74,14 @@ pub(crate) enum OAuthChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct OAuth {
-    /// The client's id, where it is registered by hand.
+    /// The client id, if it was registered manually.
     pub client_id: Option<String>,
     /// Its secret.
     pub client_secret: Option<String>,
-    /// What is asked for.
+    /// The requested scopes.
     pub scope: Option<String>,
-    /// The local port the answer comes back to.
+    /// The local port that receives the answer.
     pub callback_port: Option<u16>,
-    /// The address the answer comes back to.
+    /// The address that receives the answer.
     pub redirect_uri: Option<String>,
 }

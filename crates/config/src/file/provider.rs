@@ -10,17 +10,17 @@ use super::Ordered;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ProviderConfig {
-    /// The name people see.
+    /// The displayed name.
     pub name: Option<String>,
-    /// Another id it is known by in the catalogue.
+    /// Its id in the catalogue, if that differs.
     pub id: Option<String>,
-    /// The wire it speaks, by the name of the SDK package that speaks it, such as `@ai-sdk/openai-compatible`.
+    /// The wire format, as the name of the SDK package that implements it, such as `@ai-sdk/openai-compatible`.
     pub npm: Option<String>,
     /// Its base address.
     pub api: Option<String>,
     /// Environment variables that may hold its key.
     pub env: Option<Vec<String>>,
-    /// Where `adjutant auth login` logs in, for a provider behind an OAuth server.
+    /// The OAuth server that `adjutant auth login` uses, for a provider behind one.
     pub login: Option<LoginConfig>,
     /// If set, only these of its models are offered. A project's list only narrows yours.
     pub whitelist: Option<Vec<String>>,
@@ -36,15 +36,15 @@ pub(crate) struct ProviderConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct LoginConfig {
-    /// The id adjutant is registered with there.
+    /// The client id under which adjutant is registered there.
     pub client_id: String,
-    /// Where a browser is sent.
+    /// The address that the browser opens.
     pub authorize_url: Option<String>,
-    /// Where codes and refresh tokens are exchanged.
+    /// The address that exchanges codes and refresh tokens.
     pub token_url: String,
-    /// Where codes to be typed come from.
+    /// The address that issues device codes.
     pub device_url: Option<String>,
-    /// What is asked for.
+    /// The requested scopes.
     pub scopes: Vec<String>,
 }
 
@@ -52,10 +52,10 @@ pub(crate) struct LoginConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ProviderOptions {
-    /// The key. Better in the environment: `{env:NAME}`.
+    /// The key. Prefer a variable of the environment: `{env:NAME}`.
     #[serde(rename = "apiKey")]
     pub api_key: Option<String>,
-    /// The base address, in place of the provider's own.
+    /// The base address, instead of the provider's own.
     #[serde(rename = "baseURL")]
     pub base_url: Option<String>,
     /// The address of a GitHub Enterprise server.
@@ -66,12 +66,12 @@ pub(crate) struct ProviderOptions {
     pub set_cache_key: Option<bool>,
     /// Headers of every request.
     pub headers: Option<Ordered<String>>,
-    /// How long a whole request may take, in milliseconds; false for no limit. Default: no limit.
+    /// The time limit of a request, in milliseconds; false for none. Default: no limit.
     pub timeout: Option<TimeoutConfig>,
-    /// How long to wait for an answer to begin, in milliseconds; false for no limit. Default: 300000.
+    /// The time limit for the beginning of an answer, in milliseconds; false for none. Default: 300000.
     #[serde(rename = "headerTimeout")]
     pub header_timeout: Option<TimeoutConfig>,
-    /// How long an answer may pause, in milliseconds; false for no limit. Default: 90000.
+    /// The longest pause within an answer, in milliseconds; false for no limit. Default: 90000.
     #[serde(rename = "chunkTimeout")]
     pub chunk_timeout: Option<TimeoutConfig>,
     /// Everything else goes into every request.
@@ -92,55 +92,55 @@ pub(crate) enum TimeoutConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ModelConfig {
-    /// The id the provider knows it by. Default: the key.
+    /// The provider's id of the model. Default: the key.
     pub id: Option<String>,
-    /// The name people see.
+    /// The displayed name.
     pub name: Option<String>,
     /// The family it belongs to.
-    #[schemars(extend("x-status" = "no effect: models are told apart by their names"))]
+    #[schemars(extend("x-status" = "no effect: models are identified by their names"))]
     pub family: Option<String>,
-    /// When it came out.
+    /// The date of its release.
     pub release_date: Option<String>,
-    /// Whether it takes files.
+    /// Whether it accepts files.
     pub attachment: Option<bool>,
     /// Whether it reasons.
     pub reasoning: Option<bool>,
-    /// Whether it takes a temperature.
+    /// Whether it accepts a temperature.
     pub temperature: Option<bool>,
-    /// Whether it takes tools. Default: true.
+    /// Whether it can call tools. Default: true.
     pub tool_call: Option<bool>,
-    /// How its reasoning travels: true, or the name of a field.
+    /// The field that carries its reasoning: true, or the name of the field.
     pub interleaved: Option<Value>,
     /// US dollars per million tokens.
     pub cost: Option<CostConfig>,
     /// Its limits in tokens.
     pub limit: Option<TokenLimit>,
-    /// What goes in and comes out.
+    /// Kinds of input and output.
     pub modalities: Option<ModalitiesConfig>,
     /// `alpha`, `beta` or `deprecated`.
     pub status: Option<String>,
-    /// Another wire or address for this model alone.
+    /// Another wire format or address for this model only.
     pub provider: Option<ModelProvider>,
     /// Sent with every request for it.
     pub options: Option<Map<String, Value>>,
     /// Headers of every request for it.
     pub headers: Option<Ordered<String>>,
-    /// Reasoning efforts by name: what each sends; `disabled` takes one away.
+    /// Reasoning efforts by name, with the options that each sends; `disabled` removes one.
     pub variants: Option<Ordered<Map<String, Value>>>,
     /// Whether it may change without notice, or its modes that may.
     #[schemars(extend("x-status" = "no effect: a model is used as it is declared"))]
     pub experimental: Option<Value>,
     /// Whether its weights are published.
-    #[schemars(extend("x-status" = "no effect: it does not change how a model is asked"))]
+    #[schemars(extend("x-status" = "no effect: it does not change requests to the model"))]
     pub open_weights: Option<bool>,
-    /// Up to when it knows things.
-    #[schemars(extend("x-status" = "no effect: it does not change how a model is asked"))]
+    /// The date of its latest training data.
+    #[schemars(extend("x-status" = "no effect: it does not change requests to the model"))]
     pub knowledge: Option<String>,
-    /// When its entry in the catalogue was changed.
-    #[schemars(extend("x-status" = "no effect: it does not change how a model is asked"))]
+    /// The date of the last change of its entry in the catalogue.
+    #[schemars(extend("x-status" = "no effect: it does not change requests to the model"))]
     pub last_updated: Option<String>,
-    /// Whether it answers by a schema.
-    #[schemars(extend("x-status" = "no effect: schemas are asked for with a tool"))]
+    /// Whether it can answer with a schema.
+    #[schemars(extend("x-status" = "no effect: results with a schema are requested with a tool"))]
     pub structured_output: Option<bool>,
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct CostConfig {
     #[schemars(extend("x-status" = "no effect: it is counted as input"))]
     pub input_audio: Option<f64>,
     /// Spoken output.
-    #[schemars(extend("x-status" = "no effect: nothing spoken is asked for"))]
+    #[schemars(extend("x-status" = "no effect: no spoken output is requested"))]
     pub output_audio: Option<f64>,
 }
 
@@ -183,14 +183,14 @@ pub(crate) struct TokenLimit {
     pub output: Option<u64>,
 }
 
-/// What goes in and comes out.
+/// Kinds of input and output.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ModalitiesConfig {
     /// text, image, audio, video, pdf.
     pub input: Option<Vec<String>>,
     /// text, image, audio, video, pdf.
-    #[schemars(extend("x-status" = "no effect: only text is asked for"))]
+    #[schemars(extend("x-status" = "no effect: only text is requested"))]
     pub output: Option<Vec<String>>,
 }
 

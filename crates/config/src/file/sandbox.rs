@@ -38,19 +38,19 @@ pub(crate) struct SandboxOptions {
     /// As above.
     pub mode: Option<SandboxMode>,
     /// Further directories and files that commands of agents that may edit can write: absolute, `~/`,
-    /// or relative to the project. A protected one (`.git/config`) is opened by naming it.
+    /// or relative to the project. A protected file (`.git/config`) becomes writable if it is named.
     pub writable: Option<Vec<String>>,
-    /// Whether commands may use the network. Default: yes for agents that may edit, no for those
-    /// that only read.
+    /// Whether commands may use the network. Default: yes for agents that may edit, no for
+    /// read-only agents.
     pub network: Option<bool>,
-    /// `plan`, `explore` and `scout` run what is not known to be harmless without a question, where a
-    /// sandbox keeps it from writing and from the network. Rules of yours that ask or deny, files outside
-    /// the project and files that hold secrets ask all the same. Default: true.
+    /// Whether `plan`, `explore` and `scout` run commands that are not known to be harmless without
+    /// asking, if a sandbox prevents them from writing and from using the network. Your rules,
+    /// files outside the project and files that hold secrets still ask. Default: true.
     pub unattended: Option<bool>,
-    /// Files and folders that are hidden from commands besides the credentials that `adjutant doctor` lists:
-    /// absolute or `~/`. Read from your own files only.
+    /// Files and directories to hide from commands, in addition to the credentials that `adjutant
+    /// doctor` lists: absolute or `~/`. Read from your own files only.
     pub hide: Option<Vec<String>>,
-    /// What commands see all the same: names of rows that `adjutant doctor` lists (`aws`), or paths. Read from your
+    /// Hidden credentials that commands may see: names that `adjutant doctor` lists (`aws`), or paths. Read from your
     /// own files only.
     pub show: Option<Vec<String>>,
 }
@@ -60,9 +60,10 @@ pub(crate) struct SandboxOptions {
 #[serde(default, deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct VariablesConfig {
-    /// Names, or patterns such as `MY_PROJECT_*`, of variables that are given too. One that looks like a
-    /// key or a password has to be named in full. `adjutant doctor` lists what is left out.
+    /// Names of further variables, or patterns such as `MY_PROJECT_*`. A variable that looks like a
+    /// key or a password has to be named in full. `adjutant doctor` lists the variables that are
+    /// withheld.
     pub pass: Option<Vec<String>>,
-    /// Names or patterns of variables that are not given, whatever else is said.
+    /// Names or patterns of variables to withhold; takes precedence over `pass`.
     pub drop: Option<Vec<String>>,
 }
