@@ -1,7 +1,10 @@
-"""Draws the pictures of the manual: pictures.py ADJUTANT FOLDER
+"""Draws the pictures of the manual: pictures.py ADJUTANT FOLDER [--check]
 
 Runs the program on a pseudo-terminal of 80 columns, with the offline model and an empty home, and writes the screen of
-each scene as FOLDER/NAME.svg. Needs the packages pyte (the screen) and rich (the SVG).
+each scene as FOLDER/NAME.svg. With --check, only compares. Needs the packages pyte (the screen) and rich (the SVG):
+
+    python3 -m venv target/pictures && target/pictures/bin/pip install pyte==0.8.2 rich==15.0.0
+    target/pictures/bin/python .ci/pictures.py target/debug/adjutant docs/pictures
 """
 
 import fcntl
@@ -49,9 +52,9 @@ SCENES = [
     ),
     (
         "explain",
-        {"permission": {"bash": {"git push *": "ask", "git push --force *": "deny"}}},
+        {"permission": {"bash": {"git push*": "ask", "git push --force*": "deny"}}},
         [
-            ("adjutant permissions explain --sandbox workspace 'git add -A && git push -f origin main'", []),
+            ("adjutant permissions explain --sandbox workspace 'git add -A && git push'", []),
         ],
     ),
 ]
@@ -67,16 +70,15 @@ THEME = rich.terminal_theme.TerminalTheme(
 FRAME = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>
-.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
+.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {char_height}px; line-height: {line_height}px; }}
 .{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
 {styles}
 </style>
 <defs>
-<clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>
 {lines}
 </defs>
 {chrome}
-<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+<g transform="translate({terminal_x}, {terminal_y})">
 {backgrounds}
 <g class="{unique_id}-matrix">
 {matrix}
@@ -147,7 +149,8 @@ def drawn(name, screen):
         console = rich.console.Console(
             record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor"
         )
-        for y in range(last + 1):
+        # One more, for a margin at the bottom.
+        for y in range(last + 2):
             line = rich.text.Text(no_wrap=True)
             cells = [screen.buffer[y][x] for x in range(COLUMNS)]
             for look, group in itertools.groupby(cells, style):
@@ -160,25 +163,40 @@ def drawn(name, screen):
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
 
 
+def scene(program, settings, commands):
+    """Returns the screen after the commands of a scene."""
+    with tempfile.TemporaryDirectory() as directory:
+        home = pathlib.Path(directory, "home")
+        project = home / "shop"
+        project.mkdir(parents=True)
+        (project / "bill.py").write_text(BILL)
+        own = home / ".config/adjutant/adjutant.json"
+        own.parent.mkdir(parents=True)
+        own.write_text(json.dumps({"model": "offline/offline", **settings}))
+        screen = pyte.Screen(COLUMNS, ROWS)
+        for typed, answers in commands:
+            run(program, typed, answers, project, home, screen)
+        return screen
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     folder = pathlib.Path(sys.argv[2])
-    folder.mkdir(parents=True, exist_ok=True)
+    is_check = "--check" in sys.argv[3:]
     signal.alarm(LIMIT)
+    different = []
     for name, settings, commands in SCENES:
-        with tempfile.TemporaryDirectory() as directory:
-            home = pathlib.Path(directory, "home")
-            project = home / "shop"
-            project.mkdir(parents=True)
-            (project / "bill.py").write_text(BILL)
-            own = home / ".config/adjutant/adjutant.json"
-            own.parent.mkdir(parents=True)
-            own.write_text(json.dumps({"model": "offline/offline", **settings}))
-            screen = pyte.Screen(COLUMNS, ROWS)
-            for typed, answers in commands:
-                run(program, typed, answers, project, home, screen)
-            print("\n".join(line.rstrip() for line in screen.display).rstrip())
-            (folder / f"{name}.svg").write_text(drawn(name, screen))
+        screen = scene(program, settings, commands)
+        svg = drawn(name, screen)
+        file = folder / f"{name}.svg"
+        if not is_check:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(svg)
+        elif not file.exists() or file.read_text() != svg:
+            shown = "\n".join(line.rstrip() for line in screen.display).rstrip()
+            different.append(f"{file} is not what the program shows now:\n{shown}")
+    if different:
+        sys.exit("\n".join(different) + f"\nTo draw them again: see {sys.argv[0]}")
 
 
 if __name__ == "__main__":
