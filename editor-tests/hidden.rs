@@ -191,7 +191,7 @@ fn program_that_needs_credential_sees_it() {
     );
     let sees = model.requests().last().unwrap().to_string();
     assert!(
-        sees.contains("`~/.config/gh/hosts.yml` is hidden from commands here; a line of gh, "),
+        sees.contains("`~/.config/gh/hosts.yml` is hidden from commands here, but visible to commands made of gh, "),
         "{sees}"
     );
 }
@@ -457,7 +457,7 @@ fn doctor_lists_hidden_files() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("aws: ~/.aws (credentials of AWS): a line of aws, "),
+        text.contains("aws: ~/.aws (credentials of AWS): visible to commands made of aws, "),
         "{text}"
     );
     assert!(text.contains("kubernetes: ~/moved/config"), "{text}");

@@ -800,7 +800,7 @@ fn doctor_reports_failed_mechanisms() {
     );
     assert_eq!(code, Some(0), "{text}");
     assert!(
-        text.contains("Everything works.") && text.contains("off, by the settings"),
+        text.contains("Everything works.") && text.contains("off in the settings"),
         "{text}"
     );
     let mut project = Project::new();

@@ -107,7 +107,7 @@ pub(super) fn certificates() {
     // Its certificate is not trusted: reported at once, not retried.
     let said = stderr_of(&project, &["run", "Hello"]);
     assert!(
-        said.contains("The certificate of Own could not be verified")
+        said.contains("the certificate of Own could not be verified")
             && said.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
         "{said}"
     );
@@ -129,7 +129,7 @@ pub(super) fn certificates() {
     );
     assert!(
         stderr_of(&project, &["run", "Hello"])
-            .contains("The certificate of Own could not be verified")
+            .contains("the certificate of Own could not be verified")
     );
     stopped.store(true, Ordering::Relaxed);
     TcpStream::connect(address).ok();

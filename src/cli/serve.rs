@@ -115,8 +115,7 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
     let (token, line) = tokens::make(name, user)?;
     let Some(path) = &settings.token_file else {
         return Err(
-            "say which file it goes into: --token-file FILE, or serve.token_file in the settings"
-                .into(),
+            "name the token file: --token-file FILE, or serve.token_file in the settings".into(),
         );
     };
     let known = Tokens::new(

@@ -293,7 +293,7 @@ pub fn choose(
             let offered = settings(server, session);
             let names: Vec<&str> = offered.iter().map(|setting| setting.id).collect();
             return Err(RequestError::Invalid(format!(
-                "there is no option \"{}\"; there are: {}",
+                "there is no option \"{}\"; the options are: {}",
                 text::title(setting),
                 names.join(", ")
             )));
@@ -314,7 +314,7 @@ fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver
             .filter(|one| *one != Approvals::Sandboxed || session.sandboxes());
         let names: Vec<&str> = offered.map(Approvals::as_str).collect();
         format!(
-            "there are no approvals \"{}\"; choose one of: {}",
+            "\"{}\" is not a value of approvals; choose one of: {}",
             text::title(word),
             names.join(", ")
         )

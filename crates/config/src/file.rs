@@ -260,7 +260,7 @@ pub(crate) struct AttachmentConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ImageConfig {
-    /// Whether larger images are scaled down. If false, they are left out, and the model is informed. Default: true.
+    /// Scale larger images down. If false, they are left out, and the model is informed. Default: true.
     pub auto_resize: Option<bool>,
     /// In pixels. Default: 2000.
     #[schemars(range(min = 1, max = 100_000))]

@@ -73,7 +73,9 @@ pub(crate) fn entry(
     if written.disabled == Some(true) {
         return Ok(None);
     }
-    let on = written.on.ok_or("a hook needs \"on\": when it runs")?;
+    let on = written
+        .on
+        .ok_or("a hook needs \"on\", the event at which it runs")?;
     let command = written.command.unwrap_or_default();
     if command.first().is_none_or(String::is_empty) {
         return Err("a hook needs a command, as a list");

@@ -238,7 +238,7 @@ impl Review {
     /// Returns the subject of the question: the heading of the list.
     pub fn subject(&self, root: &Path) -> String {
         if self.items.is_empty() {
-            format!("Nothing that is left in {} needs trust.", root.display())
+            format!("Nothing in {} needs trust any more.", root.display())
         } else {
             format!("The files of {} would do this:", root.display())
         }
@@ -249,7 +249,7 @@ impl Review {
     pub fn depth(&self) -> Option<&'static str> {
         let any = self.items.iter().any(|item| !item.covered.files.is_empty());
         any.then_some(
-            "A change of the files that are named here asks again. Files that these start or load are not checked.",
+            "You are asked again if a file named here changes. Files that these start or load are not checked.",
         )
     }
 

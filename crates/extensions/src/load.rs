@@ -198,7 +198,7 @@ pub(super) async fn load(
     };
     for name in &stale {
         let title = format!(
-            "{} has changed since it was looked at, so it is not loaded now.{}",
+            "{} has changed since it was checked, so it is not loaded now.{}",
             text::title(name),
             consequence_of(name)
         );

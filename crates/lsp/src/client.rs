@@ -202,7 +202,7 @@ impl LspClient {
 
     fn send(&self, message: &Value) -> Result<(), String> {
         self.out.try_send(frame(message)).map_err(|e| match e {
-            mpsc::error::TrySendError::Full(_) => "it does not read what it is sent".into(),
+            mpsc::error::TrySendError::Full(_) => "it does not read its input".into(),
             mpsc::error::TrySendError::Closed(_) => "it has ended".into(),
         })
     }

@@ -64,7 +64,7 @@ async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<V
     if read < length {
         return Err("ended".into());
     }
-    serde_json::from_slice(&body).map_err(|_| "sends what is not JSON".into())
+    serde_json::from_slice(&body).map_err(|_| "sends invalid JSON".into())
 }
 
 /// Reads a line with its end into `line`. A line beyond the limit comes in pieces.
@@ -132,7 +132,7 @@ mod tests {
             (b"Content-Length: 5\r\n\r\n{}".to_vec(), "ended"),
             (
                 b"Content-Length: 3\r\n\r\nabc".to_vec(),
-                "sends what is not JSON",
+                "sends invalid JSON",
             ),
             (
                 vec![b'x'; MAX_PREAMBLE_BYTES + MAX_HEADER_LINE_BYTES + 1],

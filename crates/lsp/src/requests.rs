@@ -32,7 +32,7 @@ impl LspClient {
     ) -> Result<Value, String> {
         let (provider, method) = what;
         if !self.offers(provider) {
-            return Err("it cannot tell that".into());
+            return Err("it does not provide that".into());
         }
         match timeout_at(until, self.request(method, params)).await {
             Ok(answer) => answer,

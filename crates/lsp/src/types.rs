@@ -320,7 +320,7 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
     {
         let change = |change: &Value| match change.get("kind").and_then(Value::as_str) {
             Some(kind) => Err(format!(
-                "it wants to {kind} a file as well, which is not done; move files with a command"
+                "it also wants to {kind} a file, which is not supported; move files with a command"
             )),
             None => {
                 let uri = change

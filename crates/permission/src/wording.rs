@@ -102,7 +102,7 @@ impl Wording {
     /// Returns the reason to ask in a few words, without a verb if possible: "outside the project".
     pub fn short(&self) -> String {
         if self.whole.is_some() {
-            return "it is for the user to decide".to_owned();
+            return "the user has to decide".to_owned();
         }
         let which = self
             .which

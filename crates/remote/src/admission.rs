@@ -84,7 +84,7 @@ impl Admission {
             }
             if !tokens.are_wanted() && !certified && !named {
                 return Err(format!(
-                    "{listen} can be reached from other machines: say who may connect (serve.token_file, serve.tokens, serve.tls.clients, or serve.proxy.user_header)"
+                    "{listen} can be reached from other machines: configure who may connect (serve.token_file, serve.tokens, serve.tls.clients, or serve.proxy.user_header)"
                 ));
             }
         }

@@ -176,7 +176,7 @@ impl Bridge {
         tell: &impl Fn(&str),
     ) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
         if stops {
-            tell("the server stops; going on on another one");
+            tell("the server stops; continuing on another one");
         } else {
             tell("the connection broke; connecting again");
             match self.open(tell).await {
@@ -217,7 +217,7 @@ impl Bridge {
                     return Ok(socket);
                 }
                 Err(Broken) if began.elapsed() > RECONNECT_TIMEOUT => {
-                    return Err(BridgeError::Lost("no other server goes on with it".into()));
+                    return Err(BridgeError::Lost("no other server continues it".into()));
                 }
                 Err(Broken) => tokio::time::sleep(OPEN_RETRY_INTERVAL).await,
             }
@@ -417,7 +417,7 @@ impl Bridge {
         };
         SystemRandom::new()
             .fill(&mut key)
-            .map_err(|_| refused("there are no random numbers here".into()))?;
+            .map_err(|_| refused("the system provides no random numbers".into()))?;
         let key = BASE64.encode(key);
         let mut request = self
             .client
@@ -444,7 +444,7 @@ impl Bridge {
             let body = base::text::title(body.trim());
             return Err(match status {
                 StatusCode::NOT_FOUND | StatusCode::CONFLICT if self.id.is_some() => {
-                    BridgeError::Lost(format!("the server does not know it any more ({body})"))
+                    BridgeError::Lost(format!("the server no longer knows it ({body})"))
                 }
                 // Another server may answer soon: this one stops, or a proxy has no server at
                 // present.
@@ -453,7 +453,7 @@ impl Bridge {
             });
         }
         if !websocket::is_answer(response.headers(), &key) {
-            return Err(refused("what answers does not speak WebSocket".into()));
+            return Err(refused("the other side does not speak WebSocket".into()));
         }
         let again = self.agreed(response.headers())?;
         let io = response
@@ -476,7 +476,7 @@ impl Bridge {
             self.opened = true;
         }
         let lost =
-            || BridgeError::Lost("the server has received other messages than were sent".into());
+            || BridgeError::Lost("the server has received messages that were not sent".into());
         self.tally
             .missing(received.unwrap_or_default())
             .ok_or_else(lost)

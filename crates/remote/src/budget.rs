@@ -117,7 +117,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for MeteredIo<T> {
         let full = || {
             std::io::Error::new(
                 std::io::ErrorKind::OutOfMemory,
-                "too much has come of unfinished messages",
+                "too many bytes of incomplete messages have arrived",
             )
         };
         Poll::Ready(if is_within_budget {

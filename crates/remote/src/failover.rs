@@ -631,7 +631,7 @@ impl CarriedConversation {
             _ => false,
         };
         let lost = RpcError::internal(
-            "the server was lost while it carried this out; look what it did before you send it again",
+            "the server was lost while it carried this out; check what it did before you send it again",
         );
         let mut responses = Vec::new();
         for request in self.unanswered.extract_if(.., settled) {

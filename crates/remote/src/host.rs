@@ -189,7 +189,7 @@ impl Host {
         let limits = &self.settings.limits;
         let full = |most: usize, whose: &str| {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            format!("{whose} has {most} connections, and no more are allowed")
+            format!("{whose} has {most} connections, which is the limit")
         };
         if self.draining.is_cancelled() {
             return Err("this server is about to stop".into());
@@ -221,7 +221,7 @@ impl Host {
     pub fn full(&self) -> String {
         self.refused.fetch_add(1, Ordering::Relaxed);
         format!(
-            "this server has {} connections, and no more are allowed",
+            "this server has {} connections, which is the limit",
             self.max_sockets
         )
     }

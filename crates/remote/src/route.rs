@@ -85,7 +85,7 @@ pub async fn answer(
         }
         (&Method::GET, "/events") => watch::get(host, &head, &identity, &caller),
         (_, "/metrics" | "/events") => {
-            plain(StatusCode::METHOD_NOT_ALLOWED, "this can only be read")
+            plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is supported here")
         }
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
             upgrade(&doors, Request::from_parts(head, body), identity, caller).await
@@ -100,7 +100,7 @@ pub async fn answer(
         (&Method::DELETE, _) => profiles.delete(&head.headers, &identity),
         _ => plain(
             StatusCode::METHOD_NOT_ALLOWED,
-            "GET, POST and DELETE are understood here",
+            "only GET, POST and DELETE are supported here",
         ),
     }
 }
@@ -143,14 +143,14 @@ async fn upgrade(
             None => {
                 return plain(
                     StatusCode::NOT_FOUND,
-                    "there is no such connection; begin a new one",
+                    "there is no such connection; start a new one",
                 );
             }
             Some(mut thread) => match thread.tally.missing(received.unwrap_or_default()) {
                 None => {
                     return plain(
                         StatusCode::CONFLICT,
-                        "that many messages cannot have arrived; begin a new one",
+                        "that many messages cannot have arrived; start a new one",
                     );
                 }
                 Some(again) => (thread, again),

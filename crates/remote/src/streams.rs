@@ -284,7 +284,7 @@ impl Profiles {
                 return plain(StatusCode::NOT_FOUND, "this connection has no such session");
             }
             Err(ResumeError::Gone) => {
-                let why = "what follows that event is not kept any more; open the stream without Last-Event-ID, and load the session again";
+                let why = "the events after that one are no longer stored; open the stream without Last-Event-ID, and load the session again";
                 return plain(StatusCode::CONFLICT, why);
             }
         };
@@ -443,23 +443,23 @@ async fn whole(
         let frame = frame.map_err(|_| {
             wrong(
                 StatusCode::REQUEST_TIMEOUT,
-                "the message did not come in time",
+                "the message did not arrive in time",
             )
         })?;
         let Some(frame) = frame else {
             return Ok(all.freeze());
         };
         let frame =
-            frame.map_err(|_| wrong(StatusCode::BAD_REQUEST, "the message did not come whole"))?;
+            frame.map_err(|_| wrong(StatusCode::BAD_REQUEST, "the message is incomplete"))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
         if all.len() + data.len() > most {
-            let why = format!("a message has at most {most} bytes here");
+            let why = format!("a message may have at most {most} bytes");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if !unfinished.grow(data.len()) {
-            let why = "too many messages are on their way and have not come whole; send this one again later";
+            let why = "too many incomplete messages are in flight; send this one again later";
             return Err(wrong(StatusCode::SERVICE_UNAVAILABLE, why));
         }
         all.extend_from_slice(&data);

@@ -61,7 +61,7 @@ impl Tokens {
                 entry.user.clone(),
                 entry.roots.clone(),
             )
-            .map_err(|why| format!("the token \"{name}\" of serve.tokens {why}"))
+            .map_err(|why| format!("the token \"{name}\" in serve.tokens {why}"))
         });
         let mut known = Vec::new();
         for token in listed {
@@ -137,7 +137,7 @@ impl TokenFile {
                     }
                     *last = (stamp, tokens.into());
                 }
-                Err(e) => tracing::error!("{e}; the tokens of before hold"),
+                Err(e) => tracing::error!("{e}; the earlier tokens stay valid"),
             }
         }
         last.1.clone()
@@ -223,9 +223,7 @@ fn token(
 ) -> Result<Token, String> {
     check_name(name)?;
     if let Some(user) = user.as_deref().filter(|user| !is_user(user)) {
-        return Err(format!(
-            "names a user who may not have that name: \"{user}\""
-        ));
+        return Err(format!("has an invalid user name: \"{user}\""));
     }
     let hash = digits(hash).ok_or("has no sha256 of 64 hexadecimal digits")?;
     let roots = roots.map(|roots| real(&roots)).transpose()?;
@@ -390,7 +388,7 @@ mod tests {
                 "64 hexadecimal digits",
             ),
             (format!("{good} users=a"), "neither"),
-            (format!("{good} user=../a"), "may not have that name"),
+            (format!("{good} user=../a"), "has an invalid user name"),
             (format!("{good} root=/no/such"), "not a directory"),
             (
                 good.replacen('n', &"n".repeat(101), 1),

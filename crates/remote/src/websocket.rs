@@ -63,7 +63,7 @@ pub fn accept(headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, &'static 
     if !has("sec-websocket-version", "13") {
         return Err((
             StatusCode::UPGRADE_REQUIRED,
-            "only version 13 of WebSocket is spoken here",
+            "only version 13 of WebSocket is supported",
         ));
     }
     let key = headers
@@ -241,7 +241,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             Err(Error::Io(e)) if e.kind() == ErrorKind::OutOfMemory => {
                 return bad(
                     CloseCode::Again,
-                    "too many messages are on their way and have not come whole",
+                    "too many incomplete messages are in flight",
                 );
             }
             Err(_) => return End::BROKEN,

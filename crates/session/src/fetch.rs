@@ -31,7 +31,7 @@ pub async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<
         warm(&client, &remote.address).await;
         if let Err(why) = default(&client, &remote).await {
             let fallback = if remote.file.exists() {
-                "what was fetched before holds"
+                "the earlier version applies"
             } else {
                 "what they deny is not known"
             };
@@ -77,7 +77,7 @@ pub(super) async fn page(
     };
     let why = fetched.err()?;
     let fallback = if file.exists() {
-        "what was fetched before is used"
+        "the earlier version is used"
     } else {
         "they are missing"
     };
@@ -108,12 +108,12 @@ pub(super) async fn skills(
             .collect(),
         failed => {
             let late = format!(
-                "they were not there within {} seconds",
+                "they did not arrive within {} seconds",
                 SKILLS_TIMEOUT.as_secs()
             );
             let why = failed.ok().and_then(Result::err).unwrap_or(late);
             let fallback = if dir.exists() {
-                "those that were fetched before are used"
+                "the earlier ones are used"
             } else {
                 "they are missing"
             };
@@ -155,9 +155,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
                 left -= size(&files);
                 fetched.push((name, files));
             }
-            Ok(_) => notices.push(format!(
-                "{name} is left out: all of them together are too large"
-            )),
+            Ok(_) => notices.push(format!("{name} is left out: together they are too large")),
             Err(why) => notices.push(format!(
                 "{name} could not be fetched: {}",
                 why.trim_end_matches('.')
@@ -248,7 +246,7 @@ pub(super) async fn repository(
     };
     let why = done.err()?;
     let fallback = if exists {
-        "what was cloned before is used"
+        "the earlier clone is used"
     } else {
         "it is missing"
     };

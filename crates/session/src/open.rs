@@ -53,7 +53,7 @@ pub enum OpenError {
     #[error(transparent)]
     Store(#[from] store::Error),
     /// A subagent works in the session, or another part of this process has opened it.
-    #[error("session {0} is being worked on; wait for the turn that uses it to end")]
+    #[error("session {0} is in use by a turn; wait until that ends")]
     Held(SessionId),
     /// The session has no such message to fork from.
     #[error(transparent)]
@@ -664,7 +664,7 @@ impl Sessions {
         }
         if let Some(place) = grants.take_lost() {
             let details = format!(
-                "Calls that you had allowed with \"always\" are asked about again. The damaged index was saved as {place}."
+                "You are asked again about calls that you had allowed with \"always\". The damaged index was saved as {place}."
             );
             notices.push(warning(
                 "Earlier grants could not be read, in any project.".into(),

@@ -63,14 +63,15 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
                 .record
                 .decide(&project, entry.unwrap_or_default())
                 .await;
-            shared.map_err(|e| format!("your answer could not be shared with other machines: {e}"))
+            shared
+                .map_err(|e| format!("your decision could not be shared with other machines: {e}"))
         }
         Err(e) => Err(e),
     };
     match written {
         Ok(()) => TrustOutcome::Trusted,
         Err(e) => TrustOutcome::Withheld(Some(format!(
-            "Your answer could not be saved ({e}), so the project is not trusted: its settings stay off."
+            "Your decision could not be saved ({e}), so the project is not trusted and its settings stay off."
         ))),
     }
 }
@@ -95,9 +96,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         )
     } else {
         format!(
-            "{introduction}{subject}\n\n{}{offer}\nWithout your trust they do not, and everything else works. Your trust covers \
-             exactly this list and the contents of the files it runs by name, not what these load in turn; `adjutant \
-             trust --revoke` withdraws it. \"Not now\" applies until adjutant ends.",
+            "{introduction}{subject}\n\n{}{offer}\nUntil you trust it, none of this takes effect; everything else works. Your trust covers exactly this list and the contents of the files it runs by name, but not what these load in turn; `adjutant trust --revoke` withdraws it. \"Not now\" applies until adjutant ends.",
             review.list(),
         )
     };

@@ -177,7 +177,10 @@ impl Hidden {
             .or_else(|| find(&|entry| row_of(entry).is_some_and(|row| row.is_missed(printed))))?;
         let place = shown(&missed.place, environment);
         Some(match row_of(missed) {
-            Some(row) => format!("`{place}` is hidden from commands here; {}", who_sees(row)),
+            Some(row) => format!(
+                "`{place}` is hidden from commands here, but {}",
+                who_sees(row)
+            ),
             None => format!(
                 "`{place}` is hidden from commands here; one that names it, and is allowed, sees it."
             ),

@@ -25,7 +25,7 @@ pub(crate) struct McpConfig {
     pub headers: Option<Ordered<String>>,
     /// How to log in; false to never log in.
     pub oauth: Option<OAuthChoice>,
-    /// Whether it is used. Default: true.
+    /// Use it. Default: true.
     pub enabled: Option<bool>,
     /// The time limit, in milliseconds, for starting and listing tools (default: 30000), and for a
     /// call that reports no progress (default: `experimental.mcp_timeout`).

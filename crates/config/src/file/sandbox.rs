@@ -43,7 +43,7 @@ pub(crate) struct SandboxOptions {
     /// Whether commands may use the network. Default: yes for agents that may edit, no for
     /// read-only agents.
     pub network: Option<bool>,
-    /// Whether `plan`, `explore` and `scout` run commands that are not known to be harmless without
+    /// Let `plan`, `explore` and `scout` run commands that are not known to be harmless without
     /// asking, if a sandbox prevents them from writing and from using the network. Your rules,
     /// files outside the project and files that hold secrets still ask. Default: true.
     pub unattended: Option<bool>,

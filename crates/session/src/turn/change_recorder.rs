@@ -423,8 +423,7 @@ impl ChangeRecorder {
         tracing::warn!("the project is not compared: {off}");
         if *off != Untracked::Stopped && self.tracker.as_ref().is_some_and(|tracker| tracker.tell())
         {
-            let title =
-                "What commands change in the files cannot be undone here; edits can.".into();
+            let title = "Changes to files by commands cannot be undone here; edits can.".into();
             let notice = Event::Notice {
                 severity: Severity::Warning,
                 title,

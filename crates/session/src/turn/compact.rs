@@ -211,7 +211,7 @@ pub async fn compact(
         withdraw(history, messages, scope);
         cut.restore(history);
         let fault = fault(SummaryError::Bad(
-            "the summary would take no less room than what it replaces",
+            "the summary would not be shorter than what it replaces",
         ));
         report(CompactionState::Failed(fault.message.clone())).await;
         return Err(TurnOutcome::Failed(fault));

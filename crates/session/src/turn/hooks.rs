@@ -442,7 +442,7 @@ pub(super) async fn ended(
     }
     if sent_on >= MAX_CONTINUATIONS {
         let title = format!(
-            "A hook or plugin wants the turn to continue again; it ends after {MAX_CONTINUATIONS} times."
+            "A hook or plugin asked again to continue the turn; it ends after {MAX_CONTINUATIONS} times."
         );
         scope
             .outlet

@@ -392,7 +392,7 @@ pub(super) fn rejection(message: &Message, attended: bool) -> String {
     }
     let all_of = |tool: &str| calls.iter().all(|call| call.tool == tool);
     if all_of(QuestionTool::NAME) {
-        return "You did not answer, so I stopped here.".to_owned();
+        return "There was no answer, so I stopped here.".to_owned();
     }
     if all_of(TaskTool::NAME) {
         return format!(
