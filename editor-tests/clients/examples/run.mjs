@@ -53,6 +53,15 @@ const checks = [
     const { stderr } = await start(python, [join(resolve(examples), "client.py"), "run `touch b`"]);
     assert.match(stderr, /rejected: /);
   }],
+  ["the script without an SDK prints the answer", async () => {
+    const page = readFileSync(join(resolve(examples), "..", "editors", "scripts.md"), "utf8");
+    const [, code] = /```python\n(.*?)```/s.exec(page);
+    const script = join(home, "script.py");
+    writeFileSync(script, code.replace("/path/to/project", project).replace("list src", "list ."));
+    const ran = await start(python, [script]);
+    assert.equal(ran.code, 0, ran.stderr);
+    assert.match(ran.stdout, /a\.py/);
+  }],
   ["client.ts has correct types", async () => {
     const options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node"];
     options.push("--typeRoots", join(here, "node_modules", "@types"));
