@@ -288,7 +288,7 @@ fn nothing_is_fetched_without_trust() {
     set_up(&mut project, &settings, &web);
     let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
     assert!(
-        text.contains("Not fetched, because this project is not trusted: opencode-hello."),
+        text.contains("Not installed, because this project is not trusted: opencode-hello."),
         "{text}"
     );
     assert_eq!(code, Some(1));

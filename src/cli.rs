@@ -248,7 +248,7 @@ pub fn main() -> ExitCode {
     if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment))
     {
         return complain(
-            "only the user may do this, and an agent started it: run it at a terminal of your own, outside adjutant",
+            "only the user may do this, but an agent started it: run it in a terminal outside adjutant",
         );
     }
     let done = match &command {

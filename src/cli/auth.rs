@@ -162,7 +162,7 @@ pub(super) async fn login(
 }
 
 pub(super) const REPLACED: &str =
-    "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.";
+    "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces the stored keys.";
 
 /// Returns the login methods that plugins of the user's own offer for a provider.
 async fn ways(id: &str, here: &ProjectContext, environment: &Environment) -> Option<PluginLogin> {
@@ -195,7 +195,7 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
                 .and_then(|number| number.checked_sub(1));
             chosen
                 .filter(|at| *at < ways.len())
-                .context("there is no way with that number; nothing was changed")?
+                .context("there is no method with that number; nothing was changed")?
         }
     };
     let credential = login

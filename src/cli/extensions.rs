@@ -248,7 +248,7 @@ pub(super) async fn install(
         .collect();
     if !waiting.is_empty() {
         super::say(&format!(
-            "Not fetched, because this project is not trusted: {}. `adjutant trust` shows what it would do.",
+            "Not installed, because this project is not trusted: {}. `adjutant trust` shows what it would do.",
             text::escaped(&waiting.join(", "))
         ));
     }
@@ -267,7 +267,7 @@ pub(super) async fn install(
     }
     let has_agreed = !yes && agreed(environment)?;
     if !(yes || has_agreed) {
-        super::say("Nothing was installed; `--yes` installs these without a question.");
+        super::say("Nothing was installed; `--yes` installs these without asking.");
         return Ok(1);
     }
     let mut installed = Vec::new();
@@ -330,7 +330,7 @@ fn agreed(environment: &Environment) -> anyhow::Result<bool> {
         cache(environment).display()
     );
     let explained =
-        "y  fetches exactly these, and your consent covers exactly them; n  fetches nothing";
+        "y  installs exactly these, and your consent covers only these; n  installs nothing";
     let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;
     Ok(answer.unwrap_or(false))
 }
@@ -373,10 +373,10 @@ async fn consent(
     let mut store = TrustStore::open(environment);
     store
         .decide(&after.worktree.root, review, true, environment.now())
-        .context("your consent cannot be kept")?;
+        .context("your consent cannot be saved")?;
     trust::share_decision(&after.worktree, environment).await?;
     super::say(
-        "They are loaded in this project from now on; `adjutant trust --revoke` takes your consent back.",
+        "They are loaded in this project from now on; `adjutant trust --revoke` withdraws your consent.",
     );
     Ok(true)
 }

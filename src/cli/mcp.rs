@@ -667,7 +667,7 @@ fn remove(name: &str, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     if !removed {
         let source = &find(name, &here)?.source;
-        bail!("{name} is set in {source}, which only you change: remove it there");
+        bail!("{name} is set in {source}, which adjutant does not change: remove it there");
     }
     super::say(&format!("{name}: removed from {}.", path.display()));
     let servers = &here.loaded.settings.mcp;

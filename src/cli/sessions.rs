@@ -344,8 +344,7 @@ async fn search(
     }
     if let Some(store::SearchCut { sessions, oldest }) = cut {
         terminal::aside(&format!(
-            "Words of one or two letters alone are looked for in the {sessions} newest sessions, back to {}; \
-             a word of three letters searches all.",
+            "Words of one or two letters are searched only in the {sessions} newest sessions, back to {}; add a word of three letters to search all.",
             day(oldest)
         ));
     }
@@ -508,7 +507,7 @@ async fn list(
     .await?;
     for path in page.unreadable {
         terminal::aside(&format!(
-            "{} cannot be read and does not say of which project it is; opening its session says more",
+            "{} cannot be read, and its project is unknown; open its session for details",
             path.display()
         ));
     }
@@ -592,7 +591,7 @@ async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::E
     let mut is_notified = false;
     while page.filling.is_some() {
         if !is_notified {
-            terminal::aside("The list of sessions is being made again; this may take a while.");
+            terminal::aside("The list of sessions is being rebuilt; this may take a while.");
         }
         is_notified = true;
         store.filled().await?;

@@ -55,7 +55,7 @@ pub(super) async fn share_decision(
         .decide(&worktree.shared_name(), serde_json::to_string(&entry)?)
         .await;
     store.stop().await;
-    shared.context("it holds on this machine only: the others could not be told")
+    shared.context("it applies on this machine only: the other machines could not be informed")
 }
 
 pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
@@ -75,7 +75,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     if args.revoke {
         let was = TrustStore::open(environment)
             .revoke(root)
-            .context("the decision cannot be forgotten")?;
+            .context("the decision cannot be removed")?;
         share_decision(&here.worktree, environment).await?;
         let shown = root.display();
         super::say(&if was {
@@ -109,7 +109,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             super::say(format!("{}\n{wants}", review.subject(root)).trim_end_matches('\n'));
             if review.is_pure {
                 super::say(
-                    "ADJUTANT_PURE or OPENCODE_PURE is set: nothing is asked, and no answer is kept.",
+                    "ADJUTANT_PURE or OPENCODE_PURE is set: there are no questions, and no answer is stored.",
                 );
                 return Ok(u8::from(review.decision == Decision::Unasked));
             }
@@ -129,8 +129,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                 };
                 if review.items.is_empty() {
                     super::say(
-                        "Not decided yet: calls are asked about for this reason. `adjutant trust --yes` ends that, and so \
-                         does `--no`.",
+                        "Not decided yet, so calls are asked about. `adjutant trust --yes` or `--no` ends that.",
                     );
                     return Ok(1);
                 }
@@ -141,7 +140,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             };
             if !yes && !args.no {
                 super::say(
-                    "Not trusted now: these are off. `adjutant trust --no` keeps that answer.",
+                    "Not trusted for now: these are off. `adjutant trust --no` makes that permanent.",
                 );
                 return Ok(0);
             }
@@ -149,7 +148,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             let aside = store.aside();
             store
                 .decide(root, review, yes, environment.now())
-                .context("the answer cannot be kept")?;
+                .context("the answer cannot be saved")?;
             if let Some(aside) = aside {
                 super::say(&format!(
                     "The answers that could not be read are in {}.",
@@ -158,7 +157,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             }
             share_decision(&here.worktree, environment).await?;
             super::say(if yes {
-                "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` takes it back."
+                "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` withdraws your trust."
             } else {
                 "Not trusted: these are off."
             });
@@ -175,8 +174,8 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
 fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
     let names = base::text::escaped(&review.not_installed.join(", "));
     let question = format!("Install the plugins {names} from npm? [y/N] ");
-    let explained = "y  looks up what they need, shows it, and asks once more before anything is fetched\n\
-                     n  leaves them out; `adjutant extensions install` does it later";
+    let explained = "y  looks up their dependencies, lists them, and asks again before it downloads anything\n\
+                     n  skips them; `adjutant extensions install` installs them later";
     let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;
     Ok(answer.unwrap_or(false))
 }
@@ -184,8 +183,8 @@ fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
 /// Asks at the terminal. Returns `None` at the end of the input.
 fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
     let question = format!("Trust {}? [y/n] ", root.display());
-    let explained = "y  turns on what is listed, until any of it changes; `adjutant trust --revoke` takes it back\n\
-                     n  leaves it off for now; `adjutant trust --no` does so for good";
+    let explained = "y  turns on everything listed until any of it changes; `adjutant trust --revoke` withdraws that\n\
+                     n  leaves it off for now; `adjutant trust --no` leaves it off permanently";
     reply::yes_or_no(&question, explained, None, super::terminal::answer)
 }
 

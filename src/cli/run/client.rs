@@ -606,13 +606,13 @@ impl Client {
             let question = format!(
                 "\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline)> "
             );
-            let explained = "y: you have opened the address and done what it asks. n: the server is told that you declined.";
+            let explained = "y: you have opened the address and done what it asks. n: you decline.";
             return self.agree(&question, explained).await?.then_some(content);
         }
         let fields = form::fields(request)?;
         if fields.is_empty() {
             let question = format!("\n? {} (y/n)> ", text::shown(&request.message));
-            let explained = "y: the server is told yes. n: it is told that you declined.";
+            let explained = "y: you agree. n: you decline.";
             return self.agree(&question, explained).await?.then_some(content);
         }
         // The message of a single question is in its field already.

@@ -70,7 +70,7 @@ pub(in crate::cli) async fn summary(
         .trim();
     if answer.is_empty() {
         bail!(
-            "{wanted} has written nothing; try again, or choose another model with agent.{AGENT}.model"
+            "{wanted} wrote nothing; try again, or choose another model with agent.{AGENT}.model"
         );
     }
     say(answer);
