@@ -87,7 +87,7 @@ pub(crate) struct ConfigFile {
     pub attachment: Option<AttachmentConfig>,
     /// How long sessions are stored. Applies only in your own settings, not in a project's.
     pub sessions: Option<SessionsConfig>,
-    /// The database that stores sessions, if it is not this machine. Read from your own files only.
+    /// The database that stores sessions, instead of files on this machine. Read from your own files only.
     pub store: Option<StoreConfig>,
     /// Settings for a session that no longer fits the model's context window.
     pub compaction: Option<CompactionConfig>,
