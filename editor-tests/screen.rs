@@ -673,7 +673,7 @@ fn trust() {
     );
     // A no at the terminal is not stored.
     for (typed, words, later) in [
-        ("N", "Not trusted now: these are off.", 1),
+        ("N", "Not trusted for now: these are off.", 1),
         ("Ok", "Trusted. You are asked again", 0),
     ] {
         piped(&["--revoke"]);
