@@ -394,7 +394,7 @@ async fn filled_database_of_first_format_is_upgraded() {
 async fn invalid_address_is_reported() {
     let table = [
         ("nonsense", "postgres://"),
-        ("postgres://u:secret@127.0.0.1:1/d", "away"),
+        ("postgres://u:secret@127.0.0.1:1/d", "cannot be reached"),
         ("postgres://u@localhost/d?namespace=A", "namespace"),
     ];
     for (url, words) in table {
