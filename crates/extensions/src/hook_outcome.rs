@@ -379,7 +379,7 @@ mod tests {
                 0,
                 r#"{"deni":"x"}"#,
                 "",
-                Err("has a key \"deni\""),
+                Err("an unknown key \"deni\""),
             ),
             (
                 ToolBefore,
