@@ -14,7 +14,7 @@ use base::text::surrogates;
 /// the end of a delta is held back until the next delta of its block, or the end of the answer.
 pub(crate) struct SurrogateJoiner {
     decoder: Box<dyn Decoder>,
-    /// Whether any event had an unpaired surrogate. Until then, deltas are passed on as they are.
+    /// True once an event had an unpaired surrogate. Until then, deltas are passed on as they are.
     has_halves: bool,
     /// The first halves at the end of the blocks, by the index of the block.
     pending: BTreeMap<usize, PendingHalf>,
