@@ -109,6 +109,39 @@ impl WireFormat for Messages {
             Map::new()
         })
     }
+
+    #[cfg(test)]
+    fn samples(&self) -> crate::wire::WireSamples {
+        use crate::conversations::strings;
+        use serde_json::json;
+
+        crate::wire::WireSamples {
+            text: |text| {
+                vec![
+                    json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+                    json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
+                    json!({"type": "content_block_stop", "index": 0}),
+                ]
+            },
+            call: |at, id, tool, arguments| {
+                let block = json!({"type": "tool_use", "id": id, "name": tool, "input": {}});
+                vec![
+                    json!({"type": "content_block_start", "index": at, "content_block": block}),
+                    json!({"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": arguments}}),
+                    json!({"type": "content_block_stop", "index": at}),
+                ]
+            },
+            end: |calls| {
+                let why = if calls { "tool_use" } else { "end_turn" };
+                vec![
+                    json!({"type": "message_delta", "delta": {"stop_reason": why}}),
+                    json!({"type": "message_stop"}),
+                ]
+            },
+            done: false,
+            call_ids: |sent| [strings(sent, "id"), strings(sent, "tool_use_id")],
+        }
+    }
 }
 
 /// Returns the version of a Claude model from the provider's id: `claude-sonnet-4-5-20250929`,

@@ -4,15 +4,12 @@
 
 use serde_json::{Value, json};
 
-use super::anthropic::Messages;
-use super::chat::Chat;
 use super::delta::lines;
-use super::gemini::Gemini;
+use super::platform::WIRES;
 use super::request_target::RequestTarget;
-use super::responses::Responses;
 use super::sse::{Flow, SseParser};
 use super::surrogates::SurrogateJoiner;
-use super::wire::{Decoder, WireFormat};
+use super::wire::{Decoder, WireFormat, WireSamples};
 use super::{Delta, Error};
 
 /// The parts of an answer in one wire format, as server-sent events.
@@ -29,86 +26,27 @@ struct AnswerFormat {
     done: bool,
 }
 
-const ANSWER_FORMATS: &[AnswerFormat] = &[
-    AnswerFormat {
-        name: "chat",
-        wire: &Chat,
-        text: |text| vec![json!({"choices": [{"index": 0, "delta": {"content": text}}]})],
-        call: |at, id, tool, arguments| {
-            let call =
-                json!({"index": at, "id": id, "function": {"name": tool, "arguments": arguments}});
-            vec![json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})]
-        },
-        end: |calls| {
-            let why = if calls { "tool_calls" } else { "stop" };
-            vec![json!({"choices": [{"index": 0, "delta": {}, "finish_reason": why}]})]
-        },
-        done: true,
-    },
-    AnswerFormat {
-        name: "messages",
-        wire: &Messages,
-        text: |text| {
-            vec![
-                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
-                json!({"type": "content_block_stop", "index": 0}),
-            ]
-        },
-        call: |at, id, tool, arguments| {
-            let block = json!({"type": "tool_use", "id": id, "name": tool, "input": {}});
-            vec![
-                json!({"type": "content_block_start", "index": at, "content_block": block}),
-                json!({"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": arguments}}),
-                json!({"type": "content_block_stop", "index": at}),
-            ]
-        },
-        end: |calls| {
-            let why = if calls { "tool_use" } else { "end_turn" };
-            vec![
-                json!({"type": "message_delta", "delta": {"stop_reason": why}}),
-                json!({"type": "message_stop"}),
-            ]
-        },
-        done: false,
-    },
-    AnswerFormat {
-        name: "responses",
-        wire: &Responses,
-        text: |text| {
-            let of = |kind: &str, rest: Value| {
-                let mut event = json!({"type": kind, "output_index": 0, "content_index": 0, "item_id": "msg_1"});
-                event
-                    .as_object_mut()
-                    .unwrap()
-                    .extend(rest.as_object().unwrap().clone());
-                event
-            };
-            vec![of("response.output_text.delta", json!({"delta": text}))]
-        },
-        call: |at, id, tool, arguments| {
-            let item = json!({"type": "function_call", "id": format!("fc_{at}"), "call_id": id, "name": tool, "arguments": arguments});
-            vec![json!({"type": "response.output_item.done", "output_index": at, "item": item})]
-        },
-        end: |_| vec![json!({"type": "response.completed", "response": {"status": "completed"}})],
-        done: false,
-    },
-    AnswerFormat {
-        name: "gemini",
-        wire: &Gemini,
-        text: |text| vec![json!({"candidates": [{"content": {"parts": [{"text": text}]}}]})],
-        call: |_, id, tool, arguments| {
-            // Here arguments are a JSON value: anything else can only be sent as a string.
-            let arguments: Value =
-                serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
-            vec![
-                json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": id, "name": tool, "args": arguments}}]}}]}),
-            ]
-        },
-        end: |_| vec![json!({"candidates": [{"finishReason": "STOP"}]})],
-        done: false,
-    },
-];
+/// Returns the formats of answers that all tests here are for.
+fn formats() -> Vec<AnswerFormat> {
+    let format = |wire: &'static dyn WireFormat| {
+        let WireSamples {
+            text,
+            call,
+            end,
+            done,
+            ..
+        } = wire.samples();
+        AnswerFormat {
+            name: wire.name(),
+            wire,
+            text,
+            call,
+            end,
+            done,
+        }
+    };
+    WIRES.into_iter().map(format).collect()
+}
 
 impl AnswerFormat {
     /// Serializes an answer with the given line ending, and `between` after each event.
@@ -164,7 +102,7 @@ impl AnswerFormat {
 
 #[test]
 fn answer_is_independent_of_packets_and_line_endings() {
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         let mut events = (format.text)("Grüße, 漢字 🦀\n\"so\"");
         events.extend((format.call)(1, "c1", "read", r#"{"path":"ä🦀"}"#));
         events.extend((format.end)(true));
@@ -198,7 +136,7 @@ fn answer_is_independent_of_packets_and_line_endings() {
 
 #[test]
 fn event_over_several_lines_is_one_event() {
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         let events: Vec<Value> = (format.text)("words")
             .into_iter()
             .chain((format.end)(false))
@@ -219,7 +157,7 @@ fn event_over_several_lines_is_one_event() {
 #[test]
 fn event_of_ten_megabytes_is_text() {
     let long = "x".repeat(10 << 20);
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         let events: Vec<Value> = (format.text)(&long)
             .into_iter()
             .chain((format.end)(false))
@@ -243,7 +181,7 @@ fn event_of_ten_megabytes_is_text() {
 
 #[test]
 fn events_after_the_end_are_ignored() {
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         let mut events: Vec<Value> = (format.text)("words")
             .into_iter()
             .chain((format.end)(false))
@@ -268,7 +206,7 @@ fn events_after_the_end_are_ignored() {
 
 #[test]
 fn answer_without_end_is_an_error() {
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         let mut events = (format.text)("words");
         events.extend((format.call)(1, "c1", "read", r#"{"path":"#));
         let mut cut = format.bytes(&events, "\n", "");
@@ -308,7 +246,7 @@ fn halves_of_characters_are_joined_or_replaced() {
         ("a second one only", &["words ", "SECOND"], "words \u{fffd}"),
         ("the wrong order", &["SECOND", "FIRST"], "\u{fffd}\u{fffd}"),
     ];
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         for (name, pieces, expected) in rows {
             let mut events: Vec<Value> = pieces
                 .iter()
@@ -338,7 +276,7 @@ fn halves_of_characters_are_joined_or_replaced() {
 /// Tests impossible counts: the answer is still complete, and sums of counts do not overflow.
 #[test]
 fn invalid_counts_do_not_lose_the_answer() {
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         for odd in [
             json!(-1),
             json!(1.5),
@@ -397,7 +335,7 @@ fn invalid_counts_do_not_lose_the_answer() {
 /// Tests partial JSON, unexpected JSON and other text: an error that quotes it, never an answer.
 #[test]
 fn event_of_another_format_is_an_error() {
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         for odd in ["{\"half\": ", "oops", "<html>", "\u{0}"] {
             let bytes = format!("data: {odd}\n\n");
             let error = format.read(bytes.as_bytes(), 1000).expect_err(format.name);
@@ -436,7 +374,7 @@ fn invalid_calls_are_passed_on() {
             &[("", "read", "{\"a\":1}"), ("", "read", "{\"a\":2}")],
         ),
     ];
-    for format in ANSWER_FORMATS {
+    for format in &formats() {
         for (name, calls) in rows {
             let mut events = Vec::new();
             for (at, (id, tool, arguments)) in calls.iter().enumerate() {

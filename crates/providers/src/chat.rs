@@ -60,6 +60,35 @@ impl WireFormat for Chat {
         }
         entry("reasoning_effort", effort)
     }
+
+    #[cfg(test)]
+    fn samples(&self) -> crate::wire::WireSamples {
+        use crate::conversations::strings;
+        use serde_json::json;
+
+        crate::wire::WireSamples {
+            text: |text| vec![json!({"choices": [{"index": 0, "delta": {"content": text}}]})],
+            call: |at, id, tool, arguments| {
+                let call = json!({"index": at, "id": id, "function": {"name": tool, "arguments": arguments}});
+                vec![json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})]
+            },
+            end: |calls| {
+                let why = if calls { "tool_calls" } else { "stop" };
+                vec![json!({"choices": [{"index": 0, "delta": {}, "finish_reason": why}]})]
+            },
+            done: true,
+            call_ids: |sent| {
+                let messages = sent["messages"].as_array().into_iter().flatten();
+                let calls = messages.filter_map(|message| message["tool_calls"].as_array());
+                let mut made: Vec<&str> = calls
+                    .flatten()
+                    .filter_map(|call| call["id"].as_str())
+                    .collect();
+                made.sort_unstable();
+                [made, strings(sent, "tool_call_id")]
+            },
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
+use super::platform::WIRES;
 use super::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
@@ -17,13 +18,6 @@ use super::responses::Responses;
 use super::wire::WireFormat;
 use super::{Delta, Model, Request};
 use transcript::ModelRef;
-
-const WIRES: &[(&str, &dyn WireFormat)] = &[
-    ("chat", &Chat),
-    ("messages", &Messages),
-    ("responses", &Responses),
-    ("gemini", &Gemini),
-];
 
 fn user(text: &str) -> ModelMessage {
     ModelMessage::User(vec![ModelInput::Text(text.into())])
@@ -251,6 +245,14 @@ fn request(messages: Vec<ModelMessage>, tools: bool) -> Request {
     }
 }
 
+/// Returns the sorted string values of all members called `name`.
+pub(crate) fn strings<'a>(value: &'a Value, name: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    collect(value, name, &mut found);
+    found.sort_unstable();
+    found
+}
+
 /// Collects the string values of all members called `name`.
 fn collect<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
     match value {
@@ -273,7 +275,8 @@ fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
         base_url: "http://h".into(),
         ..RequestTarget::default()
     };
-    for (name, wire) in WIRES {
+    for wire in WIRES {
+        let name = wire.name();
         for (case, messages) in conversations() {
             for tools in [true, false] {
                 let asked = request(messages.clone(), tools);
@@ -285,34 +288,7 @@ fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
                 assert_eq!(body, encode().body, "{name}: {case}");
                 let sent: Value =
                     serde_json::from_slice(&body).unwrap_or_else(|e| panic!("{name}: {case}: {e}"));
-                let of = |key: &str| {
-                    let mut found = Vec::new();
-                    collect(&sent, key, &mut found);
-                    found.sort_unstable();
-                    found
-                };
-                let (made, answered): (Vec<&str>, Vec<&str>) = match *name {
-                    "chat" => {
-                        let made = sent["messages"]
-                            .as_array()
-                            .unwrap()
-                            .iter()
-                            .flat_map(|m| m["tool_calls"].as_array());
-                        let mut made: Vec<&str> =
-                            made.flatten().filter_map(|c| c["id"].as_str()).collect();
-                        made.sort_unstable();
-                        (made, of("tool_call_id"))
-                    }
-                    "messages" => (of("id"), of("tool_use_id")),
-                    "responses" => {
-                        let mut ids = of("call_id");
-                        let answered = ids.iter().copied().step_by(2).collect();
-                        ids = ids.into_iter().skip(1).step_by(2).collect();
-                        (ids, answered)
-                    }
-                    // This format pairs them by order.
-                    _ => (Vec::new(), Vec::new()),
-                };
+                let [made, answered] = (wire.samples().call_ids)(&sent);
                 assert_eq!(made, answered, "{name}: {case}: {sent}");
                 let mut once = made.clone();
                 once.dedup();
@@ -351,7 +327,8 @@ fn cached_body_changes_no_byte() {
         .into_iter()
         .map(|(_, messages)| messages)
         .collect();
-    for (name, wire) in WIRES {
+    for wire in WIRES {
+        let name = wire.name();
         for model in ["m", "claude-sonnet-4-5", "gemini-3-pro", "mistral-large"] {
             let target = RequestTarget {
                 base_url: "http://h".into(),
@@ -621,7 +598,7 @@ fn decoders_survive_malformed_events() {
     ];
     let mut random = fastrand::Rng::with_seed(7);
     for (_, events, _) in answers() {
-        for (_, wire) in WIRES {
+        for wire in WIRES {
             for _ in 0..300 {
                 let mut decoder = wire.decoder(&RequestTarget::default());
                 let mut out = Vec::new();

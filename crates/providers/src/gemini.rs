@@ -75,6 +75,29 @@ impl WireFormat for Gemini {
             json!({"includeThoughts": false, "thinkingBudget": budget}),
         ))
     }
+
+    #[cfg(test)]
+    fn samples(&self) -> crate::wire::WireSamples {
+        use serde_json::{Value, json};
+
+        crate::wire::WireSamples {
+            text: |text| vec![json!({"candidates": [{"content": {"parts": [{"text": text}]}}]})],
+            call: |_, id, tool, arguments| {
+                // Here arguments are a JSON value: anything else can only be sent as a string.
+                let arguments: Value =
+                    serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
+                vec![
+                    json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": id, "name": tool, "args": arguments}}]}}]}),
+                ]
+            },
+            end: |_| vec![json!({"candidates": [{"finishReason": "STOP"}]})],
+            done: false,
+            call_ids: |_| {
+                // This format pairs them by order.
+                [Vec::new(), Vec::new()]
+            },
+        }
+    }
 }
 
 /// Returns the generation of a Gemini model from its id: 2 for `gemini-2.5-pro`.

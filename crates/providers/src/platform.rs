@@ -22,9 +22,11 @@ use transcript::ModelRef;
 /// The wire format of unknown providers.
 pub const CHAT: &dyn WireFormat = &Chat;
 
+/// All wire formats.
+pub(crate) static WIRES: [&dyn WireFormat; 4] = [&Messages, &Responses, CHAT, &Gemini];
+
 pub fn wire(name: &str) -> Option<&'static dyn WireFormat> {
-    let all: [&'static dyn WireFormat; 4] = [&Messages, &Responses, CHAT, &Gemini];
-    all.into_iter().find(|wire| wire.name() == name)
+    WIRES.into_iter().find(|wire| wire.name() == name)
 }
 
 /// A wire format and the address of its API.

@@ -59,6 +59,41 @@ impl WireFormat for Responses {
             _ => Map::new(),
         }
     }
+
+    #[cfg(test)]
+    fn samples(&self) -> crate::wire::WireSamples {
+        use crate::conversations::strings;
+        use serde_json::{Value, json};
+
+        crate::wire::WireSamples {
+            text: |text| {
+                let of = |kind: &str, rest: Value| {
+                    let mut event = json!({"type": kind, "output_index": 0, "content_index": 0, "item_id": "msg_1"});
+                    event
+                        .as_object_mut()
+                        .unwrap()
+                        .extend(rest.as_object().unwrap().clone());
+                    event
+                };
+                vec![of("response.output_text.delta", json!({"delta": text}))]
+            },
+            call: |at, id, tool, arguments| {
+                let item = json!({"type": "function_call", "id": format!("fc_{at}"), "call_id": id, "name": tool, "arguments": arguments});
+                vec![json!({"type": "response.output_item.done", "output_index": at, "item": item})]
+            },
+            end: |_| {
+                vec![json!({"type": "response.completed", "response": {"status": "completed"}})]
+            },
+            done: false,
+            call_ids: |sent| {
+                // A call and its result have the same member.
+                let ids = strings(sent, "call_id");
+                let made = ids.iter().copied().skip(1).step_by(2).collect();
+                let answered = ids.into_iter().step_by(2).collect();
+                [made, answered]
+            },
+        }
+    }
 }
 
 /// Returns the version of a GPT model from its id: `gpt-5`, `gpt-5.1-codex`, `openai/gpt-5.2`.

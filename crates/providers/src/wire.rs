@@ -49,6 +49,26 @@ pub trait WireFormat: Send + Sync {
     fn least_effort(&self, _model: &Model) -> Option<Map<String, Value>> {
         None
     }
+
+    /// Returns samples of the format, for the tests that every format passes (`bad_input.rs`,
+    /// `conversations.rs`).
+    #[cfg(test)]
+    fn samples(&self) -> WireSamples;
+}
+
+/// The parts of an answer in one wire format as server-sent events, and the ids in its requests.
+#[cfg(test)]
+pub struct WireSamples {
+    /// Encodes text in block 0.
+    pub text: fn(&str) -> Vec<Value>,
+    /// Encodes a call from block, id, tool and arguments (as text).
+    pub call: fn(usize, &str, &str, &str) -> Vec<Value>,
+    /// Encodes the end; the flag is set if there were calls.
+    pub end: fn(bool) -> Vec<Value>,
+    /// Whether the stream ends with `[DONE]`.
+    pub done: bool,
+    /// Returns the sorted ids of a request's calls, and those that its results name.
+    pub call_ids: fn(&Value) -> [Vec<&str>; 2],
 }
 
 /// Decodes the events of one answer, and holds the state between them.
