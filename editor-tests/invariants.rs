@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use agent_client_protocol_schema::v1;
 use jsonschema::Validator;
-use schemars::{JsonSchema, schema_for};
+use schemars::{Schema, schema_for};
 use serde_json::Value;
 
 use crate::invariants_v2::{self, InvariantsV2};
@@ -14,84 +14,43 @@ use crate::invariants_v2::{self, InvariantsV2};
 /// The longest line an agent may write, in bytes: an editor with a 10 MiB reader died silently.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Schemas of the agent's messages: requests and notifications by method, results by the method they answer.
-static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
-    HashMap::from([
-        ("session/update", validator::<v1::SessionNotification>()),
-        (
-            "session/request_permission",
-            validator::<v1::RequestPermissionRequest>(),
-        ),
-        (
-            "elicitation/create",
-            validator::<v1::CreateElicitationRequest>(),
-        ),
-        (
-            "elicitation/complete",
-            validator::<v1::CompleteElicitationNotification>(),
-        ),
-        ("fs/read_text_file", validator::<v1::ReadTextFileRequest>()),
-        (
-            "fs/write_text_file",
-            validator::<v1::WriteTextFileRequest>(),
-        ),
-        (
-            "$/cancel_request",
-            validator::<v1::CancelRequestNotification>(),
-        ),
-        (
-            "auth/status_update",
-            validator::<v1::AuthStatusUpdateNotification>(),
-        ),
-        ("error", validator::<v1::Error>()),
-        ("-> initialize", validator::<v1::InitializeResponse>()),
-        ("-> authenticate", validator::<v1::AuthenticateResponse>()),
-        ("-> session/new", validator::<v1::NewSessionResponse>()),
-        ("-> session/load", validator::<v1::LoadSessionResponse>()),
-        (
-            "-> session/resume",
-            validator::<v1::ResumeSessionResponse>(),
-        ),
-        ("-> logout", validator::<v1::LogoutResponse>()),
-        ("-> session/list", validator::<v1::ListSessionsResponse>()),
-        ("-> session/close", validator::<v1::CloseSessionResponse>()),
-        (
-            "-> session/delete",
-            validator::<v1::DeleteSessionResponse>(),
-        ),
-        (
-            "-> session/set_mode",
-            validator::<v1::SetSessionModeResponse>(),
-        ),
-        (
-            "-> session/set_config_option",
-            validator::<v1::SetSessionConfigOptionResponse>(),
-        ),
-        ("-> session/fork", validator::<v1::ForkSessionResponse>()),
-        (
-            "-> session/set_title",
-            validator::<v1::SetSessionTitleResponse>(),
-        ),
-        (
-            "-> session/status",
-            validator::<v1::SessionStatusResponse>(),
-        ),
-        (
-            "-> session/archive",
-            validator::<v1::ArchiveSessionResponse>(),
-        ),
-        (
-            "-> session/unarchive",
-            validator::<v1::UnarchiveSessionResponse>(),
-        ),
-        ("-> auth/status", validator::<v1::AuthStatusResponse>()),
-        ("-> session/prompt", validator::<v1::PromptResponse>()),
-    ])
+/// Schemas of the agent's messages: see [`agent_messages`].
+static SCHEMAS: LazyLock<HashMap<String, Validator>> = LazyLock::new(|| {
+    let mut schemas = agent_messages([
+        schema_for!(v1::AgentRequest),
+        schema_for!(v1::AgentNotification),
+        schema_for!(v1::AgentResponse),
+        schema_for!(v1::CancelRequestNotification),
+        schema_for!(v1::Error),
+    ]);
+    // Commands run in process groups of adjutant.
+    schemas.retain(|message, _| !message.starts_with("terminal/"));
+    schemas
 });
 
-/// Checks a type of the protocol.
-pub fn validator<T: JsonSchema>() -> Validator {
-    jsonschema::validator_for(&schema_for!(T).to_value()).unwrap()
+/// Returns the schemas of messages that an agent sends, from types that contain them: requests and
+/// notifications by method, results by `-> ` and the method they answer, errors by `error`. ACP's
+/// schema states the method of each type, and the side that has the method.
+pub fn agent_messages(roots: [Schema; 5]) -> HashMap<String, Validator> {
+    let mut found = HashMap::new();
+    for root in roots {
+        let root = root.to_value();
+        let definitions = root.get("$defs").and_then(Value::as_object);
+        let types = definitions.into_iter().flat_map(|types| types.values());
+        for schema in types.chain([&root]) {
+            let text = |key: &str| schema.get(key).and_then(Value::as_str);
+            let message = match (text("x-side"), text("x-method"), text("title")) {
+                (Some("agent"), Some(method), _) => format!("-> {method}"),
+                (Some("client" | "protocol"), Some(method), _) => method.to_owned(),
+                (None, None, Some("Error")) => "error".to_owned(),
+                _ => continue,
+            };
+            let mut schema = schema.clone();
+            schema["$defs"] = root.get("$defs").cloned().unwrap_or_default();
+            found.insert(message, jsonschema::validator_for(&schema).unwrap());
+        }
+    }
+    found
 }
 
 /// Updates that belong to a turn: they come between a prompt (or a load) and its response.

@@ -6,75 +6,19 @@ use std::sync::LazyLock;
 
 use agent_client_protocol_schema::v2;
 use jsonschema::Validator;
+use schemars::schema_for;
 use serde_json::Value;
 
-use crate::invariants::validator;
+use crate::invariants::agent_messages;
 
-/// Schemas of the agent's messages: requests and notifications by method, results by the method they answer.
-pub static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
-    HashMap::from([
-        (
-            "session/update",
-            validator::<v2::UpdateSessionNotification>(),
-        ),
-        (
-            "session/request_permission",
-            validator::<v2::RequestPermissionRequest>(),
-        ),
-        (
-            "elicitation/create",
-            validator::<v2::CreateElicitationRequest>(),
-        ),
-        (
-            "elicitation/complete",
-            validator::<v2::CompleteElicitationNotification>(),
-        ),
-        (
-            "$/cancel_request",
-            validator::<v2::CancelRequestNotification>(),
-        ),
-        (
-            "auth/status_update",
-            validator::<v2::AuthStatusUpdateNotification>(),
-        ),
-        ("error", validator::<v2::Error>()),
-        ("-> initialize", validator::<v2::InitializeResponse>()),
-        ("-> auth/login", validator::<v2::LoginAuthResponse>()),
-        ("-> auth/logout", validator::<v2::LogoutAuthResponse>()),
-        ("-> session/new", validator::<v2::NewSessionResponse>()),
-        (
-            "-> session/resume",
-            validator::<v2::ResumeSessionResponse>(),
-        ),
-        ("-> session/list", validator::<v2::ListSessionsResponse>()),
-        ("-> session/close", validator::<v2::CloseSessionResponse>()),
-        (
-            "-> session/delete",
-            validator::<v2::DeleteSessionResponse>(),
-        ),
-        (
-            "-> session/set_config_option",
-            validator::<v2::SetSessionConfigOptionResponse>(),
-        ),
-        ("-> session/fork", validator::<v2::ForkSessionResponse>()),
-        (
-            "-> session/set_title",
-            validator::<v2::SetSessionTitleResponse>(),
-        ),
-        (
-            "-> session/status",
-            validator::<v2::SessionStatusResponse>(),
-        ),
-        (
-            "-> session/archive",
-            validator::<v2::ArchiveSessionResponse>(),
-        ),
-        (
-            "-> session/unarchive",
-            validator::<v2::UnarchiveSessionResponse>(),
-        ),
-        ("-> auth/status", validator::<v2::AuthStatusResponse>()),
-        ("-> session/prompt", validator::<v2::PromptResponse>()),
+/// Schemas of the agent's messages: see [`agent_messages`].
+pub static SCHEMAS: LazyLock<HashMap<String, Validator>> = LazyLock::new(|| {
+    agent_messages([
+        schema_for!(v2::AgentRequest),
+        schema_for!(v2::AgentNotification),
+        schema_for!(v2::AgentResponse),
+        schema_for!(v2::CancelRequestNotification),
+        schema_for!(v2::Error),
     ])
 });
 

@@ -8,6 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use agent_client_protocol_schema::{IntoOption, MaybeUndefined, ProtocolVersion};
 pub use agent_client_protocol_schema::{v1, v2};
 
+#[cfg(test)]
+use self::tests::Support;
+
 /// Cancels a request, in both directions. The read loop handles it, so it is not in a table.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
 
@@ -19,67 +22,80 @@ pub trait Method {
     type Response;
 }
 
+/// Binds each method of a version to its params and its response, with its support unless it is
+/// served. A test generates the table of methods from the list.
 macro_rules! bind {
-    ($($name:literal $params:ty => $response:ty;)*) => {
+    ($list:ident { $($name:literal $params:ty => $response:ty $(, $support:expr)?;)* }) => {
         $(impl Method for $params { const NAME: &'static str = $name; type Response = $response; })*
+
+        #[cfg(test)]
+        const $list: &[(&str, Support)] = &[$(($name, bind!(@ $($support)?))),*];
     };
+    (@) => { Support::Served };
+    (@ $support:expr) => { $support };
 }
 
 bind! {
-    "initialize" Initialize => v1::InitializeResponse;
-    "authenticate" v1::AuthenticateRequest => v1::AuthenticateResponse;
-    "logout" v1::LogoutRequest => v1::LogoutResponse;
-    "session/new" NewSession => WithModels<v1::NewSessionResponse>;
-    "session/load" LoadSession => WithModels<v1::LoadSessionResponse>;
-    "session/resume" v1::ResumeSessionRequest => WithModels<v1::ResumeSessionResponse>;
-    "session/list" v1::ListSessionsRequest => v1::ListSessionsResponse;
-    "session/close" v1::CloseSessionRequest => v1::CloseSessionResponse;
-    "session/delete" v1::DeleteSessionRequest => v1::DeleteSessionResponse;
-    "session/fork" v1::ForkSessionRequest => WithModels<v1::ForkSessionResponse>;
-    "session/set_title" v1::SetSessionTitleRequest => v1::SetSessionTitleResponse;
-    "session/status" v1::SessionStatusRequest => v1::SessionStatusResponse;
-    "session/archive" v1::ArchiveSessionRequest => v1::ArchiveSessionResponse;
-    "session/unarchive" v1::UnarchiveSessionRequest => v1::UnarchiveSessionResponse;
-    "auth/status" v1::AuthStatusRequest => v1::AuthStatusResponse;
-    "session/set_mode" v1::SetSessionModeRequest => v1::SetSessionModeResponse;
-    "session/set_config_option" v1::SetSessionConfigOptionRequest => v1::SetSessionConfigOptionResponse;
-    "session/set_model" SetModel => Empty;
-    "session/prompt" v1::PromptRequest => v1::PromptResponse;
-    "session/cancel" v1::CancelNotification => ();
+    VERSION_1 {
+        "initialize" Initialize => v1::InitializeResponse;
+        "authenticate" v1::AuthenticateRequest => v1::AuthenticateResponse;
+        "logout" v1::LogoutRequest => v1::LogoutResponse;
+        "session/new" NewSession => WithModels<v1::NewSessionResponse>;
+        "session/load" LoadSession => WithModels<v1::LoadSessionResponse>;
+        "session/resume" v1::ResumeSessionRequest => WithModels<v1::ResumeSessionResponse>;
+        "session/list" v1::ListSessionsRequest => v1::ListSessionsResponse;
+        "session/close" v1::CloseSessionRequest => v1::CloseSessionResponse;
+        "session/delete" v1::DeleteSessionRequest => v1::DeleteSessionResponse;
+        "session/fork" v1::ForkSessionRequest => WithModels<v1::ForkSessionResponse>;
+        "session/set_title" v1::SetSessionTitleRequest => v1::SetSessionTitleResponse;
+        "session/status" v1::SessionStatusRequest => v1::SessionStatusResponse;
+        "session/archive" v1::ArchiveSessionRequest => v1::ArchiveSessionResponse;
+        "session/unarchive" v1::UnarchiveSessionRequest => v1::UnarchiveSessionResponse;
+        "auth/status" v1::AuthStatusRequest => v1::AuthStatusResponse;
+        "session/set_mode" v1::SetSessionModeRequest => v1::SetSessionModeResponse;
+        "session/set_config_option" v1::SetSessionConfigOptionRequest => v1::SetSessionConfigOptionResponse;
+        "session/set_model" SetModel => Empty;
+        "session/prompt" v1::PromptRequest => v1::PromptResponse;
+        "session/cancel" v1::CancelNotification => ();
 
-    "auth/status_update" v1::AuthStatusUpdateNotification => ();
-    "session/update" v1::SessionNotification => ();
-    "session/request_permission" v1::RequestPermissionRequest => v1::RequestPermissionResponse;
-    "elicitation/create" v1::CreateElicitationRequest => v1::CreateElicitationResponse;
-    "fs/read_text_file" v1::ReadTextFileRequest => v1::ReadTextFileResponse;
-    "fs/write_text_file" v1::WriteTextFileRequest => v1::WriteTextFileResponse;
+        "auth/status_update" v1::AuthStatusUpdateNotification => (), Support::CalledIfAsked("auth/status");
+        "session/update" v1::SessionNotification => (), Support::Called;
+        "session/request_permission" v1::RequestPermissionRequest => v1::RequestPermissionResponse, Support::Called;
+        "elicitation/create" v1::CreateElicitationRequest => v1::CreateElicitationResponse, Support::CalledIfDeclared;
+        "fs/read_text_file" v1::ReadTextFileRequest => v1::ReadTextFileResponse, Support::CalledIfDeclared;
+        "fs/write_text_file" v1::WriteTextFileRequest => v1::WriteTextFileResponse, Support::CalledIfDeclared;
+    }
 }
 
 bind! {
-    "initialize" InitializeV2 => v2::InitializeResponse;
-    "auth/login" v2::LoginAuthRequest => v2::LoginAuthResponse;
-    "auth/logout" v2::LogoutAuthRequest => v2::LogoutAuthResponse;
-    "session/new" v2::NewSessionRequest => v2::NewSessionResponse;
-    "session/resume" v2::ResumeSessionRequest => v2::ResumeSessionResponse;
-    "session/list" v2::ListSessionsRequest => v2::ListSessionsResponse;
-    "session/close" v2::CloseSessionRequest => v2::CloseSessionResponse;
-    "session/delete" v2::DeleteSessionRequest => v2::DeleteSessionResponse;
-    "session/fork" v2::ForkSessionRequest => v2::ForkSessionResponse;
-    "session/set_title" v2::SetSessionTitleRequest => v2::SetSessionTitleResponse;
-    "session/status" v2::SessionStatusRequest => v2::SessionStatusResponse;
-    "session/archive" v2::ArchiveSessionRequest => v2::ArchiveSessionResponse;
-    "session/unarchive" v2::UnarchiveSessionRequest => v2::UnarchiveSessionResponse;
-    "auth/status" v2::AuthStatusRequest => v2::AuthStatusResponse;
-    "session/set_config_option" v2::SetSessionConfigOptionRequest => v2::SetSessionConfigOptionResponse;
-    "session/prompt" v2::PromptRequest => v2::PromptResponse;
-    "session/cancel" v2::CancelSessionNotification => ();
-    "tool_call/cancel" v2::CancelToolCallRequest => v2::CancelToolCallResponse;
-    "terminal/cancel" v2::CancelTerminalRequest => v2::CancelTerminalResponse;
+    VERSION_2 {
+        "initialize" InitializeV2 => v2::InitializeResponse;
+        "auth/login" v2::LoginAuthRequest => v2::LoginAuthResponse;
+        "auth/logout" v2::LogoutAuthRequest => v2::LogoutAuthResponse;
+        "session/new" v2::NewSessionRequest => v2::NewSessionResponse;
+        "session/resume" v2::ResumeSessionRequest => v2::ResumeSessionResponse;
+        "session/list" v2::ListSessionsRequest => v2::ListSessionsResponse;
+        "session/close" v2::CloseSessionRequest => v2::CloseSessionResponse;
+        "session/delete" v2::DeleteSessionRequest => v2::DeleteSessionResponse;
+        "session/fork" v2::ForkSessionRequest => v2::ForkSessionResponse;
+        "session/set_title" v2::SetSessionTitleRequest => v2::SetSessionTitleResponse;
+        "session/status" v2::SessionStatusRequest => v2::SessionStatusResponse;
+        "session/archive" v2::ArchiveSessionRequest => v2::ArchiveSessionResponse;
+        "session/unarchive" v2::UnarchiveSessionRequest => v2::UnarchiveSessionResponse;
+        "auth/status" v2::AuthStatusRequest => v2::AuthStatusResponse;
+        "session/set_config_option" v2::SetSessionConfigOptionRequest => v2::SetSessionConfigOptionResponse;
+        "session/prompt" v2::PromptRequest => v2::PromptResponse;
+        "session/cancel" v2::CancelSessionNotification => ();
+        "tool_call/cancel" v2::CancelToolCallRequest => v2::CancelToolCallResponse,
+            Support::Refused("no call is offered for it; session/cancel stops the turn");
+        "terminal/cancel" v2::CancelTerminalRequest => v2::CancelTerminalResponse,
+            Support::Refused("no terminal is offered for it; session/cancel stops the turn");
 
-    "auth/status_update" v2::AuthStatusUpdateNotification => ();
-    "session/update" v2::UpdateSessionNotification => ();
-    "session/request_permission" v2::RequestPermissionRequest => v2::RequestPermissionResponse;
-    "elicitation/create" v2::CreateElicitationRequest => v2::CreateElicitationResponse;
+        "auth/status_update" v2::AuthStatusUpdateNotification => (), Support::CalledIfAsked("auth/status");
+        "session/update" v2::UpdateSessionNotification => (), Support::Called;
+        "session/request_permission" v2::RequestPermissionRequest => v2::RequestPermissionResponse, Support::Called;
+        "elicitation/create" v2::CreateElicitationRequest => v2::CreateElicitationResponse, Support::CalledIfDeclared;
+    }
 }
 
 /// The params of `initialize` in version 1. A client that would prefer a later version uses
@@ -358,7 +374,7 @@ mod tests {
 
     /// The support for a method.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Support {
+    pub(super) enum Support {
         Served,
         /// Answered with an error (-32601 if the method is unknown), for this reason.
         Refused(&'static str),
@@ -372,88 +388,53 @@ mod tests {
         NotCalled(&'static str),
     }
 
-    /// All methods of ACP with their versions, their direction (`true`: from the client to
-    /// adjutant) and their support. The table in `protocol/README.md` is generated from this list.
-    const METHODS: &[(&str, &str, bool, Support)] = &[
-        ("initialize", "1, 2", true, Support::Served),
-        ("authenticate", "1", true, Support::Served),
-        ("logout", "1", true, Support::Served),
-        ("auth/login", "2", true, Support::Served),
-        ("auth/logout", "2", true, Support::Served),
-        ("session/new", "1, 2", true, Support::Served),
-        ("session/load", "1", true, Support::Served),
-        ("session/resume", "1, 2", true, Support::Served),
-        ("session/list", "1, 2", true, Support::Served),
-        ("session/close", "1, 2", true, Support::Served),
-        ("session/delete", "1, 2", true, Support::Served),
-        ("session/fork", "1, 2", true, Support::Served),
-        ("session/set_title", "1, 2", true, Support::Served),
-        ("session/status", "1, 2", true, Support::Served),
-        ("session/prompt", "1, 2", true, Support::Served),
-        ("session/cancel", "1, 2", true, Support::Served),
-        ("session/set_mode", "1", true, Support::Served),
-        ("session/set_config_option", "1, 2", true, Support::Served),
-        ("session/set_model", "1", true, Support::Served),
-        (
-            "tool_call/cancel",
-            "2",
-            true,
-            Support::Refused("no call is offered for it; session/cancel stops the turn"),
-        ),
-        (
-            "terminal/cancel",
-            "2",
-            true,
-            Support::Refused("no terminal is offered for it; session/cancel stops the turn"),
-        ),
-        ("$/cancel_request", "1, 2", true, Support::Served),
-        ("auth/status", "1, 2", true, Support::Served),
-        ("session/archive", "1, 2", true, Support::Served),
-        ("session/unarchive", "1, 2", true, Support::Served),
+    impl Support {
+        /// Returns whether the method goes from the client to adjutant.
+        fn is_inbound(self) -> bool {
+            matches!(self, Self::Served | Self::Refused(_))
+        }
+    }
+
+    /// Methods without types here: the read loop handles them, or none is ever needed.
+    const UNBOUND: &[(&str, &str, Support)] = &[
+        ("$/cancel_request", "1, 2", Support::Served),
         (
             "mcp/message",
             "1, 2",
-            true,
             Support::Refused("MCP servers are connected to adjutant itself"),
         ),
         (
             "providers/*",
             "1, 2",
-            true,
             Support::Refused("provider addresses come from the user's configuration only"),
         ),
-        ("session/update", "1, 2", false, Support::Called),
-        ("session/request_permission", "1, 2", false, Support::Called),
-        ("fs/read_text_file", "1", false, Support::CalledIfDeclared),
-        ("fs/write_text_file", "1", false, Support::CalledIfDeclared),
         (
             "terminal/*",
             "1",
-            false,
             Support::NotCalled(
                 "commands run in process groups of our own, so that cancel and exit can end them",
             ),
         ),
-        (
-            "elicitation/create",
-            "1, 2",
-            false,
-            Support::CalledIfDeclared,
-        ),
-        (
-            "elicitation/complete",
-            "1, 2",
-            false,
-            Support::CalledIfDeclared,
-        ),
-        (
-            "auth/status_update",
-            "1, 2",
-            false,
-            Support::CalledIfAsked("auth/status"),
-        ),
-        ("$/cancel_request", "1, 2", false, Support::Called),
+        ("elicitation/complete", "1, 2", Support::CalledIfDeclared),
+        ("$/cancel_request", "1, 2", Support::Called),
     ];
+
+    /// Returns all methods of ACP with their versions and their support, those to adjutant first.
+    /// The table in `protocol/README.md` is generated from this list.
+    fn methods() -> Vec<(&'static str, &'static str, Support)> {
+        let of = |list: &[(&str, Support)], name: &str| list.iter().any(|(own, _)| *own == name);
+        let both = VERSION_1.iter().map(|(name, support)| {
+            let versions = if of(VERSION_2, name) { "1, 2" } else { "1" };
+            (*name, versions, *support)
+        });
+        let later = VERSION_2
+            .iter()
+            .filter(|(name, _)| !of(VERSION_1, name))
+            .map(|(name, support)| (*name, "2", *support));
+        let mut methods: Vec<_> = both.chain(later).chain(UNBOUND.iter().copied()).collect();
+        methods.sort_by_key(|(_, _, support)| !support.is_inbound());
+        methods
+    }
 
     /// Compares the table in this crate's README with the list. `BLESS=1` updates the README.
     #[test]
@@ -466,8 +447,8 @@ mod tests {
         let (_, after) = rest.split_once("<!-- acp:end -->").unwrap();
         let mut table =
             String::from("| method | version | direction | here |\n|---|---|---|---|\n");
-        for (name, versions, inbound, support) in METHODS {
-            let direction = if *inbound {
+        for (name, versions, support) in methods() {
+            let direction = if support.is_inbound() {
                 "editor → adjutant"
             } else {
                 "adjutant → editor"

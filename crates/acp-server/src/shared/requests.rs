@@ -8,7 +8,7 @@ macro_rules! requests {
 
         use protocol::acp::{Method, $version as acp};
         use protocol::rpc;
-        use protocol::table::{RequestContext, Reply};
+        use protocol::table::{RequestContext, Reply, Table};
         use serde_json::json;
 
         use crate::error::RequestError;
@@ -19,6 +19,18 @@ macro_rules! requests {
         use base::id::SessionId;
         use store::{DiffStats, Record};
         use transcript::Usage;
+
+        /// Adds the handlers of this file to the routing table of a version.
+        pub(crate) fn add_to(table: Table<Server>) -> Table<Server> {
+            table
+                .request(auth_status)
+                .request(close)
+                .request(delete)
+                .request(set_title)
+                .request(status)
+                .request(archive)
+                .request(unarchive)
+        }
 
         /// session/set_title: a title of the user's, which no generated title replaces.
         pub(crate) fn set_title(

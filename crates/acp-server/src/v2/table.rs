@@ -1,5 +1,5 @@
-//! The routing table of version 2: one line for each method, in the protocol's order. Contains no
-//! logic.
+//! The routing table of version 2: one line for each method that differs between the versions. The
+//! others are in `shared/requests.rs`. Contains no logic.
 
 use std::sync::Arc;
 
@@ -10,22 +10,14 @@ use crate::server::Server;
 
 /// Returns the methods that a client can call in version 2.
 pub fn table(server: &Arc<Server>) -> Table<Server> {
-    Table::new(server.clone())
-        .gate(Server::gate)
+    requests::add_to(Table::new(server.clone()).gate(Server::gate))
         .request(initialize::initialize)
         .request(initialize::login)
         .request(initialize::logout)
-        .request(requests::auth_status)
         .request(sessions::new)
         .request(sessions::resume)
         .request(sessions::list)
-        .request(requests::close)
-        .request(requests::delete)
         .request(sessions::fork)
-        .request(requests::set_title)
-        .request(requests::status)
-        .request(requests::archive)
-        .request(requests::unarchive)
         .request(sessions::cancel_call)
         .request(sessions::cancel_terminal)
         .request(options::set_config_option)
