@@ -46,7 +46,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
-    let disabled = settings.disabled_providers.clone();
+    let disabled = settings.general.disabled_providers.clone();
     let mut registry = if args.all {
         sources.everyone(&settings)
     } else {

@@ -195,8 +195,8 @@ pub(super) fn policy(
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));
     };
     let place = PermissionContext::new(environment, &here.worktree, &here.cwd);
-    let private = here.loaded.settings.webfetch_private.clone();
-    let approvals = here.loaded.settings.approvals;
+    let private = here.loaded.settings.webfetch.private.clone();
+    let approvals = here.loaded.settings.general.approvals;
     let rules = found.rules.clone();
     let doubt = here.loaded.settings.doubt();
     Ok(Policy {

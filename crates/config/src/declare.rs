@@ -2,6 +2,7 @@
 //! tree against it. A value that does not fit is removed and reported, so that a wrong key affects
 //! only that key.
 
+pub(crate) mod effect;
 #[cfg(test)]
 pub(super) mod keys;
 
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Number, Value as Json, json};
 
+use self::effect::KeyEffect;
 use super::file::{AgentConfig, CommandConfig, ConfigFile};
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, whole};
@@ -47,13 +49,14 @@ static AGENT: LazyLock<ConfigSchema> =
 static COMMAND: LazyLock<ConfigSchema> =
     LazyLock::new(|| ConfigSchema::settings().of::<CommandConfig>());
 
-/// Returns the schema without descriptions, which are most of it and which no check reads.
+/// Returns the schema without descriptions, which are most of it, and other parts that no check
+/// reads.
 pub(crate) fn lean() -> Json {
     let mut root = SchemaSettings::draft07()
         .into_generator()
         .into_root_schema_for::<ConfigFile>()
         .to_value();
-    without_descriptions(&mut root);
+    remove_unread_parts(&mut root);
     root
 }
 
@@ -339,15 +342,19 @@ impl ConfigSchema {
     }
 }
 
-/// Removes the descriptions of schemas. A settings key named `description` has a schema as its
-/// value, not a text.
-fn without_descriptions(schema: &mut Json) {
+/// Removes the descriptions of schemas, and effects that only a test reads. A settings
+/// key named `description` has a schema as its value, not a text.
+fn remove_unread_parts(schema: &mut Json) {
     match schema {
         Json::Object(map) => {
-            map.retain(|key, value| key != "description" || !value.is_string());
-            map.values_mut().for_each(without_descriptions);
+            map.retain(|key, value| match key.as_str() {
+                "description" => !value.is_string(),
+                "x-trust" => KeyEffect::parse(value).is_some_and(KeyEffect::is_read),
+                _ => true,
+            });
+            map.values_mut().for_each(remove_unread_parts);
         }
-        Json::Array(all) => all.iter_mut().for_each(without_descriptions),
+        Json::Array(all) => all.iter_mut().for_each(remove_unread_parts),
         _ => {}
     }
 }

@@ -3,12 +3,22 @@
 //! Schema and in the table of `crates/config/README.md`, its type is the basis of the check, and
 //! its name is suggested for misspelt keys.
 //!
-//! `config/declare.rs` reads two notes on a key: `x-status` states that the key has no effect here
-//! (and why) or that it is not implemented yet; `x-instead` names the current spelling of an old
-//! one.
+//! Plain values (switches, numbers, lists) are read into the structs that the program uses, so a
+//! new one is a field of [`GeneralSettings`] or of its section, with its default in `Default`.
+//!
+//! `config/declare.rs` reads three notes on a key:
+//!
+//! - `x-status` states that the key has no effect here (and why) or that it is not implemented yet;
+//! - `x-instead` names the current spelling of an old one;
+//! - `x-trust` states the effect of the key in the file of an untrusted project. Inner keys inherit
+//!   it. `applies`; `waits`, for the user's trust, because `trust.rs` or `loosen.rs` finds it;
+//!   `waits: KIND`, as an item of that kind whatever its value is, such as `looser rule`;
+//!   `user: REASON`, ignored with that reason, because only the user may set it; `machine: REASON`,
+//!   ignored in an organisation's defaults, too; `parts`, if each inner key states its own.
 
 mod agent;
 mod formatter;
+mod general;
 mod hook;
 mod ignored;
 mod language_server;
@@ -29,20 +39,22 @@ pub(crate) use self::agent::LOOKING;
 pub use self::agent::Mode;
 pub use self::agent::{AgentConfig, PERMISSIONS, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
+pub use self::general::{
+    AttachmentSettings, Experimental, GeneralSettings, ImageSettings, WebfetchSettings,
+};
 pub(crate) use self::hook::{HookConfig, HooksConfig};
 pub use self::hook::{HookFormat, HookPoint};
 use self::ignored::{AutoUpdate, Enterprise, LogLevel, Plugin, ServerConfig, Share, Watcher};
 pub(crate) use self::language_server::LanguageServer;
-pub(crate) use self::limits::{
-    BudgetConfig, CompactionConfig, SessionsConfig, StoreConfig, ToolOutputConfig,
-};
+pub(crate) use self::limits::StoreConfig;
+pub use self::limits::{BudgetSettings, CompactionSettings, OutputLimits, SessionsSettings};
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
 pub use self::mcp::{McpLog, OAuth};
 pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, TimeoutConfig};
 pub use self::sandbox::SandboxMode;
 pub(crate) use self::sandbox::{SandboxConfig, VariablesConfig};
 pub(crate) use self::serve::ServeConfig;
-use base::approvals::Approvals;
+pub use self::serve::ServeLimits;
 
 /// A settings file: `opencode.json`, `opencode.jsonc`, `adjutant.json` or `adjutant.jsonc`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -50,91 +62,99 @@ use base::approvals::Approvals;
 pub(crate) struct ConfigFile {
     /// The address of this file's JSON Schema, for editors. adjutant does not fetch it.
     #[serde(rename = "$schema")]
+    #[schemars(extend("x-trust" = "applies"))]
     pub schema: Option<String>,
     /// The model to use, as `provider/model`.
+    #[schemars(extend("x-trust" = "applies"))]
     pub model: Option<String>,
     /// The model for titles and other small tasks, as `provider/model`.
+    #[schemars(extend("x-trust" = "applies"))]
     pub small_model: Option<String>,
     /// The agent that a session starts with. It must be visible and not a subagent. Default: `build`.
+    #[schemars(extend("x-trust" = "waits"))]
     pub default_agent: Option<String>,
     /// Agents by name: new ones, and changes to the built-in ones.
+    #[schemars(extend("x-trust" = "parts"))]
     pub agent: Option<Ordered<AgentConfig>>,
     /// Rules for what is allowed, asked about or denied.
     #[schemars(with = "Permission")]
+    #[schemars(extend("x-trust" = "waits"))]
     pub permission: Option<Permission>,
     /// Model providers by id.
+    #[schemars(extend("x-trust" = "parts"))]
     pub provider: Option<Ordered<ProviderConfig>>,
-    /// Providers that are not used even if a key for them is found. A project's list is added to yours.
-    pub disabled_providers: Option<Vec<String>>,
-    /// If set, only these providers are used. A project's list only narrows yours.
-    pub enabled_providers: Option<Vec<String>>,
     /// MCP servers by name.
+    #[schemars(extend("x-trust" = "waits"))]
     pub mcp: Option<Ordered<McpConfig>>,
     /// Further instruction files: paths, globs and addresses. Lists of all layers are joined.
+    #[schemars(extend("x-trust" = "waits"))]
     pub instructions: Option<Vec<String>>,
     /// Slash commands by name.
+    #[schemars(extend("x-trust" = "parts"))]
     pub command: Option<Ordered<CommandConfig>>,
     /// Further places to look for skills.
+    #[schemars(extend("x-trust" = "waits"))]
     pub skills: Option<SkillsConfig>,
     /// Further directories and repositories by name. They may be read, and are listed in the prompt.
+    #[schemars(extend("x-trust" = "waits"))]
     pub references: Option<Ordered<ReferenceConfig>>,
     /// The shell that runs commands.
     #[schemars(extend("x-status" = "no effect: commands run in bash, else sh, which is how they are judged"))]
     pub shell: Option<String>,
     /// The maximum length of a tool's result; the rest goes to a file.
-    pub tool_output: Option<ToolOutputConfig>,
+    #[schemars(extend("x-trust" = "applies"))]
+    pub tool_output: OutputLimits,
     /// How images are adapted to a model.
-    pub attachment: Option<AttachmentConfig>,
+    #[schemars(extend("x-trust" = "applies"))]
+    pub attachment: AttachmentSettings,
     /// How long sessions are stored. Applies only in your own settings, not in a project's.
-    pub sessions: Option<SessionsConfig>,
+    #[schemars(extend("x-trust" = "applies"))]
+    pub sessions: SessionsSettings,
     /// The database that stores sessions, instead of files on this machine. Read from your own files only.
+    #[schemars(extend("x-trust" = "machine: only your own settings can say where sessions are kept"))]
     pub store: Option<StoreConfig>,
     /// Settings for a session that no longer fits the model's context window.
-    pub compaction: Option<CompactionConfig>,
+    #[schemars(extend("x-trust" = "applies"))]
+    pub compaction: CompactionSettings,
     /// Limits of a turn. Read from your own files only.
-    pub budget: Option<BudgetConfig>,
+    #[schemars(extend("x-trust" = "user: only your own settings can say what a turn may cost"))]
+    pub budget: BudgetSettings,
     /// How `adjutant serve` serves editors on other machines. Read from your own files only.
+    #[schemars(extend("x-trust" = "user: only your own settings can say who may connect"))]
     pub serve: Option<ServeConfig>,
-    /// Record the project's files so that a turn can be undone. Default: true.
-    pub snapshot: Option<bool>,
-    /// The maximum depth of subagents that start subagents. Default: 1.
-    #[schemars(range(min = 0, max = 16))]
-    pub subagent_depth: Option<u32>,
-    /// Text sent while a turn runs reaches the model between two steps of that turn; if false, it
-    /// waits for the turn to end. Default: true.
-    pub steer: Option<bool>,
-    /// The approvals of a new session: `default` asks if the rules say so, and about risks that the
-    /// sandbox does not contain; `ask` also asks about every edit, every MCP tool and every command
-    /// that is not known to be harmless; `sandboxed` is like the default, but skips questions of
-    /// rules about commands without network and changes in the project, if a sandbox contains them.
-    /// A deny stays a deny. Can be changed in each session. Default: `default`.
-    pub approvals: Option<Approvals>,
     /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
     /// repositories you trust, such as CI. Read from your own files only. Default: `ask`.
+    #[schemars(extend("x-trust" = "user: a project cannot declare itself trusted"))]
     pub trust: Option<TrustConfig>,
     /// The sandbox for commands of agents: `auto` uses one if available, `required` runs no
     /// commands without one, `off` uses none; or an object. Default: `auto`.
+    #[schemars(extend("x-trust" = "waits"))]
     pub sandbox: Option<SandboxConfig>,
     /// The environment variables that commands and MCP servers get, in addition to those that
     /// common tools need. Read from your own files only.
+    #[schemars(extend("x-trust" = "user: only your own settings can say which variables commands get"))]
     pub environment: Option<VariablesConfig>,
     /// Access to the web.
-    pub webfetch: Option<WebfetchConfig>,
+    #[schemars(extend("x-trust" = "parts"))]
+    pub webfetch: WebfetchSettings,
     /// The encoding of files that are not UTF-8 and cannot be recognised, such as `gbk`, `shift_jis`, `windows-1251`
     /// or `latin1`. `charset` in `.editorconfig` takes precedence.
+    #[schemars(extend("x-trust" = "applies"))]
     pub file_encoding: Option<String>,
     /// Formatters that run after each edit: true for the built-in ones that the project uses and
     /// that are installed, or an object by name. Default: none.
+    #[schemars(extend("x-trust" = "waits"))]
     pub formatter: Option<OnOrNamed<Formatter>>,
     /// Commands that run at events of a session, by name; they can refuse, change or extend what
     /// happens. A project's hooks need trust, and never replace yours.
+    #[schemars(extend("x-trust" = "waits"))]
     pub hook: Option<Ordered<HookConfig>>,
     /// Hooks that are written for other programs.
+    #[schemars(extend("x-trust" = "applies"))]
     pub hooks: Option<HooksConfig>,
-    /// Custom tools that replace adjutant's own tools of the same name. Read from your own files only.
-    pub replace_tools: Option<Vec<String>>,
     /// Language servers that report the errors of an edit: true for the built-in ones that are installed, or an object by name.
     /// They run in trusted projects only. Default: none.
+    #[schemars(extend("x-trust" = "waits"))]
     pub lsp: Option<OnOrNamed<LanguageServer>>,
     /// Paths that a file watcher leaves out.
     #[schemars(extend("x-status" = "no effect: adjutant needs no file watcher"))]
@@ -147,8 +167,12 @@ pub(crate) struct ConfigFile {
     #[schemars(extend("x-status" = "no effect: the editor shows the user's name"))]
     pub username: Option<String>,
     /// Settings that may still change.
-    pub experimental: Option<ExperimentalConfig>,
+    #[schemars(extend("x-trust" = "applies"))]
+    pub experimental: Experimental,
+    #[serde(flatten)]
+    pub general: GeneralSettings,
     /// Plugins: installed npm packages, or files; with options, a list of the name and an object.
+    #[schemars(extend("x-trust" = "applies"))]
     pub plugin: Option<Vec<Plugin>>,
     /// The HTTP server of OpenCode.
     #[schemars(extend("x-status" = "no effect: `serve` configures the server for editors on other machines"))]
@@ -193,19 +217,26 @@ pub(crate) struct ConfigFile {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CommandConfig {
     /// The prompt; `$1`, `$2`, `$ARGUMENTS`, `@file` and `` !`command` `` are replaced.
+    #[schemars(extend("x-trust" = "applies"))]
     pub template: Option<String>,
     /// Shown in the list of commands.
+    #[schemars(extend("x-trust" = "applies"))]
     pub description: Option<String>,
     /// The agent that answers.
+    #[schemars(extend("x-trust" = "waits"))]
     pub agent: Option<String>,
     /// The model that answers, as `provider/model`.
+    #[schemars(extend("x-trust" = "applies"))]
     pub model: Option<String>,
     /// The reasoning effort.
+    #[schemars(extend("x-trust" = "applies"))]
     pub variant: Option<String>,
     /// Run it in a subagent, with a session of its own.
+    #[schemars(extend("x-trust" = "applies"))]
     pub subtask: Option<bool>,
     /// The hint for its arguments.
     #[serde(rename = "argument-hint")]
+    #[schemars(extend("x-trust" = "applies"))]
     pub argument_hint: Option<String>,
 }
 
@@ -248,59 +279,6 @@ pub(crate) struct ReferenceOptions {
     pub git: Option<String>,
 }
 
-/// How attachments are made to fit.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct AttachmentConfig {
-    /// Images.
-    pub image: Option<ImageConfig>,
-}
-
-/// How images are made to fit.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ImageConfig {
-    /// Scale larger images down. If false, they are left out, and the model is informed. Default: true.
-    pub auto_resize: Option<bool>,
-    /// In pixels. Default: 2000.
-    #[schemars(range(min = 1, max = 100_000))]
-    pub max_width: Option<u32>,
-    /// In pixels. Default: 2000.
-    #[schemars(range(min = 1, max = 100_000))]
-    pub max_height: Option<u32>,
-    /// The maximum size in base64, in bytes. Default: 5242880.
-    pub max_base64_bytes: Option<u64>,
-}
-
-/// Settings that may still change.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ExperimentalConfig {
-    /// Continue the turn after you have rejected a call without a message. Without a user, a turn
-    /// continues anyway until it repeats the same call. Default: false.
-    pub continue_loop_on_deny: Option<bool>,
-    /// The time limit of a call of an MCP tool, in milliseconds. Default: 60000.
-    pub mcp_timeout: Option<u64>,
-    /// The maximum size of the MCP tools in a request, in bytes. If they are larger, the model gets
-    /// a tool to search for them instead. Default: 60000.
-    pub mcp_budget: Option<u64>,
-    /// Tools that only primary agents get.
-    pub primary_tools: Option<Vec<String>>,
-    /// A tool for several calls at once.
-    #[schemars(extend("x-status" = "no effect: calls of one step already run in parallel"))]
-    pub batch_tool: Option<bool>,
-    /// Show pasted text in full.
-    #[schemars(extend("x-status" = "no effect: the editor shows what you paste"))]
-    pub disable_paste_summary: Option<bool>,
-    /// Send traces.
-    #[serde(rename = "openTelemetry")]
-    #[schemars(extend("x-status" = "no effect: adjutant sends no telemetry"))]
-    pub open_telemetry: Option<bool>,
-    /// Policies of OpenCode's servers.
-    #[schemars(extend("x-status" = "no effect: use permission"))]
-    pub policies: Option<Vec<Value>>,
-}
-
 /// Which projects are trusted without a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -308,15 +286,6 @@ pub(crate) struct ExperimentalConfig {
 pub(crate) enum TrustConfig {
     Ask,
     All,
-}
-
-/// Access to the web.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct WebfetchConfig {
-    /// Hosts of this machine and its network that agents may fetch from, if the rules allow it:
-    /// `localhost:3000`, `*.corp.example`. All others are refused regardless of the rules.
-    pub private: Option<Vec<String>>,
 }
 
 /// Keys and values in the order they were written.

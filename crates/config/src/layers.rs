@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use super::contribution::Contribution;
 use super::declare::ConfigSchema;
+use super::declare::effect::{self, KeyEffect};
 use super::file::ConfigFile;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
@@ -387,35 +388,8 @@ impl LayerReader<'_, '_> {
         legacy::rewrite(&mut node, &mut self.disk.problems);
         rules::report_unreachable_in(&node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
-        if origin.project && node.take("trust").is_some() {
-            let text = "ignored: a project cannot declare itself trusted";
-            self.disk.problems.push(Problem::warning(
-                ProblemCode::NotForProjects,
-                &node.at,
-                "trust",
-                text,
-            ));
-        }
-        for (key, what) in [
-            ("environment", "which variables commands get"),
-            ("replace_tools", "which tools are replaced"),
-            ("budget", "what a turn may cost"),
-            ("store", "where sessions are kept"),
-            ("serve", "who may connect"),
-        ] {
-            let is_foreign = origin.project || key == "store" && origin.layer == Layer::Remote;
-            if is_foreign && node.take(key).is_some() {
-                let text = format!("ignored: only your own settings can say {what}");
-                self.disk.problems.push(Problem::warning(
-                    ProblemCode::NotForProjects,
-                    &node.at,
-                    key,
-                    text,
-                ));
-            }
-        }
+        drop_foreign_keys(&mut node, origin, &mut self.disk.problems);
         if origin.project {
-            drop_hidden(&mut node, &mut self.disk.problems);
             drop_variables(&mut node, &mut self.disk.problems);
         }
         self.push(origin.clone(), node);
@@ -601,28 +575,27 @@ impl LayerReader<'_, '_> {
     }
 }
 
-/// Removes the hidden and shown paths of the sandbox from a project's settings: only the user sets
-/// them.
-fn drop_hidden(node: &mut Node, problems: &mut Vec<Problem>) {
-    let Some(sandbox) = node.get_mut("sandbox") else {
+/// Removes keys that only the user may set from the settings of others: what `x-trust` of their
+/// declarations states.
+fn drop_foreign_keys(node: &mut Node, origin: &ConfigOrigin, problems: &mut Vec<Problem>) {
+    if !origin.project && origin.layer != Layer::Remote {
         return;
-    };
-    let mut is_changed = false;
-    for key in ["hide", "show"] {
-        if let Some(entry) = sandbox.take(key) {
-            is_changed = true;
-            let text = "ignored: only your own settings can say what is hidden from commands";
+    }
+    for (path, effect) in ConfigSchema::settings().effects(node) {
+        let reason = match effect {
+            KeyEffect::MachineOnly(reason) => reason,
+            KeyEffect::UserOnly(reason) if origin.project => reason,
+            _ => continue,
+        };
+        if let Some(entry) = effect::remove(node, &path) {
+            let text = format!("ignored: {reason}");
             problems.push(Problem::warning(
                 ProblemCode::NotForProjects,
-                &entry.node.at,
-                format!("sandbox.{key}"),
+                &entry.at,
+                path.join("."),
                 text,
             ));
         }
-    }
-    // An empty object would still need trust.
-    if is_changed && matches!(&sandbox.value, NodeValue::Map(entries) if entries.is_empty()) {
-        node.take("sandbox");
     }
 }
 

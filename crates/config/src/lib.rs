@@ -17,6 +17,7 @@ mod jsonc;
 pub mod language_server;
 pub mod layers;
 mod legacy;
+mod load;
 mod loosen;
 mod lost_denies;
 pub mod markdown;
@@ -42,23 +43,20 @@ mod substitute;
 mod tests;
 pub mod trust;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[cfg(test)]
 use declare::keys::{lean_text, table};
 pub use declare::schema_text;
+pub use load::{load, load_with};
 pub use problem::{Problem, ProblemCode, ProblemSeverity};
 pub use reader::ConfigFingerprint;
 pub use rules::denial;
 pub use settings::Settings;
 pub use show::{Setting, check, setting, show};
 
-use base::environment::Environment;
-use base::worktree::Worktree;
-use contribution::Contribution;
 use layers::ParsedLayer;
 use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
-use reader::ConfigReader;
 use transcript::ModelRef;
 
 /// Settings, with their problems.
@@ -177,257 +175,7 @@ impl LoadedSettings {
     }
 }
 
-/// Reads the settings of a directory. Blocks on file access.
-pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> LoadedSettings {
-    load_with(environment, worktree, cwd, &[])
-}
-
-/// Reads the settings of a directory, with the settings that plugins add.
-pub fn load_with(
-    environment: &Environment,
-    worktree: &Worktree,
-    cwd: &Path,
-    contributions: &[Contribution],
-) -> LoadedSettings {
-    let mut disk = ConfigReader::new(environment, worktree);
-    let layers::LayersRead {
-        mut layers,
-        contributed,
-        directories,
-        mut scripts,
-    } = layers::read(&mut disk, cwd, contributions);
-    let tools = rules::ToolNames::of(
-        layers
-            .iter()
-            .map(|layer| (&layer.node, layer.origin.project)),
-        &scripts,
-    );
-    trust::drop_duplicate_hooks(&mut layers, &mut disk.problems);
-    trust::drop_idle(&mut layers);
-
-    // The user's settings without the project: a project may tighten them, and never lifts a deny.
-    let alone = join(layers.iter().filter(|layer| !layer.origin.project));
-
-    trust::reads::drop_readable(&mut disk.uses, &alone, environment, worktree, cwd);
-    let mut items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
-    items.extend(trust::hooks::items(&alone, worktree, cwd));
-    items.extend(trust::scripts::items(&scripts, worktree));
-    let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
-        || environment
-            .setting("TRUST")
-            .is_some_and(|value| value == "all");
-    let (mut trust, lost_guards) = answered(items, everywhere, &layers, &scripts, &mut disk);
-    let missing_packages = std::mem::take(&mut disk.missing_packages);
-    let unusable_scripts = std::mem::take(&mut disk.unusable_scripts);
-    trust.not_installed = missing_packages
-        .iter()
-        .filter(|package| package.project)
-        .map(|package| package.spec.clone())
-        .collect();
-    if trust.is_withheld() {
-        trust::strip(&mut layers, &disk.uses, environment, worktree);
-        scripts.retain(|script| !script.project);
-    }
-    let pure = if trust.is_pure {
-        drop_extensions(&mut layers, &mut scripts, &mut disk.problems)
-    } else {
-        Vec::new()
-    };
-    let (below, contributed) = contributed;
-    let is_used = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
-    layers.splice(below..below, contributed.into_iter().filter(is_used));
-
-    let mut tree = join(layers.iter());
-    let mut problems = disk.problems;
-    provider_lists::restrict_lists(&mut tree, &alone, &mut problems);
-    let tools = tools.without_project(trust.is_withheld());
-    problems.extend(rules::questionable(
-        &tree,
-        &tools,
-        environment.home.as_deref(),
-        &worktree.root,
-        &problems,
-    ));
-    problems.extend(reference::problems(&tree, environment, worktree));
-    problems.extend(withheld(&trust));
-    let mut settings = resolve::settings(&tree, environment, &mut problems);
-    for problem in &mut problems {
-        problem.can_hide_deny |= lost_denies::is_possible(problem);
-    }
-    problems.extend(trust.unread_answers.clone());
-    settings.unread = problems
-        .iter()
-        .filter(|problem| problem.can_hide_deny)
-        .cloned()
-        .collect();
-    settings.trust_all |= everywhere;
-    settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
-    keep_sandbox(&mut settings, &layers, &alone);
-    settings.directories = directories;
-    settings.scripts = scripts;
-    if trust.is_withheld() {
-        for hook in &mut settings.hooks {
-            let has_changed = trust
-                .items
-                .iter()
-                .any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
-            hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED);
-        }
-    }
-    problems.extend(lost_guards.iter().map(|guard| guard.problem.clone()));
-    settings
-        .hooks
-        .extend(lost_guards.into_iter().filter_map(|guard| guard.hook));
-    loosen::keep_denies(&mut settings, &layers, &alone, environment.home.as_deref());
-    for command in &mut settings.commands {
-        let template = tree.at(&["command", &command.name, "template"]);
-        command.untrusted =
-            trust.is_withheld() && template.is_some_and(|node| node.at.origin.project);
-        let is_projects = |key| {
-            tree.at(&["command", &command.name, key])
-                .is_some_and(|node| node.at.origin.project)
-        };
-        command.lent = !settings.trusted && (is_projects("agent") || is_projects("subtask"));
-    }
-    let origins = layers.into_iter().map(|layer| layer.origin).collect();
-    LoadedSettings {
-        settings,
-        problems,
-        trust,
-        pure,
-        missing_packages,
-        unusable_scripts,
-        fingerprint: disk.seen,
-        tree,
-        origins,
-    }
-}
-
-/// Returns the review of a project's items with the user's answer, and the trusted guards that are
-/// no longer in force.
-fn answered(
-    items: Vec<trust::TrustItem>,
-    everywhere: bool,
-    layers: &[ParsedLayer],
-    scripts: &[script::ScriptEntry],
-    disk: &mut ConfigReader,
-) -> (trust::Review, Vec<trust::guards::LostGuard>) {
-    let environment = disk.environment;
-    let root = &disk.worktree.root;
-    let digest = trust::digest(&items);
-    for file in items.iter().flat_map(|item| &item.covered.files) {
-        disk.seen.look(file).ok();
-    }
-    let path = trust::TrustStore::path(environment);
-    disk.seen.look(&path).ok();
-    let answers = trust::TrustStore::open(environment);
-    let is_pure = environment.setting("PURE").is_some_and(resolve::is_on);
-    let can_ask = !everywhere && !is_pure;
-    let guards = trust::guards::guards(&items, &join(layers.iter()), scripts);
-    let mut lost = if can_ask {
-        trust::guards::lost(&items, &digest, &guards, answers.entry(root))
-    } else {
-        Vec::new()
-    };
-    let mut unread_answers = answers.problem(reader::shown(&path, disk.worktree, environment));
-    let mut decision = match (items.is_empty(), everywhere) {
-        (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => {
-            trust::Decision::Unasked
-        }
-        (true, _) => trust::Decision::Nothing,
-        (false, true) => trust::Decision::Trusted,
-        (false, false) => answers.decision(root, &digest),
-    };
-    let mut trust = trust::Review {
-        items,
-        digest,
-        decision,
-        is_pure,
-        guards,
-        ..trust::Review::default()
-    };
-    if decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_as(root)) {
-        decision = trust::Decision::Refused;
-    }
-    if decision != trust::Decision::Unasked {
-        lost.clear();
-    }
-    if let Some(problem) = &mut unread_answers {
-        problem.can_hide_deny = can_ask && decision == trust::Decision::Unasked;
-    }
-    let keys = |is_changed: bool| {
-        let keys = lost
-            .iter()
-            .filter(|guard| guard.is_changed == is_changed)
-            .map(|guard| guard.problem.key.clone());
-        keys.collect()
-    };
-    trust.changed_guards = keys(true);
-    trust.gone_guards = keys(false);
-    trust.decision = decision;
-    trust.unread_answers = unread_answers;
-    (trust, lost)
-}
-
-/// Removes all hooks, custom tools and plugins, as the environment requests. Returns their kinds and
-/// names.
-fn drop_extensions(
-    layers: &mut [ParsedLayer],
-    scripts: &mut Vec<script::ScriptEntry>,
-    problems: &mut Vec<Problem>,
-) -> Vec<(&'static str, String)> {
-    let mut dropped = Vec::new();
-    for layer in layers {
-        let hooks = layer.node.take("hook");
-        let hooks = hooks.as_ref().map(|hooks| hooks.node.entries());
-        let hooks = hooks.unwrap_or_default();
-        dropped.extend(hooks.iter().map(|entry| ("hook", entry.key.clone())));
-    }
-    for script in scripts.drain(..) {
-        let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
-        dropped.push((script.kind.as_str(), script.name.clone()));
-        problems.push(Problem::note(
-            ProblemCode::NoEffect,
-            &script.place,
-            script.name,
-            text,
-        ));
-    }
-    dropped
-}
-
-/// Preserves the user's restrictions of the sandbox if a project narrows it: the project's value
-/// may replace an object of the user's, whose restrictions stay in force.
-fn keep_sandbox(settings: &mut Settings, layers: &[ParsedLayer], alone: &Node) {
-    let narrowed = layers
-        .iter()
-        .filter(|layer| layer.origin.project)
-        .filter_map(|layer| layer.node.get("sandbox"));
-    if narrowed.clone().count() == 0 || narrowed.clone().any(trust::can_widen) {
-        return;
-    }
-    if let Some(own) = alone.get("sandbox").map(resolve::sandbox) {
-        settings.sandbox.network = settings
-            .sandbox
-            .network
-            .or(own.network.filter(|open| !open));
-        settings.sandbox.writable = own.writable;
-        settings.sandbox.unattended &= own.unattended;
-    }
-}
-
-/// Returns a note for each withheld item of the project.
-fn withheld(trust: &trust::Review) -> Vec<Problem> {
-    if !trust.is_withheld() {
-        return Vec::new();
-    }
-    let note = |item: &trust::TrustItem| {
-        let text = format!("not used until you trust this project: {}", item.detail);
-        Problem::note(ProblemCode::Untrusted, &item.place, item.key.as_str(), text)
-    };
-    trust.items.iter().map(note).collect()
-}
-
+/// Joins layers, lowest first.
 fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
     let built_in = ConfigOrigin {
         name: "built in".into(),

@@ -693,7 +693,7 @@ fn access_state(
             .iter()
             .map(command_agent)
             .collect(),
-        approvals: settings.approvals,
+        approvals: settings.general.approvals,
         roster: Roster::new(&settings, environment, worktree, &[]),
     }
 }

@@ -8,8 +8,9 @@ use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
 use super::settings::{
-    AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, ModelFamily, Price,
-    ProviderEntry, Rates, ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
+    AgentEntry, CommandEntry, CompactionSettings, InstructionEntry, Login, McpEntry, ModelEntry,
+    ModelFamily, Price, ProviderEntry, Rates, ReferenceEntry, SandboxSettings, Secret, Settings,
+    Transport,
 };
 use super::{formatter, hook, language_server};
 use base::environment::Environment;
@@ -31,8 +32,16 @@ pub(crate) fn settings(
         problems,
         foreign_models: Vec::new(),
     };
-    let defaults = limits(&file, environment);
     let mut settings = Settings {
+        general: file.general,
+        tool_output: file.tool_output,
+        images: file.attachment.image,
+        sessions: file.sessions,
+        store: file.store.as_ref().and_then(super::store::database),
+        compaction: compaction(file.compaction, environment),
+        budget: file.budget,
+        webfetch: file.webfetch,
+        experimental: file.experimental,
         model: resolver.model(&file.model, &["model"]),
         small_model: resolver.model(&file.small_model, &["small_model"]),
         default_agent: file.default_agent.filter(|name| !name.is_empty()),
@@ -42,12 +51,6 @@ pub(crate) fn settings(
             .get("permission")
             .map(|node| rules::rules(node, home))
             .unwrap_or_default(),
-        disabled_providers: file.disabled_providers.unwrap_or_default(),
-        enabled_providers: file.enabled_providers,
-        snapshot: file.snapshot.unwrap_or(defaults.snapshot),
-        subagent_depth: file.subagent_depth.unwrap_or(defaults.subagent_depth),
-        steer: file.steer.unwrap_or(defaults.steer),
-        approvals: file.approvals.unwrap_or(defaults.approvals),
         trust_all: file.trust == Some(file::TrustConfig::All),
         sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default(),
         variables: file
@@ -57,12 +60,7 @@ pub(crate) fn settings(
                 drop: variables.drop.unwrap_or_default(),
             })
             .unwrap_or_default(),
-        replace_tools: file.replace_tools.unwrap_or_default(),
-        webfetch_private: file
-            .webfetch
-            .and_then(|webfetch| webfetch.private)
-            .unwrap_or_default(),
-        ..defaults
+        ..Settings::default()
     };
     for (name, agent) in file.agent.into_iter().flat_map(|agents| agents.0) {
         settings
@@ -113,70 +111,14 @@ pub(crate) fn settings(
     settings
 }
 
-/// Returns the defaults, with the sizes and limits that a file or a variable sets.
-fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
-    let mut settings = Settings::default();
-    if let Some(output) = &file.tool_output {
-        let to = &mut settings.tool_output;
-        let size =
-            |n: Option<u64>, default| n.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
-        to.lines = size(output.max_lines, to.lines);
-        to.bytes = size(output.max_bytes, to.bytes);
+/// Returns the settings of compaction, with the variables that switch parts of it off.
+fn compaction(written: CompactionSettings, environment: &Environment) -> CompactionSettings {
+    let is_disabled = |variable| environment.setting(variable).is_some_and(is_on);
+    CompactionSettings {
+        auto: written.auto && !is_disabled("DISABLE_AUTOCOMPACT"),
+        prune: written.prune && !is_disabled("DISABLE_PRUNE"),
+        ..written
     }
-    if let Some(image) = file
-        .attachment
-        .as_ref()
-        .and_then(|attachment| attachment.image.as_ref())
-    {
-        let to = &mut settings.images;
-        to.auto_resize = image.auto_resize.unwrap_or(to.auto_resize);
-        to.max_width = image.max_width.unwrap_or(to.max_width).max(1);
-        to.max_height = image.max_height.unwrap_or(to.max_height).max(1);
-        let bytes = image
-            .max_base64_bytes
-            .and_then(|bytes| usize::try_from(bytes).ok());
-        to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
-    }
-    settings.keep_days = file
-        .sessions
-        .as_ref()
-        .and_then(|sessions| sessions.keep_days);
-    settings.store = file.store.as_ref().and_then(super::store::database);
-    if let Some(compaction) = &file.compaction {
-        let to = &mut settings.compaction;
-        to.auto = compaction.auto.unwrap_or(to.auto);
-        to.prune = compaction.prune.unwrap_or(to.prune);
-        to.tail_turns = compaction.tail_turns.unwrap_or(to.tail_turns);
-        to.preserve_recent_tokens = compaction.preserve_recent_tokens;
-        to.reserved = compaction.reserved.or(to.reserved);
-    }
-    if let Some(budget) = &file.budget {
-        let to = &mut settings.budget;
-        to.steps = budget.steps.unwrap_or(to.steps);
-        to.cost = budget.cost;
-    }
-    if environment
-        .setting("DISABLE_AUTOCOMPACT")
-        .is_some_and(is_on)
-    {
-        settings.compaction.auto = false;
-    }
-    if environment.setting("DISABLE_PRUNE").is_some_and(is_on) {
-        settings.compaction.prune = false;
-    }
-    if let Some(experimental) = &file.experimental {
-        let to = &mut settings.experimental;
-        to.continue_loop_on_deny = experimental.continue_loop_on_deny.unwrap_or(false);
-        to.mcp_timeout = experimental
-            .mcp_timeout
-            .map_or(to.mcp_timeout, Duration::from_millis);
-        to.mcp_budget = experimental
-            .mcp_budget
-            .and_then(|n| usize::try_from(n).ok())
-            .unwrap_or(to.mcp_budget);
-        to.primary_tools = experimental.primary_tools.clone().unwrap_or_default();
-    }
-    settings
 }
 
 fn instructions(tree: &Node) -> Vec<InstructionEntry> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::file::ServeConfig;
+pub use super::file::ServeLimits;
 
 /// The settings of `adjutant serve`.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,30 +86,6 @@ pub struct TrustedProxy {
     pub user_header: Option<String>,
 }
 
-/// Limits of connections, sessions and messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServeLimits {
-    pub connections: usize,
-    pub user_connections: usize,
-    pub user_sessions: usize,
-    pub sessions: usize,
-    pub user_turns: usize,
-    pub message_bytes: usize,
-}
-
-impl Default for ServeLimits {
-    fn default() -> Self {
-        Self {
-            connections: 2_000,
-            user_connections: 200,
-            user_sessions: 500,
-            sessions: 100,
-            user_turns: 100,
-            message_bytes: 32 << 20,
-        }
-    }
-}
-
 /// Resolves the settings of `adjutant serve`.
 pub(super) fn entry(config: ServeConfig, home: Option<&Path>) -> ServeSettings {
     let path = |text: String| below(&text, home);
@@ -124,8 +101,6 @@ pub(super) fn entry(config: ServeConfig, home: Option<&Path>) -> ServeSettings {
             user: token.user,
             roots: token.roots.map(paths),
         });
-    let limits = config.limits.unwrap_or_default();
-    let defaults = default.limits;
     ServeSettings {
         listen: config.listen.unwrap_or(default.listen),
         roots: config.roots.map(paths),
@@ -146,17 +121,7 @@ pub(super) fn entry(config: ServeConfig, home: Option<&Path>) -> ServeSettings {
         drain: config.drain.map_or(default.drain, Duration::from_secs),
         workspace: config.workspace.unwrap_or_default(),
         exec: config.exec.unwrap_or_default(),
-        limits: ServeLimits {
-            connections: limits.connections.unwrap_or(defaults.connections),
-            user_connections: limits.user_connections.unwrap_or(defaults.user_connections),
-            user_sessions: limits.user_sessions.unwrap_or(defaults.user_sessions),
-            sessions: limits.sessions.unwrap_or(defaults.sessions),
-            user_turns: limits.user_turns.unwrap_or(defaults.user_turns),
-            message_bytes: limits
-                .message_bytes
-                .unwrap_or(defaults.message_bytes)
-                .min(defaults.message_bytes),
-        },
+        limits: config.limits,
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-pub use super::file::{McpLog, Mode, OAuth, Ordered, SandboxMode};
+pub use super::file::{
+    BudgetSettings, CompactionSettings, Experimental, GeneralSettings, ImageSettings, McpLog, Mode,
+    OAuth, Ordered, OutputLimits, SandboxMode, SessionsSettings, WebfetchSettings,
+};
 pub use super::formatter::FormatterEntry;
 pub use super::hook::{HookEntry, HookFormat, HookPoint};
 pub use super::language_server::ServerEntry;
@@ -15,7 +17,6 @@ use super::node::SourceLocation;
 use super::problem::Problem;
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
-use base::approvals::Approvals;
 use base::store_location::DatabaseLocation;
 use base::variables::Variables;
 use permission::Rules;
@@ -24,8 +25,10 @@ pub use providers::entry::{
 };
 use transcript::ModelRef;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
+    /// The values that are in no section of a settings file.
+    pub general: GeneralSettings,
     pub model: Option<ModelRef>,
     /// The model for titles and other small work.
     pub small_model: Option<ModelRef>,
@@ -42,9 +45,6 @@ pub struct Settings {
     pub permission: Rules,
     /// Providers in the order they were first mentioned.
     pub providers: Vec<ProviderEntry>,
-    pub disabled_providers: Vec<String>,
-    /// If set, only these providers are used.
-    pub enabled_providers: Option<Vec<String>>,
     pub mcp: Vec<McpEntry>,
     /// The encoding of files that are not UTF-8 and cannot be recognised.
     pub file_encoding: Option<&'static encoding_rs::Encoding>,
@@ -56,8 +56,6 @@ pub struct Settings {
     pub hooks: Vec<HookEntry>,
     /// Custom tools and plugins, in the order they are loaded.
     pub scripts: Vec<ScriptEntry>,
-    /// Built-in tools that custom ones may replace.
-    pub replace_tools: Vec<String>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     pub commands: Vec<CommandEntry>,
@@ -68,9 +66,8 @@ pub struct Settings {
     pub tool_output: OutputLimits,
     /// The limits to which pictures are resized.
     pub images: ImageSettings,
-    /// The number of unused days after which a session may be deleted, if any. A project cannot set
-    /// it.
-    pub keep_days: Option<u64>,
+    /// The time that sessions are kept.
+    pub sessions: SessionsSettings,
     /// The database that stores sessions. `None`: files on this machine.
     pub store: Option<DatabaseLocation>,
     /// The treatment of a session that outgrows the context window.
@@ -78,14 +75,6 @@ pub struct Settings {
     pub budget: BudgetSettings,
     /// The settings of `adjutant serve`. A project cannot set them.
     pub serve: ServeSettings,
-    /// Whether snapshots of the project's files are stored.
-    pub snapshot: bool,
-    /// The maximum depth of nested subagents.
-    pub subagent_depth: u32,
-    /// Whether text sent during a turn reaches the model between two steps of it.
-    pub steer: bool,
-    /// The approvals that a session starts with.
-    pub approvals: Approvals,
     /// Whether every project is trusted without a question.
     pub trust_all: bool,
     /// Whether the user trusts this project, or every project.
@@ -94,69 +83,10 @@ pub struct Settings {
     pub sandbox: SandboxSettings,
     /// The selection of the user's variables that commands and servers get.
     pub variables: Variables,
-    /// Hosts of this machine and its network that may be fetched from.
-    pub webfetch_private: Vec<String>,
+    pub webfetch: WebfetchSettings,
     pub experimental: Experimental,
     /// Directories that hold agents, commands and skills, lowest first.
     pub directories: Vec<Directory>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            model: None,
-            small_model: None,
-            default_agent: None,
-            default_agent_location: None,
-            agents: Vec::new(),
-            agents_location: None,
-            unread: Vec::new(),
-            permission: Rules::default(),
-            providers: Vec::new(),
-            disabled_providers: Vec::new(),
-            enabled_providers: None,
-            mcp: Vec::new(),
-            file_encoding: None,
-            formatters: Vec::new(),
-            language_servers: Vec::new(),
-            hooks: Vec::new(),
-            scripts: Vec::new(),
-            replace_tools: Vec::new(),
-            instructions: Vec::new(),
-            commands: Vec::new(),
-            skills: SkillSources::default(),
-            references: Vec::new(),
-            tool_output: OutputLimits::default(),
-            images: ImageSettings::default(),
-            keep_days: None,
-            store: None,
-            compaction: CompactionSettings {
-                auto: true,
-                prune: true,
-                tail_turns: 2,
-                preserve_recent_tokens: None,
-                reserved: None,
-            },
-            budget: BudgetSettings::default(),
-            serve: ServeSettings::default(),
-            snapshot: true,
-            subagent_depth: 1,
-            steer: true,
-            approvals: Approvals::Default,
-            trust_all: false,
-            trusted: false,
-            sandbox: SandboxSettings::default(),
-            variables: Variables::default(),
-            webfetch_private: Vec::new(),
-            experimental: Experimental {
-                continue_loop_on_deny: false,
-                mcp_timeout: Duration::from_secs(60),
-                mcp_budget: 60_000,
-                primary_tools: Vec::new(),
-            },
-            directories: Vec::new(),
-        }
-    }
 }
 
 impl Settings {
@@ -310,86 +240,6 @@ pub struct ReferenceEntry {
     pub description: Option<String>,
     /// Whether it is left out of the prompt.
     pub hidden: bool,
-}
-
-/// The limits of a tool's result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutputLimits {
-    pub lines: usize,
-    pub bytes: usize,
-}
-
-impl Default for OutputLimits {
-    fn default() -> Self {
-        Self {
-            lines: 2_000,
-            bytes: 50 << 10,
-        }
-    }
-}
-
-/// The limits to which pictures are resized for a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageSettings {
-    /// Whether larger pictures are resized.
-    pub auto_resize: bool,
-    /// In pixels; a wider picture is resized before it is sent.
-    pub max_width: u32,
-    pub max_height: u32,
-    pub max_base64_bytes: usize,
-}
-
-impl Default for ImageSettings {
-    fn default() -> Self {
-        Self {
-            auto_resize: true,
-            max_width: 2_000,
-            max_height: 2_000,
-            max_base64_bytes: 5 << 20,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BudgetSettings {
-    pub steps: u32,
-    /// The maximum cost in US dollars.
-    pub cost: Option<f64>,
-}
-
-impl Default for BudgetSettings {
-    fn default() -> Self {
-        Self {
-            steps: 2_000,
-            cost: None,
-        }
-    }
-}
-
-/// The treatment of a session that outgrows the context window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CompactionSettings {
-    pub auto: bool,
-    pub prune: bool,
-    /// The number of recent turns that are preserved literally.
-    pub tail_turns: u32,
-    /// The maximum number of their tokens. `None`: a quarter of the window, 2000 to 8000.
-    pub preserve_recent_tokens: Option<u64>,
-    /// The number of tokens reserved for the answer. `None`: those of the longest possible answer.
-    pub reserved: Option<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Experimental {
-    /// Whether a turn continues after a rejection without a message.
-    pub continue_loop_on_deny: bool,
-    /// The timeout of a call of an MCP tool.
-    pub mcp_timeout: Duration,
-    /// The maximum size of the MCP tools in a request, in bytes. Beyond it, tools are found by
-    /// search.
-    pub mcp_budget: usize,
-    /// Tools that only primary agents get.
-    pub primary_tools: Vec<String>,
 }
 
 /// A directory that contains agents, commands and skills.

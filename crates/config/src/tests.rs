@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use super::trust::{Decision, TrustKind, TrustStore};
 use super::*;
-use base::environment::Timestamp;
+use base::environment::{Environment, Timestamp};
+use base::worktree::Worktree;
 use permission::{Action, Rules};
 
 /// A home and a project in one temporary directory.

@@ -23,6 +23,8 @@ pub use self::answers::{TrustEntry, TrustStore};
 pub(crate) use self::programs::drop_idle;
 use self::programs::{KnownPrograms, is_off};
 use self::requests::{option_key_paths, provider_key_paths};
+use super::declare::ConfigSchema;
+use super::declare::effect::{self, KeyEffect};
 use super::formatter;
 use super::insert::shell_inserts;
 use super::language_server;
@@ -84,6 +86,20 @@ impl TrustKind {
             Self::Sandbox => ["wider sandbox", "wider sandboxes"],
             Self::Fetches => ["text from elsewhere", "texts from elsewhere"],
         }
+    }
+
+    /// Returns the kind with this name. Kinds that run something are not among them: their items
+    /// state what runs.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [
+            Self::Permission,
+            Self::Provider,
+            Self::Reads,
+            Self::Sandbox,
+            Self::Fetches,
+        ]
+        .into_iter()
+        .find(|kind| kind.as_str() == name)
     }
 
     /// Returns the display name in the singular.
@@ -416,17 +432,16 @@ fn collect_items(
             &sandbox.at,
         ));
     }
-    if let Some(webfetch) = node.get("webfetch") {
-        let detail = webfetch
-            .get("private")
-            .map(|private| private.to_json().to_string())
-            .unwrap_or_default();
-        found(item(
-            TrustKind::Permission,
-            "webfetch.private".into(),
-            detail,
-            &webfetch.at,
-        ));
+    for (path, kind) in waiting_keys(node) {
+        let keys: Vec<&str> = path.iter().map(String::as_str).collect();
+        if let Some(value) = node.at(&keys) {
+            found(item(
+                kind,
+                path.join("."),
+                value.to_json().to_string(),
+                &value.at,
+            ));
+        }
     }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry
@@ -645,7 +660,9 @@ fn strip_layer(
     if node.get("sandbox").is_some_and(can_widen) {
         node.take("sandbox");
     }
-    node.take("webfetch");
+    for (path, _) in waiting_keys(node) {
+        effect::remove(node, &path);
+    }
     for provider in node
         .get_mut("provider")
         .and_then(Node::entries_mut)
@@ -691,6 +708,19 @@ fn strip_layer(
     if let Some(references) = node.get_mut("references").and_then(Node::entries_mut) {
         references.retain(|entry| !is_outside_reference(&entry.node, worktree));
     }
+}
+
+/// Returns the paths of keys that wait for trust whatever their values are, because their
+/// declarations state so.
+fn waiting_keys(node: &Node) -> Vec<(Vec<String>, TrustKind)> {
+    let kind = |effect| match effect {
+        KeyEffect::Waits(kind) => kind,
+        _ => None,
+    };
+    let effects = ConfigSchema::settings().effects(node).into_iter();
+    effects
+        .filter_map(|(path, effect)| Some((path, kind(effect)?)))
+        .collect()
 }
 
 /// Returns whether a project's sandbox could be wider than the user's, whatever that is. Only a sandbox

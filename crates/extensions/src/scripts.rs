@@ -353,7 +353,8 @@ impl Scripts {
     fn named(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
         let mut taken = BTreeSet::new();
         let one = |mut tool: CustomTool| {
-            if find_properties(&tool.name).is_some() && !settings.replace_tools.contains(&tool.name)
+            if find_properties(&tool.name).is_some()
+                && !settings.general.replace_tools.contains(&tool.name)
             {
                 let own = std::mem::take(&mut tool.name);
                 tool.name = format!("custom_{own}");

@@ -163,7 +163,7 @@ impl McpServers {
         let cwd = cwd.to_owned();
         let environment = environment.clone();
         let variables = settings.variables.clone();
-        let call_limit = settings.experimental.mcp_timeout;
+        let call_limit = settings.experimental.mcp_timeout();
         let ForSession {
             given,
             attended,

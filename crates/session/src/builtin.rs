@@ -350,7 +350,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         Ok(report) => {
             plan(cx).await;
             usage(cx).await;
-            let note = if cx.scope.project.settings.snapshot {
+            let note = if cx.scope.project.settings.general.snapshot {
                 String::new()
             } else {
                 format!("\n\n{NOT_KEPT}")
@@ -506,7 +506,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
         .unwrap_or_default();
     let runs = changes::runs(seen);
     let worktree = scope.project.worktree.clone();
-    if runs.is_empty() && !scope.project.settings.snapshot {
+    if runs.is_empty() && !scope.project.settings.general.snapshot {
         return NOT_KEPT.into();
     }
     scope.record.fetch(&tracker, &runs).await;

@@ -288,7 +288,7 @@ impl Commands {
             }
             (own, _) => (command, own),
         };
-        let delegate = sub && scope.depth < scope.project.settings.subagent_depth;
+        let delegate = sub && scope.depth < scope.project.settings.general.subagent_depth;
         if !delegate
             && let Some(choice) = chosen_by(
                 command,

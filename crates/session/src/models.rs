@@ -142,8 +142,8 @@ impl ModelSources {
             configured: settings.providers.clone(),
             local,
             catalog: &catalog,
-            disabled: &settings.disabled_providers,
-            enabled: settings.enabled_providers.as_deref(),
+            disabled: &settings.general.disabled_providers,
+            enabled: settings.general.enabled_providers.as_deref(),
             everything,
             auth: &Auth::read(&self.environment)
                 .lent(settings.scripts.iter().any(|script| !script.project)),

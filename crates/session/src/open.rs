@@ -466,9 +466,9 @@ impl Sessions {
             .filter(|model| models.find(model).is_ok() || local::is_known(&model.provider));
         let choice = SessionChoices {
             steer: record.steer,
-            steers: read.settings.steer,
+            steers: read.settings.general.steer,
             approvals: record.approvals,
-            approves: read.settings.approvals,
+            approves: read.settings.general.approvals,
             ..SessionChoices::of(&agent, model)
         };
         let (choice, chosen) = watch::channel(choice);

@@ -642,17 +642,17 @@ impl ConfigWatcher {
         {
             outlet.event(Event::Options).await;
         }
-        if old.settings.steer != read.settings.steer {
+        if old.settings.general.steer != read.settings.general.steer {
             // The choice in the client applies until the file has another value.
             choice.send_modify(|choice| {
                 choice.steer = None;
-                choice.steers = read.settings.steer;
+                choice.steers = read.settings.general.steer;
             });
             outlet.event(Event::Options).await;
         }
-        if old.settings.approvals != read.settings.approvals {
+        if old.settings.general.approvals != read.settings.general.approvals {
             // The choice in the client remains if it asks more questions.
-            let now = read.settings.approvals;
+            let now = read.settings.general.approvals;
             choice.send_modify(|choice| {
                 choice.approvals = choice.approvals.filter(|chosen| *chosen > now);
                 choice.approves = now;
@@ -712,8 +712,8 @@ fn providers(settings: &Settings) -> impl PartialEq {
     (
         settings.model.clone(),
         settings.providers.clone(),
-        settings.disabled_providers.clone(),
-        settings.enabled_providers.clone(),
+        settings.general.disabled_providers.clone(),
+        settings.general.enabled_providers.clone(),
     )
 }
 

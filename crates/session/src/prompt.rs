@@ -168,7 +168,7 @@ impl PromptRun {
             .await;
         let content = mention::read(content, &mut draft, &scope).await;
         let content = mention::fitted(content, &scope).await;
-        let mut content = if scope.depth < scope.project.settings.subagent_depth {
+        let mut content = if scope.depth < scope.project.settings.general.subagent_depth {
             mention::named(content, words.as_deref(), &scope.project.agents)
         } else {
             content

@@ -49,6 +49,7 @@ pub fn keep_days(environment: &Environment) -> Option<u64> {
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
     config::load(environment, &worktree, &own)
         .settings
+        .sessions
         .keep_days
 }
 

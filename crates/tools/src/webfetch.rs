@@ -130,7 +130,7 @@ impl Tool for WebfetchTool {
         let visit = Visit {
             web: self.web.clone(),
             address,
-            private: context.project.settings.webfetch_private.clone(),
+            private: context.project.settings.webfetch.private.clone(),
             secrets: secrets(&context.project.settings, &context.project.environment).into(),
             format: input.format.unwrap_or_default(),
             left: limit,
@@ -475,7 +475,9 @@ mod tests {
 
     fn context(stage: &TestProject) -> ToolContext {
         let settings = Settings {
-            webfetch_private: vec!["127.0.0.1".into()],
+            webfetch: config::settings::WebfetchSettings {
+                private: vec!["127.0.0.1".into()],
+            },
             ..Settings::default()
         };
         with_settings(stage.context(), settings)
@@ -562,7 +564,9 @@ mod tests {
     async fn access_request_names_the_fetched_address() {
         let stage = TestProject::new();
         let settings = Settings {
-            webfetch_private: vec!["127.0.0.1".into()],
+            webfetch: config::settings::WebfetchSettings {
+                private: vec!["127.0.0.1".into()],
+            },
             ..Settings::default()
         };
         let context = with_settings(stage.context(), settings);

@@ -2,6 +2,7 @@
 
 use serde_json::Value as Json;
 
+use super::effect::KeyEffect;
 use super::{ConfigSchema, schema};
 
 /// One key of a settings file, for the table in the README.
@@ -12,13 +13,31 @@ pub(crate) struct KeyRow {
     pub(crate) kind: String,
     /// The doc comment, with the status of a key that has no effect yet or at all.
     pub(crate) text: String,
+    /// The effect that the key or the nearest one around it states. `None` for old spellings.
+    pub(crate) effect: Option<String>,
+    /// A value of the key, unless it is an object.
+    pub(crate) example: Option<Json>,
+    /// The value that is used if the key is absent, if it is declared.
+    pub(crate) default: Json,
+}
+
+impl KeyRow {
+    fn effect_text(&self) -> &'static str {
+        let declared = self.effect.as_ref().map(|text| Json::from(text.as_str()));
+        match declared.as_ref().and_then(KeyEffect::parse) {
+            Some(KeyEffect::Applies) => "applies",
+            Some(KeyEffect::Waits(_)) => "waits for trust",
+            Some(KeyEffect::UserOnly(_) | KeyEffect::MachineOnly(_)) => "ignored",
+            Some(KeyEffect::Parts) | None => "",
+        }
+    }
 }
 
 /// Returns all keys in the order of declaration, old spellings last.
 pub(crate) fn rows() -> Vec<KeyRow> {
     let declared = ConfigSchema::from(schema());
     let mut rows = Vec::new();
-    declared.rows(&declared.root, "", &mut rows);
+    declared.rows(&declared.root, "", None, &mut rows);
     rows
 }
 
@@ -46,12 +65,15 @@ pub(crate) fn lean_text() -> String {
 
 /// Returns the table in the README.
 pub(crate) fn table() -> String {
-    let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
+    let mut table = String::from(
+        "| Key | Value | In an untrusted project | Meaning |\n| --- | --- | --- | --- |\n",
+    );
     for row in rows() {
         let kind = row.kind.replace('|', "\\|");
         table.push_str(&format!(
-            "| `{}` | {kind} | {} |\n",
+            "| `{}` | {kind} | {} | {} |\n",
             row.key,
+            row.effect_text(),
             row.text.replace('|', "\\|")
         ));
     }
@@ -59,13 +81,13 @@ pub(crate) fn table() -> String {
 }
 
 impl ConfigSchema {
-    fn rows(&self, schema: &Json, prefix: &str, rows: &mut Vec<KeyRow>) {
+    fn rows(&self, schema: &Json, prefix: &str, around: Option<&str>, rows: &mut Vec<KeyRow>) {
         let mut late = Vec::new();
         for choice in self.choices(schema) {
             if let Some(known) = choice.get("properties").and_then(Json::as_object) {
                 for (key, declared) in known {
                     let mut inner = Vec::new();
-                    self.row(&join(prefix, key), declared, &mut inner);
+                    self.row(&join(prefix, key), declared, around, &mut inner);
                     let old = declared.get("deprecated").and_then(Json::as_bool) == Some(true);
                     if old {
                         late.append(&mut inner)
@@ -78,7 +100,7 @@ impl ConfigSchema {
         rows.append(&mut late);
     }
 
-    fn row(&self, key: &str, declared: &Json, rows: &mut Vec<KeyRow>) {
+    fn row(&self, key: &str, declared: &Json, around: Option<&str>, rows: &mut Vec<KeyRow>) {
         let mut text = declared
             .get("description")
             .and_then(Json::as_str)
@@ -94,6 +116,15 @@ impl ConfigSchema {
                 .collect();
             text = format!("{} {status}.", text.trim());
         }
+        let own = declared.get("x-trust").and_then(Json::as_str);
+        let is_idle = declared.get("x-status").is_some();
+        let is_old = declared.get("deprecated").is_some();
+        let effect = match own {
+            None if is_old => None,
+            None if is_idle => Some("applies"),
+            None => around,
+            own => own,
+        };
         let choices = self.choices(declared);
         let kind = match self.expected(&choices) {
             kind if kind.is_empty() => "anything".to_owned(),
@@ -103,6 +134,9 @@ impl ConfigSchema {
             key: key.to_owned(),
             kind,
             text: text.trim().to_owned(),
+            effect: effect.map(str::to_owned),
+            example: choices.iter().find_map(|choice| example(choice)),
+            default: declared.get("default").cloned().unwrap_or_default(),
         });
         // Inner keys of old spellings are not repeated: they have the same meaning as the new ones.
         if declared.get("deprecated").and_then(Json::as_bool) == Some(true) {
@@ -113,14 +147,31 @@ impl ConfigSchema {
         }
         for choice in choices {
             if choice.get("properties").is_some() {
-                self.rows(choice, key, rows);
+                self.rows(choice, key, effect, rows);
             } else if let Some(entry) = choice
                 .get("additionalProperties")
                 .filter(|schema| schema.is_object())
             {
-                self.rows(entry, &format!("{key}.<name>"), rows);
+                self.rows(entry, &format!("{key}.<name>"), effect, rows);
             }
         }
+    }
+}
+
+/// Returns a value that fits a schema, unless it is an object.
+fn example(schema: &Json) -> Option<Json> {
+    if let Some(word) = super::words(schema).first() {
+        return Some((*word).into());
+    }
+    match *super::types(schema).first()? {
+        "boolean" => Some(true.into()),
+        "integer" | "number" => match schema.get("minimum") {
+            Some(least) if least.as_f64() > Some(1.0) => Some(least.clone()),
+            _ => Some(1.into()),
+        },
+        "string" => Some("x".into()),
+        "array" => Some(serde_json::json!(["x"])),
+        _ => None,
     }
 }
 

@@ -15,37 +15,51 @@ use permission::Action;
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
     /// The displayed name. Default: the key, or the file's path.
+    #[schemars(extend("x-trust" = "waits"))]
     pub name: Option<String>,
     /// Its purpose: shown in lists of modes, and to the model that chooses a subagent.
+    #[schemars(extend("x-trust" = "applies"))]
     pub description: Option<String>,
     /// `primary` agents are the modes of a session, `subagent`s are started by other agents, `all` are both.
+    #[schemars(extend("x-trust" = "applies"))]
     pub mode: Option<Mode>,
     /// Leave it out of pickers; it can still be used by name.
+    #[schemars(extend("x-trust" = "applies"))]
     pub hidden: Option<bool>,
     /// Remove this agent, even if it is built in.
+    #[schemars(extend("x-trust" = "applies"))]
     pub disable: Option<bool>,
     /// The model it always uses, as `provider/model`.
+    #[schemars(extend("x-trust" = "applies"))]
     pub model: Option<String>,
     /// The reasoning effort, if its model has one of this name.
+    #[schemars(extend("x-trust" = "applies"))]
     pub variant: Option<String>,
     /// Its system prompt, instead of the one for the model's family.
+    #[schemars(extend("x-trust" = "applies"))]
     pub prompt: Option<String>,
     /// Sampling temperature.
     #[schemars(range(min = 0.0, max = 2.0))]
+    #[schemars(extend("x-trust" = "applies"))]
     pub temperature: Option<f64>,
     /// Nucleus sampling.
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(extend("x-trust" = "applies"))]
     pub top_p: Option<f64>,
     /// `#RRGGBB`, or the name of a colour.
     #[schemars(regex(pattern = "^(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[a-zA-Z-]+)$"))]
+    #[schemars(extend("x-trust" = "applies"))]
     pub color: Option<String>,
     /// The maximum number of steps of one prompt.
     #[schemars(range(min = 1))]
+    #[schemars(extend("x-trust" = "applies"))]
     pub steps: Option<u32>,
     /// Sent to the provider with every request of this agent.
+    #[schemars(extend("x-trust" = "applies"))]
     pub options: Option<Map<String, Value>>,
     /// Rules for this agent, after the general ones.
     #[schemars(with = "Permission")]
+    #[schemars(extend("x-trust" = "waits"))]
     pub permission: Option<Permission>,
     /// Old spelling of `steps`.
     #[serde(rename = "maxSteps")]
@@ -112,17 +126,17 @@ pub const PERMISSIONS: &[(&str, &str)] = &[
     ("webfetch", "Fetching a page; patterns are addresses."),
     ("websearch", "Searching the web; patterns are queries."),
     ("codesearch", "Searching public code."),
-    ("lsp", "Querying a language server."),
-    ("todowrite", "Updating the todo list."),
-    ("todoread", "Reading the todo list."),
+    ("lsp", "Asking a language server."),
+    ("todowrite", "Keeping the plan."),
+    ("todoread", "Reading the plan."),
     ("question", "Asking you a question."),
     ("plan_enter", "Proposing to switch to planning."),
     ("plan_exit", "Proposing to leave planning."),
     (
         "external_directory",
-        "Accessing anything outside the project; patterns are directories.",
+        "Touching anything outside the project; patterns are directories.",
     ),
-    ("doom_loop", "Continuing when the model repeats itself."),
+    ("doom_loop", "Going on when the model repeats itself."),
 ];
 
 /// The permissions of agents that only look for something.
@@ -165,7 +179,7 @@ impl JsonSchema for Permission {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let action = generator.subschema_for::<Action>();
         let rule = json_schema!({
-            "description": "An action, or actions by pattern; the last pattern that matches decides, and `*` is the default in any position.",
+            "description": "An action, or actions by pattern; the last pattern that fits counts, `*` is the default wherever it stands.",
             "anyOf": [action, { "type": "object", "additionalProperties": action }],
         });
         let mut known: Map<String, Value> = PERMISSIONS
@@ -190,7 +204,7 @@ impl JsonSchema for Permission {
             })
         };
         let examples = json_schema!({
-            "description": "Commands, or objects such as `{\"edit\": \"src/a.rs\"}`, with the verdict you expect. Checked when the file is read: if one is wrong, nothing that the file allows applies.",
+            "description": "Commands, or objects such as `{\"edit\": \"src/a.rs\"}`, with the verdict you expect. Checked when the file is read: where one is wrong, nothing that the file allows counts.",
             "type": "object",
             "properties": { "allow": cases("allow"), "ask": cases("ask about"), "deny": cases("deny") },
             "additionalProperties": false,

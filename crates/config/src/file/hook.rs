@@ -28,6 +28,7 @@ pub(crate) struct HookConfig {
     /// The format of the event and the answer: adjutant's, or Claude Code's. Default: `adjutant`.
     pub format: Option<HookFormat>,
     /// Do not run it.
+    #[schemars(extend("x-trust" = "applies"))]
     pub disabled: Option<bool>,
 }
 

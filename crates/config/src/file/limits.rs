@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// How long sessions are kept.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct SessionsConfig {
+pub struct SessionsSettings {
     /// Sessions that were not used for this number of days are deleted. Default: never.
     #[schemars(range(min = 1))]
     pub keep_days: Option<u64>,
@@ -31,41 +31,73 @@ pub(crate) struct StoreConfig {
 }
 
 /// What happens when a session outgrows the context window.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct CompactionConfig {
+pub struct CompactionSettings {
     /// Summarise automatically when the window is full. Default: true.
-    pub auto: Option<bool>,
+    pub auto: bool,
     /// Clear old tool results if that frees enough. Default: true.
-    pub prune: Option<bool>,
+    pub prune: bool,
     /// The number of latest turns that are preserved verbatim. Default: 2.
-    pub tail_turns: Option<u32>,
+    pub tail_turns: u32,
     /// The maximum number of tokens of these turns. Default: a quarter of the window, 2000 to 8000.
     pub preserve_recent_tokens: Option<u64>,
     /// The number of tokens that are reserved for the answer. Default: the longest answer, at most 32000.
     pub reserved: Option<u64>,
 }
 
+impl Default for CompactionSettings {
+    fn default() -> Self {
+        Self {
+            auto: true,
+            prune: true,
+            tail_turns: 2,
+            preserve_recent_tokens: None,
+            reserved: None,
+        }
+    }
+}
+
 /// What a turn may take.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct BudgetConfig {
+pub struct BudgetSettings {
     /// The maximum number of steps. Default: 2000.
     #[schemars(range(min = 1))]
-    pub steps: Option<u32>,
+    pub steps: u32,
     /// The maximum cost in US dollars, including subagents, if the price is known. Default: no limit.
     #[schemars(range(min = 0))]
     pub cost: Option<f64>,
 }
 
+impl Default for BudgetSettings {
+    fn default() -> Self {
+        Self {
+            steps: 2_000,
+            cost: None,
+        }
+    }
+}
+
 /// How long a tool's result may be.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ToolOutputConfig {
+pub struct OutputLimits {
     /// Default: 2000.
+    #[serde(rename = "max_lines")]
     #[schemars(range(min = 1))]
-    pub max_lines: Option<u64>,
+    pub lines: usize,
     /// Default: 51200.
+    #[serde(rename = "max_bytes")]
     #[schemars(range(min = 256))]
-    pub max_bytes: Option<u64>,
+    pub bytes: usize,
+}
+
+impl Default for OutputLimits {
+    fn default() -> Self {
+        Self {
+            lines: 2_000,
+            bytes: 50 << 10,
+        }
+    }
 }

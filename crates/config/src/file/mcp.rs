@@ -26,6 +26,7 @@ pub(crate) struct McpConfig {
     /// How to log in; false to never log in.
     pub oauth: Option<OAuthChoice>,
     /// Use it. Default: true.
+    #[schemars(extend("x-trust" = "applies"))]
     pub enabled: Option<bool>,
     /// The time limit, in milliseconds, for starting and listing tools (default: 30000), and for a
     /// call that reports no progress (default: `experimental.mcp_timeout`).

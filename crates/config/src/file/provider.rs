@@ -11,24 +11,34 @@ use super::Ordered;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ProviderConfig {
     /// The displayed name.
+    #[schemars(extend("x-trust" = "applies"))]
     pub name: Option<String>,
     /// Its id in the catalogue, if that differs.
+    #[schemars(extend("x-trust" = "waits"))]
     pub id: Option<String>,
     /// The wire format, as the name of the SDK package that implements it, such as `@ai-sdk/openai-compatible`.
+    #[schemars(extend("x-trust" = "waits"))]
     pub npm: Option<String>,
     /// Its base address.
+    #[schemars(extend("x-trust" = "waits"))]
     pub api: Option<String>,
     /// Environment variables that may hold its key.
+    #[schemars(extend("x-trust" = "waits"))]
     pub env: Option<Vec<String>>,
     /// The OAuth server that `adjutant auth login` uses, for a provider behind one.
+    #[schemars(extend("x-trust" = "waits"))]
     pub login: Option<LoginConfig>,
     /// If set, only these of its models are offered. A project's list only narrows yours.
+    #[schemars(extend("x-trust" = "applies"))]
     pub whitelist: Option<Vec<String>>,
     /// Models that are not offered. A project's list is added to yours.
+    #[schemars(extend("x-trust" = "applies"))]
     pub blacklist: Option<Vec<String>>,
     /// Options for every request to it.
+    #[schemars(extend("x-trust" = "parts"))]
     pub options: Option<ProviderOptions>,
     /// Its models by id: new ones, and changes to known ones.
+    #[schemars(extend("x-trust" = "applies"))]
     pub models: Option<Ordered<ModelConfig>>,
 }
 
@@ -54,25 +64,33 @@ pub(crate) struct LoginConfig {
 pub(crate) struct ProviderOptions {
     /// The key. Prefer a variable of the environment: `{env:NAME}`.
     #[serde(rename = "apiKey")]
+    #[schemars(extend("x-trust" = "waits"))]
     pub api_key: Option<String>,
     /// The base address, instead of the provider's own.
     #[serde(rename = "baseURL")]
+    #[schemars(extend("x-trust" = "waits"))]
     pub base_url: Option<String>,
     /// The address of a GitHub Enterprise server.
     #[serde(rename = "enterpriseUrl")]
+    #[schemars(extend("x-trust" = "waits"))]
     pub enterprise_url: Option<String>,
     /// Send a cache key that names the session.
     #[serde(rename = "setCacheKey")]
+    #[schemars(extend("x-trust" = "applies"))]
     pub set_cache_key: Option<bool>,
     /// Headers of every request.
+    #[schemars(extend("x-trust" = "waits"))]
     pub headers: Option<Ordered<String>>,
     /// The time limit of a request, in milliseconds; false for none. Default: no limit.
+    #[schemars(extend("x-trust" = "applies"))]
     pub timeout: Option<TimeoutConfig>,
     /// The time limit for the beginning of an answer, in milliseconds; false for none. Default: 300000.
     #[serde(rename = "headerTimeout")]
+    #[schemars(extend("x-trust" = "applies"))]
     pub header_timeout: Option<TimeoutConfig>,
     /// The longest pause within an answer, in milliseconds; false for no limit. Default: 90000.
     #[serde(rename = "chunkTimeout")]
+    #[schemars(extend("x-trust" = "applies"))]
     pub chunk_timeout: Option<TimeoutConfig>,
     /// Everything else goes into every request.
     #[serde(flatten)]
@@ -120,10 +138,12 @@ pub(crate) struct ModelConfig {
     /// `alpha`, `beta` or `deprecated`.
     pub status: Option<String>,
     /// Another wire format or address for this model only.
+    #[schemars(extend("x-trust" = "waits"))]
     pub provider: Option<ModelProvider>,
     /// Sent with every request for it.
     pub options: Option<Map<String, Value>>,
     /// Headers of every request for it.
+    #[schemars(extend("x-trust" = "waits"))]
     pub headers: Option<Ordered<String>>,
     /// Reasoning efforts by name, with the options that each sends; `disabled` removes one.
     pub variants: Option<Ordered<Map<String, Value>>>,

@@ -49,9 +49,11 @@ pub(crate) struct SandboxOptions {
     pub unattended: Option<bool>,
     /// Files and directories to hide from commands, in addition to the credentials that `adjutant
     /// doctor` lists: absolute or `~/`. Read from your own files only.
+    #[schemars(extend("x-trust" = "user: only your own settings can say what is hidden from commands"))]
     pub hide: Option<Vec<String>>,
     /// Hidden credentials that commands may see: names that `adjutant doctor` lists (`aws`), or paths. Read from your
     /// own files only.
+    #[schemars(extend("x-trust" = "user: only your own settings can say what is hidden from commands"))]
     pub show: Option<Vec<String>>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct ServeConfig {
     /// `["docker", "exec", "-w", "{cwd}", "agent-{session}"]`. Default: nothing.
     pub exec: Option<Vec<String>>,
     /// Limits of clients and users.
-    pub limits: Option<ServeLimitsConfig>,
+    pub limits: ServeLimits,
 }
 
 /// Somebody who may connect.
@@ -80,26 +80,39 @@ pub(crate) struct ProxyConfig {
 }
 
 /// Limits of clients and users.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ServeLimitsConfig {
+pub struct ServeLimits {
     /// The maximum number of sockets, and of connections that speak the protocol. At most half of
     /// the files that the process may open. Default: 2000.
     #[schemars(range(min = 1))]
-    pub connections: Option<usize>,
+    pub connections: usize,
     /// The maximum number of connections of one user. Default: 200.
     #[schemars(range(min = 1))]
-    pub user_connections: Option<usize>,
+    pub user_connections: usize,
     /// The maximum number of open sessions of one user, including those of disconnected editors. Default: 500.
     #[schemars(range(min = 1))]
-    pub user_sessions: Option<usize>,
+    pub user_sessions: usize,
     /// The maximum number of open sessions of one connection. Default: 100.
     #[schemars(range(min = 1))]
-    pub sessions: Option<usize>,
+    pub sessions: usize,
     /// The maximum number of running and waiting prompts of one user. Default: 100.
     #[schemars(range(min = 1))]
-    pub user_turns: Option<usize>,
+    pub user_turns: usize,
     /// The maximum size of a message, in bytes. Default: 33554432.
     #[schemars(range(min = 1024, max = 33_554_432))]
-    pub message_bytes: Option<usize>,
+    pub message_bytes: usize,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections: 2_000,
+            user_connections: 200,
+            user_sessions: 500,
+            sessions: 100,
+            user_turns: 100,
+            message_bytes: 32 << 20,
+        }
+    }
 }

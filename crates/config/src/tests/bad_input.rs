@@ -314,11 +314,11 @@ fn misfit_value_discards_nothing_else() {
                 "{file} {text}"
             );
             assert_eq!(
-                (settings.hooks.len(), settings.approvals),
+                (settings.hooks.len(), settings.general.approvals),
                 (1, base::approvals::Approvals::Ask),
                 "{file} {text}"
             );
-            assert_eq!(settings.disabled_providers, ["p"], "{file} {text}");
+            assert_eq!(settings.general.disabled_providers, ["p"], "{file} {text}");
             assert!(
                 settings.small_model.is_some(),
                 "{file} {text}: the rest of the file holds"

@@ -323,7 +323,7 @@ fn lists_replace_except_two() {
         serde_json::json!(["y", "x@2"])
     );
     assert_eq!(
-        loaded.settings.disabled_providers,
+        loaded.settings.general.disabled_providers,
         ["r", "p", "q"],
         "a project adds to the user's"
     );

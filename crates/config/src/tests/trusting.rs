@@ -523,7 +523,7 @@ fn project_lists_only_narrow() {
     );
     place.var("ADJUTANT_CONFIG_CONTENT", r#"{"enabled_providers": ["q"]}"#);
     assert_eq!(
-        place.load().settings.enabled_providers,
+        place.load().settings.general.enabled_providers,
         Some(vec!["q".to_owned()])
     );
 }

@@ -161,7 +161,7 @@ fn uses_a_service(needs: &[AccessRequest]) -> bool {
 impl ChangeRecorder {
     /// Creates a recorder. No file is read yet.
     pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
-        let tracker = if scope.project.settings.snapshot {
+        let tracker = if scope.project.settings.general.snapshot {
             scope.resources.snapshots.clone()
         } else {
             None
@@ -189,6 +189,7 @@ impl ChangeRecorder {
         let replaced = scope
             .project
             .settings
+            .general
             .replace_tools
             .iter()
             .any(|replaced| replaced == tool);
@@ -249,6 +250,7 @@ impl ChangeRecorder {
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
         // A custom tool that replaces a built-in one may also change anything.
         let replaced = settings
+            .general
             .replace_tools
             .iter()
             .any(|replaced| replaced == tool);

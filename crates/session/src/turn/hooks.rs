@@ -347,7 +347,7 @@ pub(super) fn lend(scope: &TurnContext, frame: &StepContext) {
             policy.judge(&AccessRequest::new("task", name)).action == Action::Allow
                 && !guards(settings, speaker, "task", name)
         };
-        let deeper = scope.depth < settings.subagent_depth && !rules.hides("task");
+        let deeper = scope.depth < settings.general.subagent_depth && !rules.hides("task");
         let agents = if deeper {
             scope.project.agents.subagents_for(rules)
         } else {

@@ -92,7 +92,7 @@ fn delegates(
     model: &ModelRef,
     named: &[String],
 ) -> Option<TaskTool> {
-    if scope.depth >= scope.project.settings.subagent_depth {
+    if scope.depth >= scope.project.settings.general.subagent_depth {
         return None;
     }
     let may = if agent.rules.hides("task") {

@@ -29,7 +29,7 @@ pub(super) fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     ));
     let trusted = scope.project.settings.trusted;
     Policy {
-        private: scope.project.settings.webfetch_private.clone(),
+        private: scope.project.settings.webfetch.private.clone(),
         place: PermissionContext {
             scratch,
             trusted,
@@ -47,7 +47,7 @@ pub(super) fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
 fn can_explore(scope: &TurnContext, agent: &Agent) -> bool {
     const EXPLORE: &str = "explore";
     let need = AccessRequest::new("task", EXPLORE);
-    scope.depth < scope.project.settings.subagent_depth
+    scope.depth < scope.project.settings.general.subagent_depth
         && scope
             .project
             .agents

@@ -1,0 +1,431 @@
+//! Loading of settings. [`load_with`] is the list of its steps. Their order matters:
+//!
+//! 1. [`Loading::read`] reads and checks every layer by itself, so that a problem has the place where
+//!    it was written. The names of tools are collected here, because later steps remove entries that
+//!    name tools which rules may still mean.
+//! 2. [`Loading::drop_ineffective_entries`] removes the project's entries that can have no effect,
+//!    before the review, so that the user is not asked about them.
+//! 3. [`Loading::user_settings`] joins the layers without the project. A project may tighten these
+//!    settings, and never lifts a deny of theirs, so all later steps compare with them.
+//! 4. [`Loading::review`] lists what needs trust, and takes the user's answer. It reads the layers as
+//!    they were written, so that the digest does not depend on the answer.
+//! 5. [`Loading::withhold`] removes what is not trusted, before anything is joined, so that no
+//!    withheld value hides one below it.
+//! 6. [`Loading::drop_extensions`] removes what a variable switches off: after the review, because
+//!    switched-off parts of a project need trust all the same.
+//! 7. [`Loading::add_contributed`] inserts the settings of plugins: after the review, which covers
+//!    the plugins themselves, and only of plugins in use.
+//! 8. [`Loading::join`] joins all layers, and restricts lists of providers to the user's.
+//! 9. [`Loading::report_problems`] checks the joined rules and references, because only together
+//!    they have a meaning.
+//! 10. [`Loading::resolve`] makes [`Settings`] of the tree, and notes the problems that may hide a
+//!     deny: after every step that reports such problems.
+//! 11. [`Loading::restore_sandbox`], [`Loading::restore_guards`] and [`Loading::restore_denies`] bring
+//!     back restrictions of the user that a joined value of the project has replaced, and guards that
+//!     are no longer in force. They need the settings that the other steps have made.
+//!
+//! [`mark_withheld_hooks`] precedes the guards of step 11, whose hooks are marked already;
+//! [`mark_untrusted_commands`] comes last, because it only reads.
+
+use std::path::Path;
+
+use super::contribution::Contribution;
+use super::layers::{self, ParsedLayer};
+use super::node::Node;
+use super::package::{MissingPackage, UnusableScript};
+use super::problem::{Problem, ProblemCode};
+use super::reader::{self, ConfigReader};
+use super::script::ScriptEntry;
+use super::settings::{Directory, Settings};
+use super::trust::guards::LostGuard;
+use super::{
+    LoadedSettings, hook, join, loosen, lost_denies, provider_lists, reference, resolve, rules,
+    trust,
+};
+use base::environment::Environment;
+use base::worktree::Worktree;
+
+/// Reads the settings of a directory. Blocks on file access.
+pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> LoadedSettings {
+    load_with(environment, worktree, cwd, &[])
+}
+
+/// Reads the settings of a directory, with the settings that plugins add. The module explains the
+/// order of the steps.
+pub fn load_with(
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+    contributions: &[Contribution],
+) -> LoadedSettings {
+    let mut loading = Loading::read(environment, worktree, cwd, contributions);
+    loading.drop_ineffective_entries();
+    let user = loading.user_settings();
+    let Reviewed {
+        trust,
+        lost_guards,
+        missing_packages,
+        unusable_scripts,
+        is_trusted_everywhere,
+    } = loading.review(&user);
+    loading.withhold(&trust);
+    let pure = loading.drop_extensions(&trust);
+    loading.add_contributed(&trust);
+    let tree = loading.join(&user);
+    loading.report_problems(&tree, &trust);
+    let mut settings = loading.resolve(&tree, &trust);
+    settings.trust_all |= is_trusted_everywhere;
+    settings.trusted = is_trusted_everywhere || trust.decision == trust::Decision::Trusted;
+    settings.directories = std::mem::take(&mut loading.directories);
+    settings.scripts = std::mem::take(&mut loading.scripts);
+    loading.restore_sandbox(&mut settings, &user);
+    mark_withheld_hooks(&mut settings, &trust);
+    loading.restore_guards(&mut settings, lost_guards);
+    loading.restore_denies(&mut settings, &user);
+    mark_untrusted_commands(&mut settings, &tree, &trust);
+    LoadedSettings {
+        settings,
+        problems: loading.disk.problems,
+        trust,
+        pure,
+        missing_packages,
+        unusable_scripts,
+        fingerprint: loading.disk.seen,
+        tree,
+        origins: loading
+            .layers
+            .into_iter()
+            .map(|layer| layer.origin)
+            .collect(),
+    }
+}
+
+/// The settings of a directory while they are loaded.
+struct Loading<'a> {
+    /// The files, and the problems found so far.
+    disk: ConfigReader<'a>,
+    cwd: &'a Path,
+    /// The layers, lowest first.
+    layers: Vec<ParsedLayer>,
+    /// The settings that plugins add, and the index of the layer that they come before.
+    contributed: (usize, Vec<ParsedLayer>),
+    directories: Vec<Directory>,
+    scripts: Vec<ScriptEntry>,
+    /// The names of tools in the layers as they were written.
+    tools: rules::ToolNames,
+}
+
+/// The parts of a project that need trust, with the user's answer.
+struct Reviewed {
+    trust: trust::Review,
+    lost_guards: Vec<LostGuard>,
+    missing_packages: Vec<MissingPackage>,
+    unusable_scripts: Vec<UnusableScript>,
+    is_trusted_everywhere: bool,
+}
+
+impl<'a> Loading<'a> {
+    fn read(
+        environment: &'a Environment,
+        worktree: &'a Worktree,
+        cwd: &'a Path,
+        contributions: &[Contribution],
+    ) -> Self {
+        let mut disk = ConfigReader::new(environment, worktree);
+        let layers::LayersRead {
+            layers,
+            contributed,
+            directories,
+            scripts,
+        } = layers::read(&mut disk, cwd, contributions);
+        let nodes = layers
+            .iter()
+            .map(|layer| (&layer.node, layer.origin.project));
+        let tools = rules::ToolNames::of(nodes, &scripts);
+        Self {
+            disk,
+            cwd,
+            layers,
+            contributed,
+            directories,
+            scripts,
+            tools,
+        }
+    }
+
+    fn drop_ineffective_entries(&mut self) {
+        trust::drop_duplicate_hooks(&mut self.layers, &mut self.disk.problems);
+        trust::drop_idle(&mut self.layers);
+    }
+
+    fn user_settings(&self) -> Node {
+        join(self.layers.iter().filter(|layer| !layer.origin.project))
+    }
+
+    fn review(&mut self, user: &Node) -> Reviewed {
+        let environment = self.disk.environment;
+        let worktree = self.disk.worktree;
+        trust::reads::drop_readable(&mut self.disk.uses, user, environment, worktree, self.cwd);
+        let mut items = trust::review(
+            &self.layers,
+            user,
+            &self.disk.uses,
+            environment,
+            worktree,
+            self.cwd,
+        );
+        items.extend(trust::hooks::items(user, worktree, self.cwd));
+        items.extend(trust::scripts::items(&self.scripts, worktree));
+        let is_trusted_everywhere = user.get("trust").and_then(Node::as_text) == Some("all")
+            || environment
+                .setting("TRUST")
+                .is_some_and(|value| value == "all");
+        let (mut trust, lost_guards) = answered(
+            items,
+            is_trusted_everywhere,
+            &self.layers,
+            &self.scripts,
+            &mut self.disk,
+        );
+        let missing_packages = std::mem::take(&mut self.disk.missing_packages);
+        let unusable_scripts = std::mem::take(&mut self.disk.unusable_scripts);
+        trust.not_installed = missing_packages
+            .iter()
+            .filter(|package| package.project)
+            .map(|package| package.spec.clone())
+            .collect();
+        Reviewed {
+            trust,
+            lost_guards,
+            missing_packages,
+            unusable_scripts,
+            is_trusted_everywhere,
+        }
+    }
+
+    fn withhold(&mut self, trust: &trust::Review) {
+        if !trust.is_withheld() {
+            return;
+        }
+        trust::strip(
+            &mut self.layers,
+            &self.disk.uses,
+            self.disk.environment,
+            self.disk.worktree,
+        );
+        self.scripts.retain(|script| !script.project);
+    }
+
+    /// Removes all hooks, custom tools and plugins, if the environment requests it. Returns their
+    /// kinds and names.
+    fn drop_extensions(&mut self, trust: &trust::Review) -> Vec<(&'static str, String)> {
+        let mut dropped = Vec::new();
+        if !trust.is_pure {
+            return dropped;
+        }
+        for layer in &mut self.layers {
+            let hooks = layer.node.take("hook");
+            let hooks = hooks.as_ref().map(|hooks| hooks.node.entries());
+            let hooks = hooks.unwrap_or_default();
+            dropped.extend(hooks.iter().map(|entry| ("hook", entry.key.clone())));
+        }
+        for script in self.scripts.drain(..) {
+            let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
+            dropped.push((script.kind.as_str(), script.name.clone()));
+            self.disk.problems.push(Problem::note(
+                ProblemCode::NoEffect,
+                &script.place,
+                script.name,
+                text,
+            ));
+        }
+        dropped
+    }
+
+    fn add_contributed(&mut self, trust: &trust::Review) {
+        let (below, contributed) = std::mem::take(&mut self.contributed);
+        let is_used = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
+        let used = contributed.into_iter().filter(is_used);
+        self.layers.splice(below..below, used);
+    }
+
+    fn join(&mut self, user: &Node) -> Node {
+        let mut tree = join(self.layers.iter());
+        provider_lists::restrict_lists(&mut tree, user, &mut self.disk.problems);
+        tree
+    }
+
+    fn report_problems(&mut self, tree: &Node, trust: &trust::Review) {
+        let environment = self.disk.environment;
+        let worktree = self.disk.worktree;
+        let tools = std::mem::take(&mut self.tools).without_project(trust.is_withheld());
+        let questionable = rules::questionable(
+            tree,
+            &tools,
+            environment.home.as_deref(),
+            &worktree.root,
+            &self.disk.problems,
+        );
+        let problems = &mut self.disk.problems;
+        problems.extend(questionable);
+        problems.extend(reference::problems(tree, environment, worktree));
+        problems.extend(withheld(trust));
+    }
+
+    fn resolve(&mut self, tree: &Node, trust: &trust::Review) -> Settings {
+        let problems = &mut self.disk.problems;
+        let mut settings = resolve::settings(tree, self.disk.environment, problems);
+        for problem in problems.iter_mut() {
+            problem.can_hide_deny |= lost_denies::is_possible(problem);
+        }
+        problems.extend(trust.unread_answers.clone());
+        settings.unread = problems
+            .iter()
+            .filter(|problem| problem.can_hide_deny)
+            .cloned()
+            .collect();
+        settings
+    }
+
+    /// Restores guards that are no longer in force, as hooks that refuse.
+    fn restore_guards(&mut self, settings: &mut Settings, lost_guards: Vec<LostGuard>) {
+        let problems = lost_guards.iter().map(|guard| guard.problem.clone());
+        self.disk.problems.extend(problems);
+        let hooks = lost_guards.into_iter().filter_map(|guard| guard.hook);
+        settings.hooks.extend(hooks);
+    }
+
+    /// Restores denies of the user that joined values of the project have replaced.
+    fn restore_denies(&self, settings: &mut Settings, user: &Node) {
+        let home = self.disk.environment.home.as_deref();
+        loosen::keep_denies(settings, &self.layers, user, home);
+    }
+
+    /// Restores the user's restrictions of the sandbox if a project narrows it: the project's value
+    /// may replace an object of the user's, whose restrictions stay in force.
+    fn restore_sandbox(&self, settings: &mut Settings, user: &Node) {
+        let narrowed = self
+            .layers
+            .iter()
+            .filter(|layer| layer.origin.project)
+            .filter_map(|layer| layer.node.get("sandbox"));
+        if narrowed.clone().count() == 0 || narrowed.clone().any(trust::can_widen) {
+            return;
+        }
+        if let Some(own) = user.get("sandbox").map(resolve::sandbox) {
+            settings.sandbox.network = settings
+                .sandbox
+                .network
+                .or(own.network.filter(|open| !open));
+            settings.sandbox.writable = own.writable;
+            settings.sandbox.unattended &= own.unattended;
+        }
+    }
+}
+
+/// Marks the user's hooks whose covered files an untrusted project has changed.
+fn mark_withheld_hooks(settings: &mut Settings, trust: &trust::Review) {
+    if !trust.is_withheld() {
+        return;
+    }
+    for hook in &mut settings.hooks {
+        let has_changed = trust
+            .items
+            .iter()
+            .any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
+        hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED);
+    }
+}
+
+/// Marks commands that an untrusted project has written or changed.
+fn mark_untrusted_commands(settings: &mut Settings, tree: &Node, trust: &trust::Review) {
+    let is_trusted = settings.trusted;
+    for command in &mut settings.commands {
+        let is_projects = |key| {
+            tree.at(&["command", &command.name, key])
+                .is_some_and(|node| node.at.origin.project)
+        };
+        let is_untrusted = trust.is_withheld() && is_projects("template");
+        let is_lent = !is_trusted && (is_projects("agent") || is_projects("subtask"));
+        command.untrusted = is_untrusted;
+        command.lent = is_lent;
+    }
+}
+
+/// Returns the review of a project's items with the user's answer, and the trusted guards that are
+/// no longer in force.
+fn answered(
+    items: Vec<trust::TrustItem>,
+    everywhere: bool,
+    layers: &[ParsedLayer],
+    scripts: &[ScriptEntry],
+    disk: &mut ConfigReader<'_>,
+) -> (trust::Review, Vec<LostGuard>) {
+    let environment = disk.environment;
+    let root = &disk.worktree.root;
+    let digest = trust::digest(&items);
+    for file in items.iter().flat_map(|item| &item.covered.files) {
+        disk.seen.look(file).ok();
+    }
+    let path = trust::TrustStore::path(environment);
+    disk.seen.look(&path).ok();
+    let answers = trust::TrustStore::open(environment);
+    let is_pure = environment.setting("PURE").is_some_and(resolve::is_on);
+    let can_ask = !everywhere && !is_pure;
+    let guards = trust::guards::guards(&items, &join(layers.iter()), scripts);
+    let mut lost = if can_ask {
+        trust::guards::lost(&items, &digest, &guards, answers.entry(root))
+    } else {
+        Vec::new()
+    };
+    let mut unread_answers = answers.problem(reader::shown(&path, disk.worktree, environment));
+    let mut decision = match (items.is_empty(), everywhere) {
+        (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => {
+            trust::Decision::Unasked
+        }
+        (true, _) => trust::Decision::Nothing,
+        (false, true) => trust::Decision::Trusted,
+        (false, false) => answers.decision(root, &digest),
+    };
+    let mut trust = trust::Review {
+        items,
+        digest,
+        decision,
+        is_pure,
+        guards,
+        ..trust::Review::default()
+    };
+    if decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_as(root)) {
+        decision = trust::Decision::Refused;
+    }
+    if decision != trust::Decision::Unasked {
+        lost.clear();
+    }
+    if let Some(problem) = &mut unread_answers {
+        problem.can_hide_deny = can_ask && decision == trust::Decision::Unasked;
+    }
+    let keys = |is_changed: bool| {
+        let keys = lost
+            .iter()
+            .filter(|guard| guard.is_changed == is_changed)
+            .map(|guard| guard.problem.key.clone());
+        keys.collect()
+    };
+    trust.changed_guards = keys(true);
+    trust.gone_guards = keys(false);
+    trust.decision = decision;
+    trust.unread_answers = unread_answers;
+    (trust, lost)
+}
+
+/// Returns a note for each withheld item of the project.
+fn withheld(trust: &trust::Review) -> Vec<Problem> {
+    if !trust.is_withheld() {
+        return Vec::new();
+    }
+    let note = |item: &trust::TrustItem| {
+        let text = format!("not used until you trust this project: {}", item.detail);
+        Problem::note(ProblemCode::Untrusted, &item.place, item.key.as_str(), text)
+    };
+    trust.items.iter().map(note).collect()
+}
