@@ -33,16 +33,6 @@ use tools::structured_output::StructuredOutputTool;
 use tools::{Availability, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
-/// A decoded prompt for a session.
-pub struct IncomingPrompt {
-    pub session: String,
-    pub parts: Vec<Content>,
-    /// The prompt's own options, from `_meta`.
-    pub options: Option<PromptOptions>,
-    /// The JSON Schema that the result must fit.
-    pub schema: Option<Value>,
-}
-
 /// A turn that a prompt has requested.
 pub struct TurnStream {
     turn: TurnHandle,
@@ -180,31 +170,30 @@ pub struct FinishedTurn {
     pub turn: Option<TurnGuard>,
 }
 
-/// Queues a prompt before it returns. The turn is `None` if the prompt is empty.
+/// Queues a prompt for the session of an id before it returns. The turn is `None` if the prompt is
+/// empty.
 ///
 /// # Errors
 /// There is no such session, its mailbox is full, the schema is invalid, or the user has too many
 /// turns.
 pub fn queue(
     server: &Arc<Server>,
-    prompt: IncomingPrompt,
+    id: &str,
+    parts: Vec<Content>,
 ) -> Result<(SessionHandle, Option<TurnStream>), RequestError> {
-    let session = server.session(&prompt.session)?;
-    let mut parts = prompt.parts;
-    if !parts.iter().any(has_content) {
+    let session = server.session(id)?;
+    if !parts.iter().any(is_said) {
         return Ok((session, None));
     }
-    if let Some(options) = prompt.options {
-        parts.push(Content::PromptOptions(options));
+    for part in &parts {
+        if let Content::Format { schema } = part {
+            let wrong = |why| {
+                RequestError::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"))
+            };
+            StructuredOutputTool::new(schema).map_err(wrong)?;
+        }
     }
-    if let Some(schema) = prompt.schema {
-        let wrong = |why| {
-            RequestError::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"))
-        };
-        StructuredOutputTool::new(&schema).map_err(wrong)?;
-        parts.push(Content::Format { schema });
-    }
-    let hosted = HostedTurn::begin(server, &prompt.session)?;
+    let hosted = HostedTurn::begin(server, id)?;
     let turn = session.prompt(work(&session, parts))?;
     let hosted = hosted.map(|begin| begin(turn.number));
     let prompt_turn = TurnStream {
@@ -224,12 +213,24 @@ pub fn queue(
 /// The maximum length of an idempotency key in bytes.
 const MAX_KEY_BYTES: usize = 200;
 
+/// Returns the parts of a prompt's message that `_meta` adds: its own options, and the JSON Schema
+/// that the result must fit.
+///
+/// # Errors
+/// As for [`options`].
+pub fn meta_parts(meta: Option<&Meta>) -> Result<Vec<Content>, RequestError> {
+    let options = options(meta)?.map(Content::PromptOptions);
+    let schema = of_ours(meta, SCHEMA).cloned();
+    let format = schema.map(|schema| Content::Format { schema });
+    Ok(options.into_iter().chain(format).collect())
+}
+
 /// Decodes a prompt's own options: an addition to the system prompt, disabled tools, and the
 /// idempotency key.
 ///
 /// # Errors
 /// [`RequestError::Invalid`] for a value of the wrong type, an unknown tool or an unknown flat key.
-pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, RequestError> {
+fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, RequestError> {
     let wrong = |key: &str, why: String| RequestError::Invalid(format!("_meta.{OWN}.{key} {why}"));
     if let Some(why) = wrong_in_prompt(meta) {
         return Err(RequestError::Invalid(why));
@@ -302,6 +303,11 @@ fn lost() -> Fault {
     }
 }
 
+/// Returns whether the user has said something with it.
+fn is_said(content: &Content) -> bool {
+    !matches!(content, Content::PromptOptions(_) | Content::Format { .. }) && has_content(content)
+}
+
 fn has_content(content: &Content) -> bool {
     !matches!(content, Content::Text(Text { text, .. }) if text.trim().is_empty())
 }
@@ -329,7 +335,8 @@ fn work(session: &SessionHandle, mut parts: Vec<Content>) -> PromptInput {
 /// As for [`queue`].
 pub async fn queue_when_open(
     server: &Arc<Server>,
-    decode: impl FnOnce() -> Result<IncomingPrompt, RequestError>,
+    id: &str,
+    decode: impl FnOnce() -> Result<Vec<Content>, RequestError>,
     place: super::server::QueuePlace,
     cancelled: &CancellationToken,
 ) -> Result<Option<(SessionHandle, Option<TurnStream>)>, RequestError> {
@@ -340,7 +347,7 @@ pub async fn queue_when_open(
     // `place` lives until the prompt is in the session's mailbox, so that later requests follow it
     // there.
     if first {
-        queue(server, decode()?).map(Some)
+        queue(server, id, decode()?).map(Some)
     } else {
         Ok(None)
     }

@@ -94,7 +94,7 @@ pub(super) fn context(
             observer: None,
             analysis: Default::default(),
         },
-        session: SessionContext {
+        session: Arc::new(SessionContext {
             id: SessionId::new(environment.fresh(SessionId::PREFIX)),
             mark: Default::default(),
             seen: Arc::default(),
@@ -104,7 +104,7 @@ pub(super) fn context(
             instruction_problems: Arc::default(),
             language: Arc::new(SessionServers::new(&Arc::default())),
             exec: Arc::default(),
-        },
+        }),
         project: ProjectContext {
             cwd: cwd.to_owned(),
             worktree: Arc::new(worktree.clone()),

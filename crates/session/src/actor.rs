@@ -14,7 +14,7 @@ use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, Turn
 use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
 use super::project::ConfigWatcher;
-use super::prompt::{PromptResult, PromptRun};
+use super::prompt::PromptRun;
 use super::published::SessionEvents;
 use super::sessions::Sessions;
 use super::title::{self, Titling};
@@ -128,7 +128,7 @@ impl Actor {
         let ended = self.session.sessions.ended.clone();
         tokio::select! {
             event = self.session.next_event() => self.session.handle(event).await,
-            () = self.scope.resources.jobs.news() => {
+            () = self.scope.resources.shared.jobs.news() => {
                 jobs::settle(&mut self.history, &self.scope).await;
                 for notice in jobs::notices(&self.scope) {
                                         // If there is no receiver, the next turn shows it.
@@ -170,7 +170,7 @@ impl Actor {
         let is_message = matches!(work, PromptInput::Message(_));
         let cancelled = self.session.sessions.ended.child_token();
         let budget = Arc::<TurnBudget>::default();
-        let run = PromptRun {
+        let mut run = PromptRun {
             sessions: self.session.sessions.clone(),
             choice: self.session.choices.current.clone(),
             scope: TurnContext {
@@ -187,21 +187,24 @@ impl Actor {
         self.session
             .inbox
             .update_spoken(self.session.choices.steers());
-        let result = {
+        let outcome = {
             let mut work = std::pin::pin!(run.run(work, &mut self.watcher));
             loop {
                 tokio::select! {
-                    result = &mut work => break result,
+                    outcome = &mut work => break outcome,
                     event = self.session.next_event() => self.session.handle(event).await,
                 }
             }
         };
         self.session.running = None;
-        let PromptResult {
+        let PromptRun {
+            scope,
             history,
             record,
-            outcome,
-        } = result;
+            ..
+        } = run;
+        // Its outlet closes with it.
+        drop(scope);
         self.history = history;
         self.store_turn(record, is_message, outlet).await;
         let steers = outcome == TurnOutcome::Steered;
@@ -321,7 +324,7 @@ impl Actor {
         session.choices.remember().await;
         session.choices.record_change().apply(&mut session.record);
         session.record.updated = self.scope.now();
-        session.record.todos = self.scope.resources.todos.get();
+        session.record.todos = self.scope.resources.shared.todos.get();
         session.record.cost = self.history.cost();
         let fresh = match session.record.title {
             Some(_) => None,
@@ -409,9 +412,9 @@ impl Actor {
                 .await
                 .ok();
         }
-        self.scope.resources.jobs.end().await;
+        self.scope.resources.shared.jobs.end().await;
         self.scope.resources.servers.end().await;
-        self.scope.resources.language.end();
+        self.scope.resources.shared.language.end();
         let scratch = scratch::directory(&self.scope.environment, self.scope.session.as_str());
         base::task::spawn_blocking(move || scratch::remove(&scratch))
             .await

@@ -405,7 +405,7 @@ async fn redo(cx: &mut BuiltinContext<'_>) -> String {
 /// Lists the background jobs, or ends some of them.
 async fn background(scope: &TurnContext, rest: &str) -> String {
     const USER: &str = "stopped by the user";
-    let all = scope.resources.jobs.all();
+    let all = scope.resources.shared.jobs.all();
     match rest.split_whitespace().collect::<Vec<_>>()[..] {
         [] if all.is_empty() => "There are no background commands.".into(),
         [] => {
@@ -418,15 +418,15 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
             all.iter().map(line).collect::<Vec<_>>().join("\n")
         }
         ["stop", "all"] => {
-            let running = scope.resources.jobs.running();
+            let running = scope.resources.shared.jobs.running();
             let ended = futures_util::future::join_all(
                 running
                     .iter()
-                    .map(|(id, _)| scope.resources.jobs.stop(id, USER)),
+                    .map(|(id, _)| scope.resources.shared.jobs.stop(id, USER)),
             );
             format!("{} ended.", text::count(ended.await.len(), "command"))
         }
-        ["stop", id] => match scope.resources.jobs.stop(id, USER).await {
+        ["stop", id] => match scope.resources.shared.jobs.stop(id, USER).await {
             Ok(how) => format!("{id} has ended: {how}."),
             Err(why) => why,
         },

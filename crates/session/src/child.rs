@@ -9,121 +9,41 @@
 mod forked;
 mod news;
 
-use std::pin::Pin;
+use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::forked::ForkedTask;
 use self::news::ChildProgress;
 use super::live::HistoryGuard;
 use super::sessions::Sessions;
-use super::{interrupted, revert, sample};
+use super::{interrupted, revert, session_turn};
 use crate::turn::record::Recorder;
 use crate::turn::{
     History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
 };
-use crate::turn::{budget, recover, run};
+use crate::turn::{budget, recover};
 use crate::turn::{jobs, late_changes, next, step_context};
 use base::id::{CallId, SessionId};
 use base::text;
 use events::{
-    CallUpdate, Event, EventSender, LiveFacts, Progress, SessionRequest, SpawnSubagent,
-    SubagentEnd, SubagentInfo, SubagentReport, SwitchAgent, ToolKind,
+    CallUpdate, Event, EventSender, LiveFacts, Progress, SpawnSubagent, SubagentEnd, SubagentInfo,
+    SubagentReport, ToolKind,
 };
 use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
 use project::agent::Agent;
 use store::Record;
-use tools::scratch;
+use tools::background_jobs::Jobs;
+use tools::todos::Todos;
+use tools::{SessionContext, scratch};
 use transcript::{
     CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User,
 };
 
-/// The capacity of the queue of a turn's session requests.
-const MAX_QUEUED_REQUESTS: usize = 16;
-
-pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, TurnOutcome)> + Send + 'a>>;
-
-/// The senders of a turn's choice: the session's, and the turn's own if a command names its agent
-/// or model.
-type ChoiceSenders<'a> = [Option<&'a watch::Sender<SessionChoices>>; 2];
-
-/// Runs a turn and serves its session requests. `choices` are the senders of the user's choice;
-/// `None` for a child, whose agent cannot change.
-pub(super) fn turn<'a>(
-    shared: &'a Sessions,
-    choices: ChoiceSenders<'a>,
-    history: History,
-    mut scope: TurnContext,
-) -> TurnFuture<'a> {
-    Box::pin(async move {
-        let (session_requests, mut asked) = mpsc::channel(MAX_QUEUED_REQUESTS);
-        scope.session_requests = session_requests;
-        let parent = scope.clone();
-        let mut work = std::pin::pin!(run::run(history, scope));
-        let mut children = FuturesUnordered::new();
-        let mut samples = FuturesUnordered::new();
-        jobs::show(&parent).await;
-        let done = loop {
-            tokio::select! {
-                biased;
-                () = parent.resources.jobs.news() => jobs::show(&parent).await,
-                done = &mut work => break done,
-                Some(request) = asked.recv() => match request {
-                    SessionRequest::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
-                    SessionRequest::Switch(switch) => answer(shared, choices, &parent, switch).await,
-                    SessionRequest::Sample(wanted) => samples.push(sample::sample(&parent, *wanted)),
-                },
-                Some(()) = samples.next(), if !samples.is_empty() => {}
-                Some(()) = children.next(), if !children.is_empty() => {}
-            }
-        };
-        // After a cancel a child may still be cleaning up.
-        while children.next().await.is_some() {}
-        // The limit of a subagent is reported to its parent instead.
-        if done.1 == TurnOutcome::StepLimit && choices[0].is_some() {
-            parent.outlet.event(run::limit(&done.0, &parent)).await;
-        }
-        done
-    })
-}
-
-/// Switches to another agent, if the turn has a choice and the agent exists.
-async fn answer(
-    shared: &Sessions,
-    choices: ChoiceSenders<'_>,
-    scope: &TurnContext,
-    switch: SwitchAgent,
-) {
-    let modes = scope.project.agents.modes();
-    let named = modes
-        .iter()
-        .find(|agent| agent.name == switch.agent)
-        .cloned();
-    let agent = named.or_else(|| (switch.agent == "build").then(|| scope.project.agents.default()));
-    let speaker = choices[0].and(agent).map(|agent| {
-        for choice in choices.into_iter().flatten() {
-            choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
-        }
-        agent.name.clone()
-    });
-    if speaker.is_some()
-        && let Some(choice) = choices[0]
-    {
-        let change = choice.borrow().record_change();
-        shared.store.amend(&scope.session, change).await;
-    }
-    if let Some(speaker) = &speaker {
-        scope.outlet.event(Event::Mode(speaker.clone())).await;
-    }
-    // The receiver is dropped if the call was cancelled meanwhile.
-    switch.reply.send(speaker).ok();
-}
-
-async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
+/// Runs a subagent for a turn, and sends its report.
+pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
     let SpawnSubagent {
         call,
         facts,
@@ -213,7 +133,7 @@ struct ChildTask<'a> {
     parent: &'a TurnContext,
     call: CallId,
     facts: LiveFacts,
-    agent: std::sync::Arc<Agent>,
+    agent: Arc<Agent>,
     description: String,
     prompt: String,
     files: Vec<File>,
@@ -246,7 +166,7 @@ impl ChildTask<'_> {
         let (_choice, choice) =
             watch::channel(SessionChoices::of(&self.agent.name, Some(model.clone())));
         let scope = self.scope(&record, &history, choice, (cancelled, outlet));
-        let todos = scope.resources.todos.clone();
+        let todos = scope.resources.shared.todos.clone();
         let context = scope.clone();
         let before = history.cost().unwrap_or_default();
         let message = self.message(&scope, &model);
@@ -268,11 +188,14 @@ impl ChildTask<'_> {
         history.messages.push(message);
 
         let (mut history, outcome) = news
-            .follow(turn(self.shared, [None; 2], history, scope), events)
+            .follow(
+                session_turn::run(self.shared, [None; 2], history, scope),
+                events,
+            )
             .await;
         news.end(&outcome).await;
         // The output of its background jobs would not be read any more.
-        context.resources.jobs.end().await;
+        context.resources.shared.jobs.end().await;
         let scratch = scratch::directory(&context.environment, context.session.as_str());
         base::task::spawn_blocking(move || scratch::remove(&scratch))
             .await
@@ -391,10 +314,15 @@ impl ChildTask<'_> {
             mark: record.mark.clone(),
             choice,
             resources: SessionResources {
-                seen: std::sync::Arc::default(),
-                todos: std::sync::Arc::new(tools::todos::Todos::new(record.todos.clone())),
-                jobs: std::sync::Arc::new(tools::background_jobs::Jobs::after(jobs::last(history))),
-                late_changes: std::sync::Arc::default(),
+                shared: Arc::new(SessionContext {
+                    id: record.id.clone(),
+                    mark: record.mark.clone(),
+                    seen: Arc::default(),
+                    todos: Arc::new(Todos::new(record.todos.clone())),
+                    jobs: Arc::new(Jobs::after(jobs::last(history))),
+                    ..SessionContext::clone(&self.parent.resources.shared)
+                }),
+                late_changes: Arc::default(),
                 ..self.parent.resources.clone()
             },
             permissions: Permissions {
@@ -408,8 +336,8 @@ impl ChildTask<'_> {
             spoken: watch::channel(false).1,
             outlet,
             depth: self.parent.depth + 1,
-            spent: std::sync::Arc::default(),
-            child_changes: std::sync::Arc::default(),
+            spent: Arc::default(),
+            child_changes: Arc::default(),
             parent_changes: Some(self.parent.child_changes.clone()),
             ..self.parent.clone()
         }

@@ -27,25 +27,6 @@ use transcript::{Content, ModelRef, Text};
 /// The files that a command may attach.
 const MAX_FILES: usize = 20;
 
-/// A prompt in which a command has been expanded.
-pub(super) struct TypedPrompt {
-    pub content: Vec<Content>,
-    /// Switches the agent from the next step on, if the command names an agent or a model.
-    pub once: Option<watch::Sender<SessionChoices>>,
-    /// The user's part of the command's text, which may name subagents, as a prompt may.
-    pub words: Option<String>,
-}
-
-impl TypedPrompt {
-    fn plain(content: Vec<Content>) -> Self {
-        Self {
-            content,
-            once: None,
-            words: None,
-        }
-    }
-}
-
 /// The commands of a session: the built-in ones, and those of the settings. A built-in command is
 /// not available if the user has a command of the same name. Skills with unused names are commands
 /// as well, and some built-in commands give way to a skill.
@@ -217,15 +198,16 @@ impl Commands {
     /// with the rules of that agent. A command for a subagent becomes a subtask, if the session
     /// may delegate.
     ///
-    /// The calls that the expansion makes are added to the draft.
+    /// The calls that the expansion makes are added to the draft, and the command's choice and text.
+    /// Returns the content of the prompt.
     pub(super) async fn typed(
         &self,
         mut content: Vec<Content>,
         draft: &mut PromptDraft,
         scope: &mut TurnContext,
-    ) -> TypedPrompt {
+    ) -> Vec<Content> {
         let Some(Content::Text(typed)) = content.first_mut() else {
-            return TypedPrompt::plain(content);
+            return content;
         };
         if let Some((name, rest)) = command::typed(typed.text.trim_start())
             && let Some(skill) = self.skill(name).cloned()
@@ -236,18 +218,16 @@ impl Commands {
                 1,
                 Content::Text(hidden_text(with_skill(skill, &rest).await)),
             );
-            return TypedPrompt {
-                words: Some(rest),
-                ..TypedPrompt::plain(content)
-            };
+            draft.words = Some(rest);
+            return content;
         }
         let Some((command, expanded)) = self.expand(&typed.text) else {
-            return TypedPrompt::plain(prompted(content, draft, scope).await);
+            return prompted(content, draft, scope).await;
         };
         typed.ignored = true;
         draft.begin(scope, &content[..1]);
         let Some(Content::Text(typed)) = content.first() else {
-            return TypedPrompt::plain(content);
+            return content;
         };
         let description = text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
@@ -260,7 +240,6 @@ impl Commands {
             own.as_ref()
                 .is_some_and(|agent| agent.mode == Mode::Subagent),
         );
-        let mut own_choice = None;
         let (command, own) = match (own, &speaker) {
             (Some(own), Some(speaker))
                 if command.lent && !sub && may_more(&own, speaker, scope) =>
@@ -299,7 +278,7 @@ impl Commands {
         {
             let (once, chosen) = watch::channel(choice);
             scope.choice = chosen;
-            own_choice = Some(once);
+            draft.once = Some(once);
         }
         let agent = match (delegate, own, speaker) {
             // A subagent never has more permissions than the delegating agent.
@@ -338,11 +317,8 @@ impl Commands {
         parts = hooks::command(scope, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
         content.splice(1..1, parts);
-        TypedPrompt {
-            content,
-            once: own_choice,
-            words: (!delegate).then_some(expanded.text),
-        }
+        draft.words = (!delegate).then_some(expanded.text);
+        content
     }
 
     /// Returns the command that a text begins with, and its expansion; `None` for any other

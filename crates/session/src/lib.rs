@@ -35,6 +35,7 @@ pub mod revert;
 mod review;
 mod sample;
 mod session_control;
+mod session_turn;
 mod sessions;
 pub mod title;
 mod trust;

@@ -756,17 +756,21 @@ impl Sessions {
         SessionResources {
             servers: Arc::new(servers),
             extensions: Arc::default(),
-            seen: Arc::default(),
-            todos: Arc::new(tools::todos::Todos::new(record.todos.clone())),
-            jobs,
-            formatters: Arc::default(),
-            instruction_problems: Arc::default(),
-            language: Arc::new(SessionServers::new(&self.language)),
+            shared: Arc::new(tools::SessionContext {
+                id: record.id.clone(),
+                mark: record.mark.clone(),
+                seen: Arc::default(),
+                todos: Arc::new(tools::todos::Todos::new(record.todos.clone())),
+                jobs,
+                formatters: Arc::default(),
+                instruction_problems: Arc::default(),
+                language: Arc::new(SessionServers::new(&self.language)),
+                exec: self.served().exec,
+            }),
             files: options.files,
             snapshots: Some(snapshots),
             late_changes: Arc::default(),
             refused_tools: Arc::default(),
-            exec: self.served().exec,
         }
     }
 

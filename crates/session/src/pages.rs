@@ -35,7 +35,7 @@ pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
     if !servers.is_empty() {
         rows.push(("MCP servers", servers_row(&servers)));
     }
-    let running = scope.resources.jobs.running().len();
+    let running = scope.resources.shared.jobs.running().len();
     if running > 0 {
         rows.push(("Background", text::count(running, "command")));
     }

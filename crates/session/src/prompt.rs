@@ -6,15 +6,15 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::builtin::{self, BuiltinCommand, BuiltinContext};
-use super::commands::TypedPrompt;
 use super::handle::{PromptInput, idempotency_key};
 use super::project::ConfigWatcher;
 use super::sessions::Sessions;
-use super::{child, mention, revert, title};
+use super::{mention, revert, session_turn, title};
 use crate::turn::insert::PromptDraft;
 use crate::turn::{
     History, SessionChoices, TurnContext, TurnOutcome, hooks, next, remind, step_context,
 };
+use base::id::MessageId;
 use events::Event;
 use project::command;
 use store::{Record, visible};
@@ -25,38 +25,28 @@ pub(super) struct PromptRun {
     pub(super) choice: watch::Sender<SessionChoices>,
     /// The context; its token and outlet belong to this prompt only.
     pub(super) scope: TurnContext,
+    /// The history, which the prompt and its turn extend.
     pub(super) history: History,
     pub(super) record: Record,
     /// Whether the turn before ended in favour of this prompt.
     pub(super) steered: bool,
 }
 
-/// The results of a prompt.
-pub(super) struct PromptResult {
-    pub(super) history: History,
-    pub(super) record: Record,
-    pub(super) outcome: TurnOutcome,
-}
-
 impl PromptRun {
-    pub(super) async fn run(self, input: PromptInput, watcher: &mut ConfigWatcher) -> PromptResult {
+    pub(super) async fn run(
+        &mut self,
+        input: PromptInput,
+        watcher: &mut ConfigWatcher,
+    ) -> TurnOutcome {
         match input {
             PromptInput::Message(content) => {
                 match sent_before(&self.history, &self.record, &content) {
                     None => self.message(content, watcher).await,
                     Some(SentBefore::Last) => self.again(watcher).await,
                     Some(SentBefore::Earlier) => {
-                        self.scope
-                            .outlet
-                            .event(Event::Prompted {
-                                message: self.scope.message_id(),
-                            })
-                            .await;
-                        PromptResult {
-                            history: self.history,
-                            record: self.record,
-                            outcome: TurnOutcome::Ended,
-                        }
+                        let message = self.scope.message_id();
+                        self.prompted(message).await;
+                        TurnOutcome::Ended
                     }
                 }
             }
@@ -66,158 +56,121 @@ impl PromptRun {
         }
     }
 
-    async fn builtin(mut self, command: &BuiltinCommand) -> PromptResult {
+    /// Reports the id of the prompt's message.
+    async fn prompted(&self, message: MessageId) {
+        self.scope.outlet.event(Event::Prompted { message }).await;
+    }
+
+    /// Runs the turn of the history's last prompt.
+    async fn turn(&mut self, once: Option<&watch::Sender<SessionChoices>>) -> TurnOutcome {
+        let (history, outcome) = session_turn::run(
+            &self.sessions,
+            [Some(&self.choice), once],
+            std::mem::take(&mut self.history),
+            self.scope.clone(),
+        )
+        .await;
+        self.history = history;
+        outcome
+    }
+
+    async fn builtin(&mut self, command: &BuiltinCommand) -> TurnOutcome {
         // A built-in command is not a message of the history, but the event needs an id.
-        self.scope
-            .outlet
-            .event(Event::Prompted {
-                message: self.scope.message_id(),
-            })
-            .await;
+        let message = self.scope.message_id();
+        self.prompted(message).await;
         let cx = BuiltinContext {
             history: &mut self.history,
             record: &mut self.record,
             scope: &self.scope,
         };
-        let outcome = builtin::carry_out(command, cx).await;
-        PromptResult {
-            history: self.history,
-            record: self.record,
-            outcome,
-        }
+        builtin::carry_out(command, cx).await
     }
 
     /// Continues the turn of a prompt that was sent before, or returns its outcome.
-    async fn again(self, watcher: &mut ConfigWatcher) -> PromptResult {
-        let Self {
-            sessions,
-            choice,
-            mut scope,
-            mut history,
-            record,
-            ..
-        } = self;
-        let mut message = head(&scope);
-        scope
-            .outlet
-            .event(Event::Prompted {
-                message: message.id.clone(),
-            })
-            .await;
-        if let Some(outcome) = next::ended(&history) {
-            return PromptResult {
-                history,
-                record,
-                outcome,
-            };
+    async fn again(&mut self, watcher: &mut ConfigWatcher) -> TurnOutcome {
+        let mut message = head(&self.scope);
+        self.prompted(message.id.clone()).await;
+        if let Some(outcome) = next::ended(&self.history) {
+            return outcome;
         }
-        refresh_project(watcher, &mut scope, &choice).await;
-        let once = answers_once(&history, &mut scope);
-        message.role = head(&scope).role;
+        refresh_project(watcher, &mut self.scope, &self.choice).await;
+        let once = answers_once(&self.history, &mut self.scope);
+        message.role = head(&self.scope).role;
         // A prompt that has no answer yet is answered without a note.
-        if !history.messages.last().is_some_and(Message::is_prompt) {
-            message
-                .parts
-                .push(scope.part(remind::note(prompts::reminder::HOST_LOST)));
-            scope.record.whole(&message).await;
-            history.messages.push(message);
+        if !self.history.messages.last().is_some_and(Message::is_prompt) {
+            let note = remind::note(prompts::reminder::HOST_LOST);
+            message.parts.push(self.scope.part(note));
+            self.scope.record.whole(&message).await;
+            self.history.messages.push(message);
         }
-        let (history, outcome) =
-            child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
-        PromptResult {
-            history,
-            record,
-            outcome,
-        }
+        self.turn(once.as_ref()).await
     }
 
-    async fn message(self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> PromptResult {
-        let Self {
-            sessions,
-            choice,
-            mut scope,
-            mut history,
-            mut record,
-            steered,
-        } = self;
-        refresh_project(watcher, &mut scope, &choice).await;
-        let resumed = history.messages.iter().any(Message::is_prompt);
-        let Some(content) = hooks::prompt(&scope, (&record, resumed), content).await else {
-            scope
-                .outlet
-                .event(Event::Prompted {
-                    message: scope.message_id(),
-                })
-                .await;
-            return PromptResult {
-                history,
-                record,
-                outcome: TurnOutcome::Ended,
-            };
+    async fn message(&mut self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> TurnOutcome {
+        refresh_project(watcher, &mut self.scope, &self.choice).await;
+        let resumed = self.history.messages.iter().any(Message::is_prompt);
+        let Some(content) = hooks::prompt(&self.scope, (&self.record, resumed), content).await
+        else {
+            let message = self.scope.message_id();
+            self.prompted(message).await;
+            return TurnOutcome::Ended;
         };
         // The next prompt deletes undone turns.
-        revert::settle(&mut history, &mut record, &scope.record).await;
-        let mut draft = PromptDraft::new(head(&scope), &record, &history, &scope);
-        let TypedPrompt {
-            content,
-            once,
-            words,
-        } = watcher
-            .commands()
-            .typed(content, &mut draft, &mut scope)
-            .await;
-        let content = mention::read(content, &mut draft, &scope).await;
-        let content = mention::fitted(content, &scope).await;
-        let mut content = if scope.depth < scope.project.settings.general.subagent_depth {
-            mention::named(content, words.as_deref(), &scope.project.agents)
-        } else {
-            content
-        };
-        if steered {
-            remind::spoken_meanwhile(&mut content);
-        }
-        // A command may have chosen another agent than the draft's.
-        let Message { role, .. } = head(&scope);
-        let message = Message {
-            role,
-            ..draft.end(&scope, content)
-        };
-        record.updated = message.created;
+        revert::settle(&mut self.history, &mut self.record, &self.scope.record).await;
+        let (message, once) = self.written(content, watcher).await;
+        self.record.updated = message.created;
         // Set immediately, because the session is in the list while the turn runs.
-        let title = if record.title.is_none() {
+        let title = if self.record.title.is_none() {
             title::from_prompt(&message)
         } else {
             None
         };
-        record.title = title.clone().or(record.title);
-        scope.record.session(&record).await;
-        scope.record.whole(&message).await;
-        if let Some(command) = command_of(&message) {
-            scope.record.events.command(command, &message.id);
-        }
-        scope
-            .outlet
-            .event(Event::Prompted {
-                message: message.id.clone(),
-            })
-            .await;
         if title.is_some() {
-            scope
-                .outlet
-                .event(Event::Info {
-                    title,
-                    updated: record.updated,
-                })
-                .await;
+            self.record.title.clone_from(&title);
         }
-        history.messages.push(message);
-        let (history, outcome) =
-            child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
-        PromptResult {
-            history,
-            record,
-            outcome,
+        self.scope.record.session(&self.record).await;
+        self.scope.record.whole(&message).await;
+        if let Some(command) = command_of(&message) {
+            self.scope.record.events.command(command, &message.id);
         }
+        self.prompted(message.id.clone()).await;
+        if title.is_some() {
+            let updated = self.record.updated;
+            let info = Event::Info { title, updated };
+            self.scope.outlet.event(info).await;
+        }
+        self.history.messages.push(message);
+        self.turn(once.as_ref()).await
+    }
+
+    /// Returns the message of a prompt as the model reads it, with what commands and mentions in it
+    /// insert, and the choice that a command makes for this turn.
+    async fn written(
+        &mut self,
+        content: Vec<Content>,
+        watcher: &ConfigWatcher,
+    ) -> (Message, Option<watch::Sender<SessionChoices>>) {
+        let scope = &mut self.scope;
+        let mut draft = PromptDraft::new(head(scope), &self.record, &self.history, scope);
+        let content = watcher.commands().typed(content, &mut draft, scope).await;
+        let content = mention::read(content, &mut draft, scope).await;
+        let content = mention::fitted(content, scope).await;
+        let mut content = if scope.depth < scope.project.settings.general.subagent_depth {
+            mention::named(content, draft.words.as_deref(), &scope.project.agents)
+        } else {
+            content
+        };
+        if self.steered {
+            remind::spoken_meanwhile(&mut content);
+        }
+        let once = draft.once.take();
+        // A command may have chosen another agent than the draft's.
+        let Message { role, .. } = head(scope);
+        let message = Message {
+            role,
+            ..draft.end(scope, content)
+        };
+        (message, once)
     }
 }
 
@@ -322,7 +275,7 @@ fn head(scope: &TurnContext) -> Message {
 mod tests {
     use super::*;
     use base::environment::Timestamp;
-    use base::id::{MessageId, PartId, SessionId};
+    use base::id::{PartId, SessionId};
     use store::UndoEntry;
     use transcript::{ModelRef, Part, PromptOptions, Text};
 

@@ -66,7 +66,6 @@ use base::worktree::Worktree;
 use config::settings::Settings;
 use events::{Event, EventSender, SessionRequestSender, Severity, Status};
 use extensions::Extensions;
-use lsp::SessionServers;
 use mcp::McpServers;
 use permission::Rules;
 use permission::account::AccountAccess;
@@ -248,19 +247,10 @@ pub struct SessionResources {
     pub servers: Arc<McpServers>,
     /// The hooks, plugins and custom tools of the user and the project.
     pub extensions: Arc<Extensions>,
-    /// The files that the model has seen.
-    pub seen: Arc<tools::read_tracker::ReadTracker>,
-    pub todos: Arc<tools::todos::Todos>,
-    pub jobs: Arc<tools::background_jobs::Jobs>,
-    /// The formatters that the user has been notified about.
-    pub formatters: Arc<tools::format::NotifiedFormatters>,
-    /// The problems of instruction files that the user has been notified about.
-    pub instruction_problems: Arc<tools::loaded_instructions::NotifiedProblems>,
-    pub language: Arc<SessionServers>,
+    /// The state that the calls of the session share.
+    pub shared: Arc<tools::SessionContext>,
     /// The file operations that the client supports.
     pub files: tools::FileCapabilities,
-    /// The prefix of every command, if the host configures one.
-    pub exec: Arc<[String]>,
     /// Records file contents, if the settings enable snapshots.
     pub snapshots: Option<Arc<Tracker>>,
     /// Background jobs of earlier steps that may still change files.

@@ -211,7 +211,7 @@ pub struct CallDescription {
 pub struct ToolContext {
     pub call: CallContext,
     /// The state that lives as long as the session.
-    pub session: SessionContext,
+    pub session: Arc<SessionContext>,
     /// The directories and settings of the project.
     pub project: ProjectContext,
     /// The channels to the session and the editor.

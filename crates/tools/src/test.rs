@@ -201,7 +201,7 @@ fn listened(
             observer: None,
             analysis: Default::default(),
         },
-        session: SessionContext {
+        session: Arc::new(SessionContext {
             id: SessionId::new("ses_test"),
             mark: ReminderMark::default(),
             seen: Arc::default(),
@@ -211,7 +211,7 @@ fn listened(
             instruction_problems: Arc::default(),
             language: Arc::new(lsp::SessionServers::new(&Arc::default())),
             exec: Arc::default(),
-        },
+        }),
         project: ProjectContext {
             cwd: policy.place.cwd.clone(),
             worktree,

@@ -10,12 +10,11 @@ use protocol::table::{Reply, RequestContext};
 use super::requests::usage;
 use super::{content, line};
 use crate::error::RequestError;
-use crate::meta::{self, SCHEMA};
-use crate::prompt::{self, FinishedTurn, IncomingPrompt, TurnStream};
+use crate::prompt::{self, FinishedTurn, TurnStream};
 use crate::server::Server;
 use session::SessionHandle;
 use session::turn::TurnOutcome;
-use transcript::FaultKind;
+use transcript::{Content, FaultKind};
 
 /// session/prompt.
 pub(super) fn prompt(
@@ -24,7 +23,8 @@ pub(super) fn prompt(
     request: v1::PromptRequest,
 ) -> Reply<v1::PromptResponse> {
     let Some(wait) = server.wait(&request.session_id.0) else {
-        return match decode(request).and_then(|prompt| prompt::queue(server, prompt)) {
+        let id = request.session_id.clone();
+        return match decode(request).and_then(|parts| prompt::queue(server, &id.0, parts)) {
             Err(refusal) => Reply::now(Err(refusal.into())),
             Ok((session, turn)) => {
                 let server = server.clone();
@@ -35,22 +35,20 @@ pub(super) fn prompt(
     // The session is still being loaded: the client sent the prompt together with the load.
     let server = server.clone();
     Reply::later(async move {
-        match prompt::queue_when_open(&server, || decode(request), wait, &cx.cancelled).await? {
+        let id = request.session_id.clone();
+        let decode = || decode(request);
+        match prompt::queue_when_open(&server, &id.0, decode, wait, &cx.cancelled).await? {
             Some((session, turn)) => answer(&server, &session, turn, &cx).await,
             None => Ok(v1::PromptResponse::new(v1::StopReason::Cancelled)),
         }
     })
 }
 
-fn decode(request: v1::PromptRequest) -> Result<IncomingPrompt, RequestError> {
-    let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
-    let options = prompt::options(request.meta.as_ref())?;
-    Ok(IncomingPrompt {
-        session: request.session_id.0.to_string(),
-        parts: content::parts(request.prompt)?,
-        options,
-        schema,
-    })
+fn decode(request: v1::PromptRequest) -> Result<Vec<Content>, RequestError> {
+    let of_meta = prompt::meta_parts(request.meta.as_ref())?;
+    let mut parts = content::parts(request.prompt)?;
+    parts.extend(of_meta);
+    Ok(parts)
 }
 
 async fn answer(

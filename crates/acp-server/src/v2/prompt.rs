@@ -9,8 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{content, line};
 use crate::error::RequestError;
-use crate::meta::{self, SCHEMA};
-use crate::prompt::{self, IncomingPrompt, TurnStream};
+use crate::prompt::{self, TurnStream};
 use crate::server::Server;
 use session::SessionHandle;
 
@@ -20,20 +19,16 @@ pub(super) fn prompt(
     cx: RequestContext,
     request: v2::PromptRequest,
 ) -> Reply<v2::PromptResponse> {
-    let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
-    let options = prompt::options(request.meta.as_ref());
+    let of_meta = prompt::meta_parts(request.meta.as_ref());
     let echo = request.prompt.clone();
-    let session = request.session_id.0.to_string();
+    let id = request.session_id;
     let decode = || {
-        Ok(IncomingPrompt {
-            session,
-            parts: content::parts(request.prompt)?,
-            options: options?,
-            schema,
-        })
+        let mut parts = content::parts(request.prompt)?;
+        parts.extend(of_meta?);
+        Ok(parts)
     };
-    let Some(wait) = server.wait(&request.session_id.0) else {
-        return match decode().and_then(|prompt| prompt::queue(server, prompt)) {
+    let Some(wait) = server.wait(&id.0) else {
+        return match decode().and_then(|parts| prompt::queue(server, &id.0, parts)) {
             Err(refusal) => Reply::now(Err(refusal.into())),
             Ok(queued) => {
                 let server = server.clone();
@@ -44,7 +39,7 @@ pub(super) fn prompt(
     // The session is still being opened: the client sent the prompt together with the resume.
     let server = server.clone();
     Reply::later(async move {
-        let queued = prompt::queue_when_open(&server, decode, wait, &cx.cancelled)
+        let queued = prompt::queue_when_open(&server, &id.0, decode, wait, &cx.cancelled)
             .await?
             .ok_or(RequestError::Cancelled)?;
         Ok(insert(server, queued, echo, &cx).await?)

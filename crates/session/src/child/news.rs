@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::TurnFuture;
+use crate::session_turn::TurnFuture;
 use crate::turn::{History, TurnContext, TurnOutcome};
 use base::channel::Receiver;
 use base::id::{CallId, SessionId};

@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::session_turn::TurnFuture;
 use crate::turn::tests::{Played, Stage, full, paired};
 use events::PermissionReply;
 use providers::Error;
@@ -28,7 +29,7 @@ async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, 
         Box::pin(async move {
             let shared = Sessions::new(environment, CancellationToken::new());
             let cancelled = scope.cancelled.clone();
-            let mut work = turn(&shared, [None; 2], history, scope);
+            let mut work = session_turn::run(&shared, [None; 2], history, scope);
             let done = poll_fn(|context| {
                 if counted.fetch_add(1, Ordering::Relaxed) + 1 == moment {
                     cancelled.cancel();

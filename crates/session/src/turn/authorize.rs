@@ -334,7 +334,7 @@ async fn in_sandbox<'n>(
         .confinement
         .for_agent(&agent.rules, &scope.project.settings);
     let mut need = need.clone();
-    if need.temporary && scope.resources.exec.is_empty() {
+    if need.temporary && scope.resources.shared.exec.is_empty() {
         need.guarantee = confinement.guarantee().await;
     }
     if changes && confinement.holds().await {

@@ -362,7 +362,7 @@ impl RunningCall<'_> {
         };
         self.save().await;
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
-        self.scope.resources.jobs.announced(&self.call.call);
+        self.scope.resources.shared.jobs.announced(&self.call.call);
         self.call
     }
 
@@ -470,7 +470,7 @@ impl RunningCall<'_> {
                 format!("The tool failed: {cause}")
             }
         };
-        self.scope.resources.seen.show(&error);
+        self.scope.resources.shared.seen.show(&error);
         CallState::Failed {
             error,
             cause,
@@ -699,7 +699,7 @@ impl RunningCall<'_> {
         if let Ok(output) = &done {
             hooks::edited(self.scope, output);
             if self.call.tool == "todowrite" {
-                let plan = self.scope.resources.todos.get();
+                let plan = self.scope.resources.shared.todos.get();
                 self.scope.record.events.plan(&plan);
             }
         }

@@ -199,7 +199,7 @@ impl ChangeRecorder {
                     .permissions
                     .confinement
                     .may_report(&scope.project.settings)
-                && scope.resources.exec.is_empty();
+                && scope.resources.shared.exec.is_empty();
         if sweeps(kind, tool) && (replaced || !reported) && !self.mark.initialized() {
             self.compare();
         }

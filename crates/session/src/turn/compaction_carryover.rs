@@ -67,7 +67,7 @@ pub(super) async fn carried(
         .min(MAX_CARRIED_BYTES);
     let own = [
         remind::mode(&agent.name).map(str::to_owned),
-        todo_note(&scope.resources.todos.get(), room / 2),
+        todo_note(&scope.resources.shared.todos.get(), room / 2),
         jobs::running(scope),
     ];
     let notes: Vec<String> = own.into_iter().flatten().collect();

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::authorize::{self, PlacedCall};
-use super::{History, TurnContext, call, step_context, tool_context};
+use super::{History, SessionChoices, TurnContext, call, step_context, tool_context};
 use base::task::poll_on_blocking_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress, ToolKind};
@@ -26,6 +27,10 @@ pub struct PromptDraft {
     /// The instruction files in the model's context.
     instructions: Arc<LoadedInstructions>,
     is_stored: bool,
+    /// Switches the agent from the next step on, if a command names an agent or a model.
+    pub once: Option<watch::Sender<SessionChoices>>,
+    /// The user's part of a command's text, which may name subagents, as a prompt may.
+    pub words: Option<String>,
 }
 
 impl PromptDraft {
@@ -36,6 +41,8 @@ impl PromptDraft {
             record: record.clone(),
             instructions: Arc::new(call::instructions(history, scope)),
             is_stored: false,
+            once: None,
+            words: None,
         }
     }
 

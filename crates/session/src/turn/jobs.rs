@@ -61,7 +61,7 @@ fn shown(printed: &str, how: &str) -> String {
 
 /// Records in the history how jobs have ended.
 pub async fn settle(history: &mut History, scope: &TurnContext) {
-    for ended in scope.resources.jobs.unsettled() {
+    for ended in scope.resources.shared.jobs.unsettled() {
         // The call is missing if it was undone meanwhile.
         let Some((message, place)) = place(history, &ended.call) else {
             continue;
@@ -108,7 +108,7 @@ fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
 /// Returns the note for the model about ended jobs, and marks them as reported.
 pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<String> {
     settle(history, scope).await;
-    if !scope.resources.jobs.untold() {
+    if !scope.resources.shared.jobs.untold() {
         return None;
     }
     let mut lines = Vec::new();
@@ -153,6 +153,7 @@ pub fn left_by(messages: &[Message], scope: &TurnContext) -> Vec<(String, String
         .collect();
     scope
         .resources
+        .shared
         .jobs
         .running()
         .into_iter()
@@ -162,7 +163,7 @@ pub fn left_by(messages: &[Message], scope: &TurnContext) -> Vec<(String, String
 
 /// Returns the list of running jobs, for a model that no longer sees the calls that started them.
 pub(super) fn running(scope: &TurnContext) -> Option<String> {
-    let running = scope.resources.jobs.running();
+    let running = scope.resources.shared.jobs.running();
     let lines: Vec<String> = running
         .iter()
         .map(|(id, command)| format!("- {id}: {}", base::text::title(command)))
@@ -173,7 +174,7 @@ pub(super) fn running(scope: &TurnContext) -> Option<String> {
 /// Shows the end of jobs in the calls that started them. Nothing may be shown in a call between two
 /// turns, so this runs when the next turn begins.
 pub async fn show(scope: &TurnContext) {
-    for ended in scope.resources.jobs.unshown() {
+    for ended in scope.resources.shared.jobs.unshown() {
         let update = CallUpdate {
             kind: Some(ToolKind::Execute),
             progress: if ended.code.is_some_and(|code| code != 0) {
@@ -202,6 +203,7 @@ pub fn notices(scope: &TurnContext) -> Vec<Event> {
     };
     scope
         .resources
+        .shared
         .jobs
         .unnoticed()
         .into_iter()

@@ -8,7 +8,7 @@ use events::LiveFacts;
 use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, PermissionContext, Policy, Rules, evaluate};
 use project::agent::Agent;
-use tools::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
+use tools::{CallContext, ClientContext, ProjectContext, ToolContext, scratch};
 
 /// Returns the present rules, grants and approvals of an agent.
 pub fn rules(scope: &TurnContext, agent: &Agent) -> Policy {
@@ -72,17 +72,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             observer: None,
             analysis: SharedAnalysis::default(),
         },
-        session: SessionContext {
-            id: scope.session.clone(),
-            mark: scope.mark.clone(),
-            seen: scope.resources.seen.clone(),
-            todos: scope.resources.todos.clone(),
-            jobs: scope.resources.jobs.clone(),
-            formatters: scope.resources.formatters.clone(),
-            instruction_problems: scope.resources.instruction_problems.clone(),
-            language: scope.resources.language.clone(),
-            exec: scope.resources.exec.clone(),
-        },
+        session: scope.resources.shared.clone(),
         project: ProjectContext {
             cwd: scope.project.cwd.clone(),
             worktree: scope.project.worktree.clone(),

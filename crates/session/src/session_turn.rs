@@ -1,0 +1,97 @@
+//! A turn in its session: [`run`] polls the turn, and serves what it requests of the session
+//! meanwhile: subagents, a switch to another agent, samples of the model.
+
+use std::pin::Pin;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, watch};
+
+use super::sessions::Sessions;
+use super::{child, sample};
+use crate::turn::{self, History, SessionChoices, TurnContext, TurnOutcome, jobs};
+use events::{Event, SessionRequest, SwitchAgent};
+
+/// The capacity of the queue of a turn's session requests.
+const MAX_QUEUED_REQUESTS: usize = 16;
+
+pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, TurnOutcome)> + Send + 'a>>;
+
+/// The senders of a turn's choice: the session's, and the turn's own if a command names its agent
+/// or model.
+type ChoiceSenders<'a> = [Option<&'a watch::Sender<SessionChoices>>; 2];
+
+/// Runs a turn of the user's session or of a subagent's, and serves its requests to the session.
+/// `choices` are the senders of the user's choice; `None` for a child, whose agent cannot change.
+pub(super) fn run<'a>(
+    shared: &'a Sessions,
+    choices: ChoiceSenders<'a>,
+    history: History,
+    mut scope: TurnContext,
+) -> TurnFuture<'a> {
+    Box::pin(async move {
+        let (session_requests, mut asked) = mpsc::channel(MAX_QUEUED_REQUESTS);
+        scope.session_requests = session_requests;
+        let parent = scope.clone();
+        let mut work = std::pin::pin!(turn::run::run(history, scope));
+        let mut children = FuturesUnordered::new();
+        let mut samples = FuturesUnordered::new();
+        jobs::show(&parent).await;
+        let done = loop {
+            tokio::select! {
+                biased;
+                () = parent.resources.shared.jobs.news() => jobs::show(&parent).await,
+                done = &mut work => break done,
+                Some(request) = asked.recv() => match request {
+                    SessionRequest::Spawn(spawn) => children.push(child::child(shared, &parent, *spawn)),
+                    SessionRequest::Switch(switch) => switch_agent(shared, choices, &parent, switch).await,
+                    SessionRequest::Sample(wanted) => samples.push(sample::sample(&parent, *wanted)),
+                },
+                Some(()) = samples.next(), if !samples.is_empty() => {}
+                Some(()) = children.next(), if !children.is_empty() => {}
+            }
+        };
+        // After a cancel a child may still be cleaning up.
+        while children.next().await.is_some() {}
+        // The limit of a subagent is reported to its parent instead.
+        if done.1 == TurnOutcome::StepLimit && choices[0].is_some() {
+            parent
+                .outlet
+                .event(turn::run::limit(&done.0, &parent))
+                .await;
+        }
+        done
+    })
+}
+
+/// Switches to another agent, if the turn has a choice and the agent exists.
+async fn switch_agent(
+    shared: &Sessions,
+    choices: ChoiceSenders<'_>,
+    scope: &TurnContext,
+    switch: SwitchAgent,
+) {
+    let modes = scope.project.agents.modes();
+    let named = modes
+        .iter()
+        .find(|agent| agent.name == switch.agent)
+        .cloned();
+    let agent = named.or_else(|| (switch.agent == "build").then(|| scope.project.agents.default()));
+    let speaker = choices[0].and(agent).map(|agent| {
+        for choice in choices.into_iter().flatten() {
+            choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
+        }
+        agent.name.clone()
+    });
+    if speaker.is_some()
+        && let Some(choice) = choices[0]
+    {
+        let change = choice.borrow().record_change();
+        shared.store.amend(&scope.session, change).await;
+    }
+    if let Some(speaker) = &speaker {
+        scope.outlet.event(Event::Mode(speaker.clone())).await;
+    }
+    // The receiver is dropped if the call was cancelled meanwhile.
+    switch.reply.send(speaker).ok();
+}
