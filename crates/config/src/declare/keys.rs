@@ -120,8 +120,8 @@ impl ConfigSchema {
         let is_idle = declared.get("x-status").is_some();
         let is_old = declared.get("deprecated").is_some();
         let effect = match own {
-            None if is_old => None,
             None if is_idle => Some("applies"),
+            None if is_old => None,
             None => around,
             own => own,
         };
