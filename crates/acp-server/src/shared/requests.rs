@@ -32,6 +32,18 @@ macro_rules! requests {
                 .request(unarchive)
         }
 
+        /// Returns the capabilities of sessions that both versions have.
+        pub(crate) fn session_capabilities() -> acp::SessionCapabilities {
+            acp::SessionCapabilities::new()
+                .delete(acp::SessionDeleteCapabilities::new())
+                .fork(acp::SessionForkCapabilities::new())
+                .title(acp::SessionTitleCapabilities::new())
+                .status(acp::SessionStatusCapabilities::new())
+                .archive(acp::SessionArchiveCapabilities::new())
+                .system_prompt(acp::SessionSystemPromptCapabilities::new())
+                .additional_directories(acp::SessionAdditionalDirectoriesCapabilities::new())
+        }
+
         /// session/set_title: a title of the user's, which no generated title replaces.
         pub(crate) fn set_title(
             server: &Arc<Server>,

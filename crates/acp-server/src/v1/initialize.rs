@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::acp::{Initialize, ProtocolVersion, v1};
 use protocol::table::{Reply, RequestContext};
 
-use super::requests::update_auth_status;
+use super::requests::{session_capabilities, update_auth_status};
 use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
@@ -89,17 +89,10 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
         )
         .mcp_capabilities(v1::McpCapabilities::new().http(true).sse(true))
         .session_capabilities(
-            v1::SessionCapabilities::new()
+            session_capabilities()
                 .list(v1::SessionListCapabilities::new())
                 .resume(v1::SessionResumeCapabilities::new())
-                .close(v1::SessionCloseCapabilities::new())
-                .delete(v1::SessionDeleteCapabilities::new())
-                .fork(v1::SessionForkCapabilities::new())
-                .title(v1::SessionTitleCapabilities::new())
-                .status(v1::SessionStatusCapabilities::new())
-                .archive(v1::SessionArchiveCapabilities::new())
-                .system_prompt(v1::SessionSystemPromptCapabilities::new())
-                .additional_directories(v1::SessionAdditionalDirectoriesCapabilities::new()),
+                .close(v1::SessionCloseCapabilities::new()),
         )
         .auth(
             v1::AgentAuthCapabilities::new()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::acp::{InitializeV2, ProtocolVersion, v2};
 use protocol::table::{Reply, RequestContext};
 
-use super::requests::update_auth_status;
+use super::requests::{session_capabilities, update_auth_status};
 use crate::login::{self, AT_THE_TERMINAL, KEYS};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
@@ -67,20 +67,11 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .image(v2::PromptImageCapabilities::new())
         .audio(v2::PromptAudioCapabilities::new())
         .embedded_context(v2::PromptEmbeddedContextCapabilities::new());
-    let session = v2::SessionCapabilities::new()
-        .prompt(prompt)
-        .mcp(
-            v2::McpCapabilities::new()
-                .stdio(v2::McpStdioCapabilities::new())
-                .http(v2::McpHttpCapabilities::new()),
-        )
-        .delete(v2::SessionDeleteCapabilities::new())
-        .additional_directories(v2::SessionAdditionalDirectoriesCapabilities::new())
-        .fork(v2::SessionForkCapabilities::new())
-        .title(v2::SessionTitleCapabilities::new())
-        .status(v2::SessionStatusCapabilities::new())
-        .archive(v2::SessionArchiveCapabilities::new())
-        .system_prompt(v2::SessionSystemPromptCapabilities::new());
+    let session = session_capabilities().prompt(prompt).mcp(
+        v2::McpCapabilities::new()
+            .stdio(v2::McpStdioCapabilities::new())
+            .http(v2::McpHttpCapabilities::new()),
+    );
     let keys =
         v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
     let mut methods = vec![v2::AuthMethod::Agent(keys)];
