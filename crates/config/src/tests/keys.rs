@@ -63,6 +63,7 @@ fn examples() -> Vec<(&'static str, Json)> {
         ("skills.paths", json!(["~/x"])),
         ("skills.urls", json!(["https://evil.example"])),
         ("references", named(json!("/etc"))),
+        ("references.<name>.path", json!("/etc")),
         ("store", json!({"url": "postgres://localhost/x"})),
         ("budget", json!({"steps": 9})),
         ("serve", json!({"grace": 9})),
