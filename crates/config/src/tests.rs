@@ -408,12 +408,12 @@ fn declaration_is_complete() {
     }
     let table = table();
     assert!(
-        table.contains("| `steer` | true or false | Text sent while a turn runs"),
+        table.contains("| `steer` | true or false | applies | Text sent while a turn runs"),
         "{table}"
     );
     assert!(
         table.contains(
-            "| `theme` | anything | Colours of OpenCode's terminal interface. No effect: "
+            "| `theme` | anything | applies | Colours of OpenCode's terminal interface. No effect: "
         ),
         "{table}"
     );
