@@ -181,7 +181,7 @@ impl Invariants {
                 return;
             }
         }
-        if method == "auth/status_update" {
+        if matches!(method, "auth/status_update" | "mcp/message") {
             // About the connection, not a session.
             return;
         }

@@ -31,6 +31,7 @@ mod corrupt;
 mod database;
 mod deadlocks;
 mod editor;
+mod editor_servers;
 // Its fault injection into system calls is written for Linux.
 #[cfg(target_os = "linux")]
 mod faults;

@@ -25,6 +25,8 @@ pub trait Other {
 /// The mock server.
 #[derive(Default)]
 pub struct Server {
+    /// It speaks only the newest protocol.
+    modern: bool,
     /// It has learnt another tool, and another prompt.
     grown: AtomicBool,
     /// The first note holds something else now.
@@ -77,6 +79,14 @@ fn schema(name: &str) -> Value {
 }
 
 impl Server {
+    /// Returns a server that speaks only the newest protocol.
+    pub fn modern() -> Self {
+        Self {
+            modern: true,
+            ..Self::default()
+        }
+    }
+
     fn tools(&self) -> Vec<Value> {
         // The number of tools can be set.
         if let Some(n) =
@@ -120,7 +130,7 @@ impl Server {
             return None;
         };
         let params = &message["params"];
-        let modern = std::env::args().any(|word| word == "--modern");
+        let modern = self.modern || std::env::args().any(|word| word == "--modern");
         let result = match message["method"].as_str().unwrap_or_default() {
             "initialize" if modern => {
                 let error = json!({"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}});

@@ -4,6 +4,7 @@ mod account;
 mod broken;
 mod entry;
 mod http;
+mod in_editor;
 mod observers;
 mod pressure;
 mod socket;
@@ -32,7 +33,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 27] = [
+pub const ALL: [(&str, fn()); 28] = [
     ("bridge carries a conversation", over_a_bridge),
     ("many connections are served", many_connections),
     ("web pages are refused", not_for_pages),
@@ -82,6 +83,10 @@ pub const ALL: [(&str, fn()); 27] = [
     ("stopping server finishes its turns", asked_to_stop),
     ("TLS carries a conversation", over_tls),
     ("session is taken over", taken_over),
+    (
+        "MCP server in an editor ends and returns with it",
+        in_editor::server_ends_and_returns_with_its_editor,
+    ),
     ("version 2 is spoken if it is enabled", second_version),
     ("session is handed over in version 2", handed_over_in_second),
 ];

@@ -25,6 +25,8 @@
 //!
 //! A client that offers files (`# open a session with fs`) answers requests about them automatically: with the
 //! text on the disk, or with the buffer that `# hold path "text"` has opened.
+//! A client that gives a session MCP servers of the type `acp` answers requests to them automatically; see
+//! `editor_servers.rs`.
 //! A client of version 2 (`# open a session in version 2`) needs a page whose environment allows it; the output
 //! of its terminals is shown as text.
 //! A client with forms (`# open a session with forms`, `… with forms and addresses`) answers them on
@@ -58,7 +60,7 @@ pub fn own_tests() {
 }
 
 /// Messages that may come at any time: updates about the session, not the turn; reads of buffers, any number of them;
-/// withdrawn questions.
+/// requests to servers in the client; withdrawn questions.
 const ASIDE: &[&str] = &[
     "available_commands_update",
     "session_info_update",
@@ -66,6 +68,7 @@ const ASIDE: &[&str] = &[
     "config_option_update",
     "current_mode_update",
     "fs/read_text_file",
+    "mcp/message",
     "$/cancel_request",
 ];
 

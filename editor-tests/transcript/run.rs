@@ -12,6 +12,7 @@ use super::buffers::Buffers;
 use super::compare::{ReceivedLine, by_call, claim, difference, joined, matches, printed, prints};
 use super::{ASIDE, SILENCE, fill_paths, own};
 use crate::editor::{Editor, RESPONSE_TIMEOUT};
+use crate::editor_servers::EditorServers;
 use crate::invariants::Invariants;
 use crate::model::Model;
 use crate::placeholders::Placeholders;
@@ -57,6 +58,7 @@ pub(super) struct Run {
     about: BTreeMap<String, String>,
     file_limit: Option<u64>,
     buffers: Buffers,
+    editor_servers: EditorServers,
     problems: Vec<String>,
     /// Speaks version 2, whatever the page does.
     second: bool,
@@ -99,6 +101,7 @@ impl Run {
             about: BTreeMap::new(),
             file_limit: None,
             buffers: Buffers::default(),
+            editor_servers: EditorServers::default(),
             problems: Vec::new(),
             second,
             prompts: Vec::new(),
@@ -137,6 +140,11 @@ impl Run {
         {
             self.about
                 .insert(message["id"].to_string(), self.names.shorten(session));
+        }
+        if line.contains("mcpServers")
+            && let Ok(message) = serde_json::from_str(line)
+        {
+            self.editor_servers.observe_client(&message);
         }
         self.invariants.observe_client(line);
         self.editor().send(line);
@@ -211,7 +219,22 @@ impl Run {
         let Some(message) = self.invariants.observe_agent(line) else {
             return;
         };
+        if message["method"] == "$/cancel_request" {
+            self.editor_servers
+                .cancelled(&message["params"]["requestId"]);
+        }
+        let to_server = message["method"] == "mcp/message";
+        if to_server && let Some(id) = message.get("id") {
+            if !self.aside.contains(&"mcp/message") {
+                self.names.ask(id);
+            }
+            for mut reply in self.editor_servers.answer(id, &message["params"]) {
+                reply["jsonrpc"] = "2.0".into();
+                self.send(&reply.to_string());
+            }
+        }
         if message["method"].is_string()
+            && !to_server
             && let Some(id) = message.get("id")
         {
             self.names.ask(id);

@@ -57,6 +57,7 @@ bind! {
         "session/set_model" SetModel => Empty;
         "session/prompt" v1::PromptRequest => v1::PromptResponse;
         "session/cancel" v1::CancelNotification => ();
+        "mcp/message" v1::MessageMcpNotification => ();
 
         "auth/status_update" v1::AuthStatusUpdateNotification => (), Support::CalledIfAsked("auth/status");
         "session/update" v1::SessionNotification => (), Support::Called;
@@ -64,6 +65,7 @@ bind! {
         "elicitation/create" v1::CreateElicitationRequest => v1::CreateElicitationResponse, Support::CalledIfDeclared;
         "fs/read_text_file" v1::ReadTextFileRequest => v1::ReadTextFileResponse, Support::CalledIfDeclared;
         "fs/write_text_file" v1::WriteTextFileRequest => v1::WriteTextFileResponse, Support::CalledIfDeclared;
+        "mcp/message" v1::MessageMcpRequest => v1::MessageMcpResponse, Support::CalledIfGiven;
     }
 }
 
@@ -86,6 +88,7 @@ bind! {
         "session/set_config_option" v2::SetSessionConfigOptionRequest => v2::SetSessionConfigOptionResponse;
         "session/prompt" v2::PromptRequest => v2::PromptResponse;
         "session/cancel" v2::CancelSessionNotification => ();
+        "mcp/message" v2::MessageMcpNotification => ();
         "tool_call/cancel" v2::CancelToolCallRequest => v2::CancelToolCallResponse,
             Support::Refused("no call is offered for it; session/cancel stops the turn");
         "terminal/cancel" v2::CancelTerminalRequest => v2::CancelTerminalResponse,
@@ -290,7 +293,7 @@ fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
     for (n, server) in servers.as_array().into_iter().flatten().enumerate() {
         if serde_json::from_value::<v1::McpServer>(server.clone()).is_err() {
             return Err(D::Error::custom(format!(
-                "mcpServers[{n}] is no MCP server: it needs name and command, args, env (a program) or type, name and url, headers"
+                "mcpServers[{n}] is no MCP server: it needs name and command, args, env (a program), type, name and url, headers, or type acp, name and serverId"
             )));
         }
     }
@@ -384,6 +387,8 @@ mod tests {
         CalledIfDeclared,
         /// Called by adjutant if the client has called this method.
         CalledIfAsked(&'static str),
+        /// Called by adjutant if the client has given a session an MCP server that lives in it.
+        CalledIfGiven,
         /// Never called by adjutant, for this reason.
         NotCalled(&'static str),
     }
@@ -398,11 +403,6 @@ mod tests {
     /// Methods without types here: the read loop handles them, or none is ever needed.
     const UNBOUND: &[(&str, &str, Support)] = &[
         ("$/cancel_request", "1, 2", Support::Served),
-        (
-            "mcp/message",
-            "1, 2",
-            Support::Refused("MCP servers are connected to adjutant itself"),
-        ),
         (
             "providers/*",
             "1, 2",
@@ -459,6 +459,9 @@ mod tests {
                 Support::CalledIfDeclared => "called, where the editor declares it".to_owned(),
                 Support::CalledIfAsked(method) => {
                     format!("called, where the editor has called `{method}`")
+                }
+                Support::CalledIfGiven => {
+                    "called, where the editor has given a server of the type `acp`".to_owned()
                 }
                 Support::Refused(why) => format!("refused: {why}"),
                 Support::NotCalled(why) => format!("never: {why}"),

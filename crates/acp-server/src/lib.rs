@@ -9,6 +9,7 @@
 pub mod ask;
 pub mod command_list;
 pub mod detached;
+pub mod editor_servers;
 pub mod elicit;
 pub mod error;
 pub mod files;

@@ -10,6 +10,7 @@ use protocol::table::Reply;
 use tokio_util::sync::CancellationToken;
 
 use super::detached::{ClientConnection, FoundSession, Hosted, LiveSession, Liveness};
+use super::editor_servers::EditorServers;
 use super::error::RequestError;
 use super::login::Account;
 use super::view::{DisplayCapabilities, NewView, SessionView};
@@ -43,6 +44,8 @@ pub struct Server {
     remote: Option<RemoteClient>,
     /// The connection has ended, and its sessions wait for another.
     left: AtomicBool,
+    /// The MCP servers that live in the client.
+    pub editor_servers: Arc<EditorServers>,
 }
 
 /// A connection's place on a server with many connections.
@@ -148,6 +151,8 @@ impl Server {
         view: NewView,
         remote: Option<RemoteClient>,
     ) -> Arc<Self> {
+        let editor_servers =
+            EditorServers::new(shared.environment.clone(), peer.clone(), ended.clone());
         Arc::new(Self {
             shared,
             peer,
@@ -160,6 +165,7 @@ impl Server {
             reported_accounts: Mutex::default(),
             remote,
             left: AtomicBool::new(false),
+            editor_servers,
         })
     }
 
@@ -468,6 +474,7 @@ impl Server {
             }
             hosted.took(&id, self);
         }
+        live.handle.attach(self.editor_servers.clone());
         self.lock().insert(id, live);
     }
 

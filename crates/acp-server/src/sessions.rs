@@ -104,6 +104,12 @@ pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bo
     )
 }
 
+/// Returns the settings entry of an MCP server that lives in the client, which has given it this
+/// id.
+pub fn in_editor(name: String, id: &str) -> McpEntry {
+    given(name, Transport::Editor { id: id.to_owned() })
+}
+
 fn given(name: String, transport: Transport) -> McpEntry {
     McpEntry {
         name,

@@ -64,6 +64,12 @@ pub enum Transport {
         /// Whether only the older HTTP with server-sent events is supported.
         sse: bool,
     },
+    /// A server that lives in the editor, over its connection. Only an editor can give one; the
+    /// settings have none.
+    Editor {
+        /// The editor's id of the server.
+        id: String,
+    },
 }
 
 /// Returns the reason why a server cannot be used at this address, if any: it is invalid, or

@@ -17,7 +17,7 @@ use super::catalog::ServerOffer;
 use super::credential_store::StoredLogin;
 use super::memory::CatalogMemory;
 use base::lock::locked;
-use config::settings::{McpEntry, McpLog};
+use config::settings::{McpEntry, McpLog, Transport};
 
 /// The number of failures in a row after which a server rests.
 pub(super) const MAX_FAILURES: u32 = 3;
@@ -68,7 +68,9 @@ pub(super) struct McpLink {
     /// changes; `None` before the first call.
     // A leaf lock around a number.
     called: Mutex<Option<u64>>,
-    /// Whether it supports only the newest protocol, which has no `initialize`.
+    /// Whether its transport carries only the newest protocol, which has no `initialize`.
+    always_modern: bool,
+    /// Whether it supports only the newest protocol.
     modern: AtomicBool,
     /// Whether that was discovered just now.
     turned: AtomicBool,
@@ -170,6 +172,7 @@ impl McpLink {
             wake: Notify::new(),
             changes: watch::Sender::new(0),
             called: Mutex::default(),
+            always_modern: matches!(entry.transport, Transport::Editor { .. }),
             modern: AtomicBool::new(false),
             turned: AtomicBool::new(false),
             worked: AtomicBool::new(false),
@@ -353,7 +356,7 @@ impl McpLink {
 
     /// Returns whether the handshake is that of the newest protocol.
     pub(super) fn is_modern(&self) -> bool {
-        self.modern.load(Ordering::Relaxed)
+        self.always_modern || self.modern.load(Ordering::Relaxed)
     }
 
     /// Sets the handshake of the next attempt.
@@ -565,7 +568,6 @@ impl Drop for PendingQuestion<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::settings::Transport;
 
     fn link() -> Arc<McpLink> {
         let entry = McpEntry {

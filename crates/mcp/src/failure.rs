@@ -1,7 +1,7 @@
 //! Messages for the user about an unavailable or failing server, and whether a login would help.
 
 use rmcp::ServiceError;
-use rmcp::model::ProtocolVersion;
+use rmcp::model::{ErrorCode, ProtocolVersion};
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::auth::AuthError;
@@ -103,6 +103,10 @@ pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
         )));
     }
     Disconnect::because(match e {
+        // The code adds nothing, and an editor's refusal has its own.
+        ClientInitializeError::JsonRpcError(e) if e.code == ErrorCode::INTERNAL_ERROR => {
+            text::title(&format!("it refused to begin: {}", e.message))
+        }
         ClientInitializeError::JsonRpcError(e) => text::title(&format!(
             "it refused to begin: {} ({})",
             e.message, e.code.0

@@ -111,6 +111,7 @@ impl McpServers {
             let place = match &entry.transport {
                 Transport::Local { command, .. } => command.join(" "),
                 Transport::Remote { url, .. } => url.clone(),
+                Transport::Editor { .. } => "in the editor".to_owned(),
             };
             let name = entry.name.clone();
             let source = entry.source.clone();

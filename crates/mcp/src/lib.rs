@@ -11,6 +11,7 @@ mod connection;
 mod content;
 mod conversation;
 pub mod credential_store;
+pub mod editor;
 mod failure;
 pub mod inventory;
 mod lists;
@@ -44,6 +45,7 @@ use tokio_util::task::TaskTracker;
 use self::catalog::ServerOffer;
 use self::connection::{About, McpLink, REST_INTERVAL, ServerState, Trouble};
 use self::credential_store::StoredLogin;
+use self::editor::{EditorChannel, EditorServer, EditorSlot};
 use self::login_prompt::LoginPrompt;
 use self::memory::CatalogMemory;
 use self::notices::Announced;
@@ -93,6 +95,8 @@ pub struct McpServers {
     call_limit: Duration,
     /// The servers that the client gave this session.
     given: Vec<McpEntry>,
+    /// The connection to the servers that live in the editor.
+    editor: EditorSlot,
     /// The directory with the lists of the servers for their next start, if there is one.
     catalogs: Option<PathBuf>,
     /// The tasks that write those lists.
@@ -180,9 +184,23 @@ impl McpServers {
             client,
             call_limit,
             given,
+            editor: EditorSlot::new(None),
             catalogs,
             writers: TaskTracker::new(),
             list: Mutex::default(),
+        }
+    }
+
+    /// Sets the connection to the editor, for the servers that live in it. Those that run over
+    /// another connection end with this, and those that have failed start again.
+    pub fn attach(&self, editor: Arc<dyn EditorChannel>) {
+        self.editor.send_replace(Some(editor));
+        for server in self.list().iter_mut() {
+            let lives_in_editor = matches!(server.settings.transport, Transport::Editor { .. });
+            if lives_in_editor && matches!(server.link.state(), ServerState::Failed(_)) {
+                server.link.restart();
+                server.awaited = false;
+            }
         }
     }
 
@@ -237,8 +255,8 @@ impl McpServers {
                 ServerState::Failed(breakdown) => match breakdown.trouble {
                     Trouble::Broke => true,
                     Trouble::Rests => breakdown.since.elapsed() >= REST_INTERVAL,
-                    // A remote server may have been unreachable for a moment.
-                    Trouble::Start => matches!(server.settings.transport, Transport::Remote { .. }),
+                    // A server elsewhere may have been unreachable for a moment.
+                    Trouble::Start => !matches!(server.settings.transport, Transport::Local { .. }),
                     Trouble::Login => server.link.has_new_login(breakdown.as_ref()),
                 },
             };
@@ -323,6 +341,10 @@ impl McpServers {
                     .unwrap_or_default(),
                 stored: login.map(|(stored, _)| stored),
             })),
+            Transport::Editor { id } => Reach::Editor(EditorServer {
+                id: id.as_str().into(),
+                slot: self.editor.subscribe(),
+            }),
         };
         let work = base::task::spawn(supervisor::supervise(link.clone(), reach, stop.clone()));
         ServerConnection {
@@ -344,6 +366,10 @@ impl McpServers {
         settings: &McpEntry,
         login: Option<StoredLogin>,
     ) -> Option<Arc<CatalogMemory>> {
+        // An editor may give each session another id, and its server answers at once.
+        if matches!(settings.transport, Transport::Editor { .. }) {
+            return None;
+        }
         Some(Arc::new(CatalogMemory {
             directory: self.catalogs.clone()?,
             entry: settings.clone(),

@@ -151,6 +151,7 @@ fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&StoredL
             let logged_in = login.is_some_and(|login| login.is_there().is_some());
             json!({ "url": url, "headers": names(headers), "sse": sse, "oauth": oauth, "loggedIn": logged_in })
         }
+        Transport::Editor { id } => json!({ "editor": id }),
     };
     json!({ "name": entry.name, "attended": attended, "sampling": entry.sampling, "transport": transport })
 }

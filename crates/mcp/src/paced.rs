@@ -9,6 +9,7 @@ use std::time::Duration;
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
+use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 /// The sustained rate of unsolicited messages, per second.
@@ -96,10 +97,15 @@ impl UnaskedBudget {
 
 /// Returns the cost of a message in tokens.
 fn cost(message: &ServerJsonRpcMessage) -> u32 {
+    u32::try_from(1 + byte_count(message) / BYTES_PER_TOKEN).unwrap_or(BURST)
+}
+
+/// Returns the size of a message as JSON.
+pub(super) fn byte_count(message: &impl Serialize) -> usize {
     let mut size = ByteCount(0);
     // A message that was parsed from JSON can be serialized again.
     serde_json::to_writer(&mut size, message).ok();
-    u32::try_from(1 + size.0 / BYTES_PER_TOKEN).unwrap_or(BURST)
+    size.0
 }
 
 struct ByteCount(usize);

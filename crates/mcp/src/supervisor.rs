@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::McpClient;
 use super::connection::{MAX_FAILURES, McpFailure, McpLink, ServerState, Trouble};
 use super::conversation::{EXIT_GRACE, serve_connection};
+use super::editor::EditorServer;
 use super::failure::Disconnect;
 use super::offer;
 use super::remote::RemoteServer;
@@ -27,6 +28,7 @@ const MAX_STDERR_BYTES: usize = 2 << 10;
 pub(super) enum Reach {
     Program(Program),
     Address(Box<RemoteServer>),
+    Editor(EditorServer),
 }
 
 /// Supervises a server until it is stopped.
@@ -45,6 +47,7 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
         let end = match &reach {
             Reach::Program(program) => run(program.clone(), us, &stop, &mut wrote).await,
             Reach::Address(address) => address.serve_connection(us, &stop).await,
+            Reach::Editor(server) => server.serve_connection(us, &stop).await,
         };
         let Some(end) = end else { return };
         if link.has_turned() {

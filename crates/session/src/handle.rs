@@ -18,6 +18,7 @@ use base::channel::Receiver;
 use base::id::SessionId;
 use events::{CommandInfo, Event, EventSender, TurnMessage};
 use mcp::McpServers;
+use mcp::editor::EditorChannel;
 use permission::account::AccountAccess;
 use sandbox::Level;
 use tools::sandboxing::SandboxChoice;
@@ -189,6 +190,11 @@ impl SessionHandle {
     /// that opens a session. A turn starts those that are missing.
     pub fn start_servers(&self) {
         self.servers.reconcile(&self.project.borrow().settings.mcp);
+    }
+
+    /// Sets the connection to the editor, for the MCP servers that live in it.
+    pub fn attach(&self, editor: Arc<dyn EditorChannel>) {
+        self.servers.attach(editor);
     }
 
     /// Queues a prompt. Prompts are answered one after the other, in order.

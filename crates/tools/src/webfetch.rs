@@ -425,6 +425,7 @@ fn server_secrets(entry: &McpEntry) -> Vec<String> {
         Transport::Remote { headers, oauth, .. } => header_secrets(headers)
             .chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone()))
             .collect(),
+        Transport::Editor { .. } => Vec::new(),
     }
 }
 

@@ -134,6 +134,12 @@ macro_rules! requests {
             Reply::later(async move { Ok(done.await.map(|()| acp::UnarchiveSessionResponse::default())?) })
         }
 
+        /// mcp/message, as a notification: of an MCP server that lives in the client.
+        pub(crate) fn mcp_message(server: &Arc<Server>, note: acp::MessageMcpNotification) {
+            let acp::MessageMcpNotification { server_id, request_id, method, params, .. } = note;
+            server.editor_servers.notified(&server_id.0, &request_id.0, &method, params);
+        }
+
         /// Returns the tokens of a turn; `None` if no model was asked, or none reported its usage.
         pub(crate) fn usage(used: &Usage) -> Option<acp::Usage> {
             let some = |tokens: u64| (tokens > 0).then_some(tokens);

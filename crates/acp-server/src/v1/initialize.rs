@@ -87,7 +87,7 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
                 .audio(true)
                 .embedded_context(true),
         )
-        .mcp_capabilities(v1::McpCapabilities::new().http(true).sse(true))
+        .mcp_capabilities(v1::McpCapabilities::new().http(true).sse(true).acp(true))
         .session_capabilities(
             session_capabilities()
                 .list(v1::SessionListCapabilities::new())

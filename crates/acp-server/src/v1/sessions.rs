@@ -207,6 +207,10 @@ fn given(server: &v1::McpServer) -> Option<McpEntry> {
             headers(&server.headers),
             true,
         )),
+        v1::McpServer::Acp(server) => Some(sessions::in_editor(
+            server.name.clone(),
+            &server.server_id.0,
+        )),
         _ => None,
     }
 }

@@ -24,4 +24,5 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(options::set_model)
         .request(prompt::prompt)
         .notification(sessions::cancel)
+        .notification(requests::mcp_message)
 }

@@ -70,7 +70,8 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
     let session = session_capabilities().prompt(prompt).mcp(
         v2::McpCapabilities::new()
             .stdio(v2::McpStdioCapabilities::new())
-            .http(v2::McpHttpCapabilities::new()),
+            .http(v2::McpHttpCapabilities::new())
+            .acp(v2::McpAcpCapabilities::new()),
     );
     let keys =
         v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());

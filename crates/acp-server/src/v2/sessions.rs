@@ -198,6 +198,7 @@ fn name(server: &v2::McpServer) -> Option<&str> {
     match server {
         v2::McpServer::Stdio(server) => Some(&server.name),
         v2::McpServer::Http(server) => Some(&server.name),
+        v2::McpServer::Acp(server) => Some(&server.name),
         _ => None,
     }
 }
@@ -224,8 +225,9 @@ fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> {
                 .collect();
             Ok(sessions::remote(server.name, server.url, headers, false))
         }
+        v2::McpServer::Acp(server) => Ok(sessions::in_editor(server.name, &server.server_id.0)),
         _ => Err(RequestError::Invalid(format!(
-            "mcpServers[{n}] is of a kind that was not offered; stdio and http are"
+            "mcpServers[{n}] is of a kind that was not offered; stdio, http and acp are"
         ))),
     }
 }

@@ -23,4 +23,5 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(options::set_config_option)
         .request(prompt::prompt)
         .notification(sessions::cancel)
+        .notification(requests::mcp_message)
 }
