@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use agent_client_protocol_schema::v1;
 use jsonschema::Validator;
 use schemars::{Schema, schema_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::invariants_v2::{self, InvariantsV2};
 
@@ -25,6 +25,10 @@ static SCHEMAS: LazyLock<HashMap<String, Validator>> = LazyLock::new(|| {
     ]);
     // Commands run in process groups of adjutant.
     schemas.retain(|message, _| !message.starts_with("terminal/"));
+    // ACP's schema no longer has this method.
+    let empty = json!({ "type": "object", "additionalProperties": false });
+    let empty = jsonschema::validator_for(&empty).unwrap();
+    schemas.insert("-> session/set_model".to_owned(), empty);
     schemas
 });
 
