@@ -8,6 +8,7 @@ mod agents;
 mod ask;
 mod auth;
 mod blanking;
+mod complete;
 mod config;
 mod connect;
 mod doctor;
@@ -147,6 +148,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     ///
+    /// It also completes models, modes, agents, sessions and servers that exist.
+    ///
     /// For bash, for example: adjutant completions bash > ~/.local/share/bash-completion/completions/adjutant
     Completions {
         /// Shell to complete in
@@ -207,6 +210,11 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(terminal::panicked));
     sandbox::protect_process_memory();
     sandbox::process::set_process_name();
+    let environment = Environment::read();
+    if let Some(shell) = environment.var(complete::VARIABLE) {
+        let command = <Cli as clap::CommandFactory>::command();
+        return complete::answer(shell, command);
+    }
     // Clients start it like this. The fast path saves loading the parser with all its texts.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
     let cli = match if plain {
@@ -244,7 +252,6 @@ pub fn main() -> ExitCode {
         None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
         None => return terminal::help(<Cli as clap::CommandFactory>::command()),
     };
-    let environment = Environment::read();
     if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment))
     {
         return complain(

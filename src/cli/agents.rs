@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 
+use clap_complete::ArgValueCandidates;
+
 use super::ask::{self, Question};
+use super::complete;
 use super::listing::{self, ListEntry, UnusedEntry};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
@@ -27,6 +30,7 @@ pub(super) enum Verb {
     /// Show an agent and its rules in order, with the source of each
     Show {
         /// Name of the agent
+        #[arg(add = ArgValueCandidates::new(complete::agents))]
         name: String,
     },
     /// Create an agent: a model writes its instructions into a Markdown file
@@ -48,7 +52,7 @@ pub(super) struct Wish {
     #[arg(long, value_name = "PERMISSIONS", value_delimiter = ',', value_parser = create::PERMISSIONS)]
     deny: Vec<String>,
     /// Model that writes it [default: the model of the settings]
-    #[arg(long, value_name = "PROVIDER/MODEL")]
+    #[arg(long, value_name = "PROVIDER/MODEL", add = ArgValueCandidates::new(complete::models))]
     model: Option<String>,
 }
 

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value, json};
 
+use clap_complete::ArgValueCandidates;
+
+use super::complete;
 use super::listing::{self, ListEntry, UnusedEntry};
 use super::project_context::ProjectContext;
 use super::reply;
@@ -56,6 +59,7 @@ pub(super) enum Verb {
     /// Log in to a remote server with a browser
     Login {
         /// Name of the server in the settings
+        #[arg(add = ArgValueCandidates::new(complete::servers))]
         name: String,
         /// URL of a server that only your editor configures
         #[arg(long)]
@@ -64,11 +68,13 @@ pub(super) enum Verb {
     /// Delete the stored login of a server
     Logout {
         /// Name of the server in the settings
+        #[arg(add = ArgValueCandidates::new(complete::servers))]
         name: String,
     },
     /// List the tools of a server
     Tools {
         /// Name of the server in the settings
+        #[arg(add = ArgValueCandidates::new(complete::servers))]
         name: String,
         /// Print JSON: an object per tool, with its schema
         #[arg(long)]
@@ -79,6 +85,7 @@ pub(super) enum Verb {
     /// Asks first, unless the rules of the agent `build` allow the tool.
     Call {
         /// Name of the server in the settings
+        #[arg(add = ArgValueCandidates::new(complete::servers))]
         name: String,
         /// Tool, as `adjutant mcp tools` lists it
         tool: String,
@@ -99,6 +106,7 @@ pub(super) enum Verb {
     /// Remove a server from adjutant's own settings file
     Remove {
         /// Name of the server in the settings
+        #[arg(add = ArgValueCandidates::new(complete::servers))]
         name: String,
     },
 }

@@ -2,7 +2,9 @@
 
 use anyhow::Context as _;
 use clap::{Command, ValueEnum};
-use clap_complete::{Generator, generate, shells};
+use clap_complete::{Generator, generate};
+
+use super::complete;
 
 /// A shell that completes.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -18,14 +20,16 @@ pub(super) enum Shell {
 }
 
 pub(super) fn completions(shell: Shell, command: Command) -> anyhow::Result<u8> {
-    let script = match shell {
-        Shell::Bash => script(shells::Bash, command),
-        Shell::Elvish => script(shells::Elvish, command),
-        Shell::Fish => script(shells::Fish, command),
-        Shell::Nushell => script(clap_complete_nushell::Nushell, command),
-        Shell::PowerShell => script(shells::PowerShell, command),
-        Shell::Zsh => script(shells::Zsh, command),
-    };
+    let dynamic = shell
+        .to_possible_value()
+        .and_then(|shell| complete::script(shell.get_name()));
+    if let Some(script) = dynamic {
+        let script = script.context("the script cannot be made")?;
+        super::terminal::exact(&String::from_utf8(script).context("the script is not text")?);
+        return Ok(0);
+    }
+    // Nushell alone has no script that asks adjutant for candidates.
+    let script = script(clap_complete_nushell::Nushell, command);
     super::terminal::exact(&String::from_utf8(script).context("the script is not text")?);
     Ok(0)
 }
@@ -65,19 +69,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completion_script_of_every_shell_contains_the_commands() {
-        let scripts = [
-            script(shells::Bash, Cli::command()),
-            script(shells::Fish, Cli::command()),
-            script(shells::Zsh, Cli::command()),
-            script(shells::PowerShell, Cli::command()),
-            script(clap_complete_nushell::Nushell, Cli::command()),
-        ];
-        for script in scripts {
+    fn every_shell_has_a_completion_script() {
+        for shell in Shell::value_variants() {
+            let name = shell.to_possible_value().unwrap().get_name().to_owned();
+            let script = match complete::script(&name) {
+                Some(script) => script.unwrap(),
+                None => script(clap_complete_nushell::Nushell, Cli::command()),
+            };
             let script = String::from_utf8(script).unwrap();
-            for word in ["sessions", "continue", "export"] {
-                assert!(script.contains(word), "{word} is not in {script}");
-            }
+            let word = if name == "nushell" {
+                "sessions"
+            } else {
+                complete::VARIABLE
+            };
+            assert!(script.contains(word), "{word} is not in {script}");
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
+use clap_complete::ArgValueCandidates;
 use protocol::acp::{Initialize, NewSession, ProtocolVersion, v1};
 use protocol::lines::Line;
 use protocol::rpc::{CallError, Peer, code};
@@ -23,7 +24,7 @@ use self::client::Client;
 use super::in_process::{InProcessServer, exit_code, server_error};
 use super::project_context::ProjectContext;
 use super::work::{self, Work};
-use super::{input, sessions, terminal};
+use super::{complete, input, sessions, terminal};
 use acp_server::meta::{
     ALONE, OWN, QUIET, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own,
 };
@@ -45,7 +46,7 @@ pub(super) struct Args {
     #[arg(short, long, conflicts_with = "session")]
     r#continue: bool,
     /// Continue a session, named by its id or the beginning of it.
-    #[arg(short, long, value_name = "ID")]
+    #[arg(short, long, value_name = "ID", add = ArgValueCandidates::new(complete::sessions))]
     session: Option<String>,
     /// Continue in a copy, and leave the session unchanged.
     #[arg(long)]
@@ -54,19 +55,19 @@ pub(super) struct Args {
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The mode to work in: build, plan or an agent of your own.
-    #[arg(long, visible_alias = "agent", value_name = "NAME")]
+    #[arg(long, visible_alias = "agent", value_name = "NAME", add = ArgValueCandidates::new(complete::modes))]
     mode: Option<String>,
     /// The model to ask.
-    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    #[arg(short, long, value_name = "PROVIDER/MODEL", add = ArgValueCandidates::new(complete::models))]
     model: Option<String>,
     /// The reasoning effort, or variant, of the model.
-    #[arg(long, visible_alias = "effort", value_name = "NAME")]
+    #[arg(long, visible_alias = "effort", value_name = "NAME", add = ArgValueCandidates::new(complete::variants))]
     variant: Option<String>,
     /// The title of the session, instead of a generated one.
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     /// Run a command, with the prompt as its arguments: `--command review main` is `/review main`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::commands))]
     command: Option<String>,
     /// Text to add to the system prompt, for this prompt only.
     #[arg(long, value_name = "TEXT")]
