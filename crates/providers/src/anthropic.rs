@@ -148,12 +148,16 @@ impl WireFormat for Messages {
 /// `anthropic/claude-opus-4.6`, `claude-3-7-sonnet` …
 pub(super) fn claude(id: &str) -> Option<(u32, u32)> {
     let (_, rest) = id.split_once("claude")?;
-    let mut numbers = rest
-        .split(|c: char| !c.is_ascii_digit())
-        .filter(|digits| (1..=2).contains(&digits.len()))
-        .map(str::parse);
-    let major = numbers.next()?.ok()?;
-    Some((major, numbers.next().and_then(Result::ok).unwrap_or(0)))
+    let number = |word: &str| -> Option<u32> {
+        // Longer ones are dates.
+        let word = Some(word).filter(|word| word.len() <= 2)?;
+        word.parse().ok()
+    };
+    let mut words = rest.split(|c: char| !c.is_ascii_alphanumeric());
+    let major = words.find_map(|word| number(word.strip_prefix('v').unwrap_or(word)))?;
+    // Bedrock's own versions of a model begin with a v.
+    let minor = words.next().and_then(number).unwrap_or(0);
+    Some((major, minor))
 }
 
 #[cfg(test)]

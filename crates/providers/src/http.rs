@@ -34,6 +34,9 @@ pub struct HttpClient {
     loopback: OnceLock<Result<reqwest::Client, String>>,
 }
 
+/// The time limit of a small request, and of its response.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+
 impl HttpClient {
     /// Creates a client that takes proxies and certificates from the environment.
     pub fn new(environment: &Environment) -> Self {
@@ -151,20 +154,32 @@ impl HttpClient {
         body: Vec<u8>,
         limit: usize,
     ) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
-        const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
-        let sent = self
+        let request = self
             .client_for(url)?
             .request(method.clone(), url)
             .headers(headers)
-            .body(body)
-            .send();
-        let response = within(Some(EXCHANGE_TIMEOUT), sent)
-            .await?
-            .map_err(|e| broken(who, &e))?;
-        let status = response.status();
-        let headers = response.headers().clone();
-        let body = within(Some(EXCHANGE_TIMEOUT), read_body(who, response, limit)).await??;
-        Ok((status, headers, body))
+            .body(body);
+        exchanged(who, request, EXCHANGE_TIMEOUT, limit).await
+    }
+
+    /// Sends JSON like [`HttpClient::exchange`], with a time limit of its own.
+    ///
+    /// # Errors
+    /// As [`HttpClient::exchange`].
+    pub async fn exchange_json(
+        &self,
+        who: &str,
+        url: &str,
+        body: &serde_json::Value,
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
+        let request = self
+            .client_for(url)?
+            .post(url)
+            .header("content-type", "application/json")
+            .body(body.to_string());
+        exchanged(who, request, timeout, limit).await
     }
 
     /// Returns the underlying client for an address, for requests of other crates.
@@ -325,6 +340,22 @@ pub fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
         map.insert(key, value);
     }
     Ok(map)
+}
+
+/// Sends a request, and reads its response. Both take `timeout` at most.
+async fn exchanged(
+    who: &str,
+    request: reqwest::RequestBuilder,
+    timeout: Duration,
+    limit: usize,
+) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
+    let response = within(Some(timeout), request.send())
+        .await?
+        .map_err(|e| broken(who, &e))?;
+    let status = response.status();
+    let headers = response.headers().clone();
+    let body = within(Some(timeout), read_body(who, response, limit)).await??;
+    Ok((status, headers, body))
 }
 
 async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Error> {

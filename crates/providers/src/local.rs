@@ -26,6 +26,9 @@ use transcript::ModelRef;
 /// The time limit of the whole search.
 pub const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The time limit of loading a model.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// The most models of a server whose details are requested.
 const MAX_DETAILED: usize = 64;
 
@@ -253,9 +256,14 @@ fn origin(host: &str, port: u16) -> (String, u16) {
     if is_everywhere && url.set_host(Some("127.0.0.1")).is_err() {
         return usual();
     }
-    // Ollama takes the usual port of the web if there is a scheme.
+    // Ollama takes the usual port of the web if there is a scheme. A parsed address has no port if it
+    // is the usual one, also if the text has it.
     let has_scheme = host.contains("://");
-    if url.port().is_none() && !has_scheme && url.set_port(Some(port)).is_err() {
+    let (authority, _) = rest.split_once('/').unwrap_or((&rest, ""));
+    let has_port = authority
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+    if !has_port && !has_scheme && url.set_port(Some(port)).is_err() {
         return usual();
     }
     let port = url.port_or_known_default().unwrap_or(port);
@@ -281,19 +289,16 @@ pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<SearchResult> {
     join_all(servers.iter().map(|server| server.find(client, end))).await
 }
 
-/// Makes Ollama load a model, as its first request does, so that its context window is known.
+/// Makes Ollama load a model, as its first request does, so that its context window is known. A large
+/// model from a slow disk takes minutes.
 ///
 /// # Errors
 /// The reason why the server did not load it.
 pub async fn load(client: &HttpClient, base_url: &str, model: &str) -> Result<(), Error> {
     let origin = base_url.trim_end_matches('/').trim_end_matches("/v1");
-    post(
-        client,
-        &format!("{origin}/api/generate"),
-        &json!({"model": model, "stream": false}),
-    )
-    .await
-    .map(drop)
+    let url = format!("{origin}/api/generate");
+    let body = json!({"model": model, "stream": false});
+    post(client, &url, &body, LOAD_TIMEOUT).await.map(drop)
 }
 
 /// Returns whether the window of a model is only known after [`load`].
@@ -301,18 +306,14 @@ pub fn must_be_loaded(model: &ModelRef, context: Option<u64>) -> bool {
     model.provider == OLLAMA && context.is_none()
 }
 
-async fn post(client: &HttpClient, url: &str, body: &Value) -> Result<Value, Error> {
-    let headers = super::http::header_map(&[("content-type".into(), "application/json".into())])?;
-    let body = body.to_string().into_bytes();
+async fn post(
+    client: &HttpClient,
+    url: &str,
+    body: &Value,
+    limit: Duration,
+) -> Result<Value, Error> {
     let (status, _, bytes) = client
-        .exchange(
-            "The model server",
-            &reqwest::Method::POST,
-            url,
-            headers,
-            body,
-            MAX_RESPONSE_BYTES,
-        )
+        .exchange_json("The model server", url, body, limit, MAX_RESPONSE_BYTES)
         .await?;
     if !status.is_success() {
         return Err(Error::BadRequest(format!(
@@ -387,7 +388,8 @@ impl Local {
             OLLAMA => {
                 let show = async |model: &ModelEntry| {
                     let url = format!("{}/api/show", self.origin);
-                    let shown = post(client, &url, &json!({"model": model.key})).await;
+                    let body = json!({"model": model.key});
+                    let shown = post(client, &url, &body, SEARCH_TIMEOUT).await;
                     (model.key.clone(), shown.unwrap_or_default())
                 };
                 let shown = join_all(models.iter().take(MAX_DETAILED).map(show));
@@ -511,6 +513,9 @@ mod tests {
             ("[::]:11500", "http://127.0.0.1:11500"),
             (":11500", "http://127.0.0.1:11500"),
             ("localhost", "http://localhost:11434"),
+            ("gpu:80", "http://gpu"),
+            ("[::1]:80/", "http://[::1]"),
+            ("[::1]", "http://[::1]:11434"),
             ("192.168.1.7", "http://192.168.1.7:11434"),
             ("http://gpu:11500/", "http://gpu:11500"),
             ("https://gpu.example", "https://gpu.example"),

@@ -25,65 +25,65 @@ const FAMILIES: [&str; 18] = [
     "claude-sonnet",
 ];
 
-/// Parts of the names of models that are for something else.
-const OTHER_PURPOSES: [&str; 22] = [
-    "image",
-    "audio",
-    "voice",
-    "voxtral",
-    "tts",
-    "realtime",
-    "transcribe",
-    "embed",
-    "rerank",
-    "guard",
-    "moderation",
-    "safety",
-    "search",
-    "research",
-    "ocr",
-    "translat",
-    "omni",
-    "veo",
-    "imagen",
-    "lyria",
-    "robotics",
-    "computer-use",
-];
+/// Names of models that are for something else.
+const OTHER_PURPOSES: NameParts = NameParts {
+    words: &["image", "tts", "realtime", "search", "ocr", "omni", "veo"],
+    parts: &[
+        "imagen",
+        "audio",
+        "voice",
+        "voxtral",
+        "whisper",
+        "transcribe",
+        "embed",
+        "rerank",
+        "guard",
+        "moderation",
+        "safety",
+        "research",
+        "paddleocr",
+        "translat",
+        "lyria",
+        "robotics",
+        "computer-use",
+    ],
+};
 
-/// Parts of the names of models that may change or vanish.
-const EARLY: [&str; 5] = ["preview", "-exp", "alpha", "beta", "experimental"];
+/// Names of models that may change or vanish.
+const EARLY: NameParts = NameParts {
+    words: &["exp", "alpha", "beta"],
+    parts: &["preview", "experimental"],
+};
 
-/// Parts of the names of the smaller models of a family, and of special versions.
-const SMALLER: [&str; 27] = [
-    "nano",
-    "mini",
-    "lite",
-    "small",
-    "flash",
-    "haiku",
-    "chat",
-    "instant",
-    "fast",
-    "turbo",
-    "air",
-    "highspeed",
-    "-1b",
-    "-3b",
-    "-4b",
-    "-7b",
-    "-8b",
-    "-9b",
-    "-14b",
-    ":free",
-    "-free",
-    "distill",
-    "spark",
-    "luna",
-    "eap",
-    "codex",
-    "big-pickle",
-];
+/// Names of the smaller models of a family, and of special versions.
+const SMALLER: NameParts = NameParts {
+    words: &[
+        "nano", "mini", "lite", "small", "flash", "haiku", "fast", "turbo", "air", "flashx",
+        "airx", "turbos", "free", "spark", "luna", "eap", "codex", "1b", "3b", "4b", "7b", "8b",
+        "9b", "14b",
+    ],
+    parts: &["instant", "highspeed", "distill", "big-pickle", "ministral"],
+};
+
+/// Words that occur in the names of models.
+struct NameParts {
+    /// Short words, which also occur inside others: they count between the punctuation of a name.
+    words: &'static [&'static str],
+    /// Words that count anywhere in a name.
+    parts: &'static [&'static str],
+}
+
+impl NameParts {
+    fn are_in(&self, name: &str) -> bool {
+        let mut words = name.split(|c: char| !c.is_alphanumeric());
+        // A digit at the end is a version: `veo3`.
+        let is_known = |word: &str| {
+            let plain = word.trim_end_matches(|c: char| c.is_ascii_digit());
+            self.words.contains(&word) || self.words.contains(&plain)
+        };
+        words.any(is_known) || self.parts.iter().any(|part| name.contains(part))
+    }
+}
 
 /// The smallest context window for work, in tokens.
 const ENOUGH_CONTEXT: u64 = 64_000;
@@ -92,12 +92,12 @@ const ENOUGH_CONTEXT: u64 = 64_000;
 pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
     let key = model.id.model.to_lowercase().replace(['.', '_'], "-");
     let name = key.rsplit('/').next().unwrap_or_default();
-    // These names contain one of the words.
-    let plain = name.replace("gemini", "").replace("minimax", "");
-    let has = |words: &[&str]| words.iter().any(|word| plain.contains(word));
     let is_large_enough = model.context.is_none_or(|window| window >= ENOUGH_CONTEXT);
-    let is_able = model.tools && is_large_enough && !has(&OTHER_PURPOSES);
-    let is_smaller = has(&SMALLER) || name.contains("gpt") && name.contains("-pro");
+    let is_able = model.tools && is_large_enough && !OTHER_PURPOSES.are_in(name);
+    let is_gpt = name.contains("gpt");
+    // The chat models of others are their main ones: `deepseek-chat`.
+    let is_smaller =
+        SMALLER.are_in(name) || is_gpt && (name.contains("-pro") || name.contains("chat"));
     let family = FAMILIES
         .iter()
         .rposition(|family| name.contains(family))
@@ -109,7 +109,7 @@ pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
     (
         is_able,
         !is_smaller,
-        !has(&EARLY),
+        !EARLY.are_in(name),
         family,
         released.to_owned(),
         name.contains("latest"),
@@ -127,4 +127,41 @@ pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
 )]
 fn microdollars(price: f64) -> u64 {
     (price * 1e6) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_words_do_not_count_inside_others() {
+        let table = [
+            ("deepseek-chat", false, false, false),
+            ("gemini-3-pro", false, false, false),
+            ("minimax-m2", false, false, false),
+            ("claire-70b", false, false, false),
+            ("elite-fastener", false, false, false),
+            ("titan-text-express", false, false, false),
+            ("alphacode", false, false, false),
+            ("gpt-5-mini", false, false, true),
+            ("gemini-3-flash-lite", false, false, true),
+            ("grok-4-fast", false, false, true),
+            ("qwen3:4b", false, false, true),
+            ("ministral-latest", false, false, true),
+            ("gemini-2-0-flash-exp", false, true, true),
+            ("gpt-image-1", true, false, false),
+            ("veo3", true, false, false),
+            ("nomic-embed-text", true, false, false),
+            ("embeddinggemma", true, false, false),
+            ("llama-guard-4", true, false, false),
+        ];
+        for (name, other, early, smaller) in table {
+            let found = (
+                OTHER_PURPOSES.are_in(name),
+                EARLY.are_in(name),
+                SMALLER.are_in(name),
+            );
+            assert_eq!(found, (other, early, smaller), "{name}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The available models of a session, from the settings, the stored keys, the environment and the
 //! model servers on this machine.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use base::environment::Environment;
@@ -13,6 +14,7 @@ use providers::local::{self, SearchResult};
 use providers::offline::Offline;
 use providers::registry::{self, Registry};
 use providers::{Error, Model};
+use transcript::ModelRef;
 
 /// Replaces a session's registry of models.
 pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;
@@ -23,9 +25,11 @@ pub struct ModelSources {
     client: Arc<HttpClient>,
     // Read when the first session is opened, and again after a refresh. The lock is held while
     // the file is read, but never across an await.
-    catalog: Mutex<Option<Arc<Catalog>>>,
+    catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
     // The model servers of this machine that have answered, for sessions that are opened later.
     found: Mutex<Vec<ProviderEntry>>,
+    // The models whose context window their server does not report even when they are loaded.
+    windowless: Mutex<BTreeSet<ModelRef>>,
 }
 
 impl ModelSources {
@@ -34,8 +38,9 @@ impl ModelSources {
         Self {
             environment: environment.clone(),
             client,
-            catalog: Mutex::default(),
+            catalog: Arc::default(),
             found: Mutex::default(),
+            windowless: Mutex::default(),
         }
     }
 
@@ -47,12 +52,12 @@ impl ModelSources {
     /// of this machine that have answered before. Reads files.
     pub fn configured(&self, settings: &Settings) -> Registry {
         let found = locked(&self.found).clone();
-        self.with(settings, found, false)
+        self.inputs().registry(settings, found, false)
     }
 
     /// Returns the same, and all other models of the catalogue, for listings.
     pub fn everyone(&self, settings: &Settings) -> Registry {
-        self.with(settings, Vec::new(), true)
+        self.inputs().registry(settings, Vec::new(), true)
     }
 
     /// Returns the same as `configured`, together with the model servers that answer on this
@@ -81,21 +86,42 @@ impl ModelSources {
             }
             known.clone()
         };
-        (!found.is_empty()).then(|| self.with(settings, found, false))
+        if found.is_empty() {
+            return None;
+        }
+        let inputs = self.inputs();
+        let settings = settings.clone();
+        let registry =
+            base::task::spawn_blocking(move || inputs.registry(&settings, found, false)).await;
+        registry
+            .inspect_err(|e| tracing::error!("bringing the providers together failed: {e}"))
+            .ok()
     }
 
-    /// Makes a server on this machine load a model whose context window is only known then.
-    pub async fn load_local(&self, model: &Model) {
+    /// Returns whether a model is known to have no known context window even when it is loaded.
+    pub(super) fn is_windowless(&self, model: &ModelRef) -> bool {
+        locked(&self.windowless).contains(model)
+    }
+
+    /// Remembers that the window of a model is unknown although it is loaded.
+    pub(super) fn add_windowless(&self, model: &ModelRef) {
+        locked(&self.windowless).insert(model.clone());
+    }
+
+    /// Makes a server on this machine load a model whose context window is only known then. Returns
+    /// whether it is loaded.
+    pub(super) async fn load_local(&self, model: &Model) -> bool {
         let address = locked(&self.found)
             .iter()
             .find(|server| server.id == model.id.provider)
             .and_then(|server| server.base_url.clone());
         let Some(address) = address else {
-            return;
+            return false;
         };
-        if let Err(e) = local::load(&self.client, &address, &model.api_id).await {
-            tracing::info!("{} was not loaded: {e}", model.id);
-        }
+        let loaded = local::load(&self.client, &address, &model.api_id).await;
+        loaded
+            .inspect_err(|e| tracing::info!("{} was not loaded: {e}", model.id))
+            .is_ok()
     }
 
     /// Looks for a newer catalogue now.
@@ -131,7 +157,31 @@ impl ModelSources {
         }
     }
 
-    fn with(&self, settings: &Settings, local: Vec<ProviderEntry>, everything: bool) -> Registry {
+    fn inputs(&self) -> RegistryInputs {
+        RegistryInputs {
+            environment: self.environment.clone(),
+            client: self.client.clone(),
+            catalog: self.catalog.clone(),
+        }
+    }
+}
+
+/// What a registry is built from, except for settings and servers; it moves to another thread,
+/// because building reads files.
+struct RegistryInputs {
+    environment: Environment,
+    client: Arc<HttpClient>,
+    catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
+}
+
+impl RegistryInputs {
+    /// Builds a registry. Reads files.
+    fn registry(
+        self,
+        settings: &Settings,
+        local: Vec<ProviderEntry>,
+        everything: bool,
+    ) -> Registry {
         let catalog = {
             let mut catalog = locked(&self.catalog);
             catalog

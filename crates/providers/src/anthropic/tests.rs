@@ -484,6 +484,17 @@ fn efforts_follow_model_version() {
             Some((4, 7)),
             "low medium high xhigh max",
         ),
+        (
+            "eu.anthropic.claude-sonnet-4-20250514-v1:0",
+            Some((4, 0)),
+            "high max",
+        ),
+        (
+            "anthropic.claude-3-5-sonnet-20241022-v2:0",
+            Some((3, 5)),
+            "high max",
+        ),
+        ("anthropic.claude-v2:1", Some((2, 1)), "high max"),
         ("claude-opus-5", Some((5, 0)), "low medium high xhigh max"),
         ("MiniMax-M2", None, "high max"),
     ] {

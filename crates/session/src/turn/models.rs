@@ -82,8 +82,15 @@ impl Models {
         match self.find(wanted) {
             Err(_) if local::is_known(&wanted.provider) => search.run().await,
             Ok((model, _)) if self.must_be_loaded(&model) => {
-                search.sources.load_local(&model).await;
+                if search.sources.is_windowless(&model.id) {
+                    return;
+                }
+                let is_loaded = search.sources.load_local(&model).await;
                 search.run().await;
+                let again = self.find(wanted);
+                if is_loaded && again.is_ok_and(|(model, _)| self.must_be_loaded(&model)) {
+                    search.sources.add_windowless(&model.id);
+                }
             }
             _ => {}
         }
