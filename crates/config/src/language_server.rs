@@ -3,6 +3,7 @@
 //!
 //! To add one, add a line to `KNOWN`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -169,6 +170,19 @@ pub struct ServerRun {
     pub root: PathBuf,
 }
 
+impl KnownServer {
+    /// Returns the usual way to install it. Without a `package.json` it is not a part of the project.
+    fn installation(&self, has_package: bool) -> Cow<'static, str> {
+        if has_package {
+            self.install.into()
+        } else {
+            self.install
+                .replace("npm install -D", "npm install -g")
+                .into()
+        }
+    }
+}
+
 /// A requested server whose program is not installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingServer {
@@ -176,7 +190,7 @@ pub struct MissingServer {
     /// The program that was looked up.
     pub program: String,
     /// The usual way to install it, for a known server.
-    pub install: Option<&'static str>,
+    pub install: Option<Cow<'static, str>>,
 }
 
 impl ServerEntry {
@@ -251,7 +265,8 @@ impl ServerEntry {
         };
         let Some(executable) = executable else {
             let install = if self.is_default_program {
-                self.known.map(|known| known.install)
+                let has_package = nearest_with("package.json").is_some();
+                self.known.map(|known| known.installation(has_package))
             } else {
                 None
             };
@@ -520,8 +535,20 @@ mod tests {
         };
         let missing = run("rust", "src/main.rs").unwrap_err();
         assert_eq!(
-            (missing.program.as_str(), missing.install),
+            (missing.program.as_str(), missing.install.as_deref()),
             ("rust-analyzer", Some("rustup component add rust-analyzer"))
+        );
+        // Without a package.json there is no project to install something in.
+        write("project/w/biome.json", "{}");
+        let install = |missing: MissingServer| missing.install.unwrap_or_default().into_owned();
+        assert_eq!(
+            install(run("biome", "w/a.ts").unwrap_err()),
+            "npm install -g @biomejs/biome"
+        );
+        write("project/w/package.json", "{}");
+        assert_eq!(
+            install(run("biome", "w/a.ts").unwrap_err()),
+            "npm install -D @biomejs/biome"
         );
         for program in ["rust-analyzer", "deno", "typescript-language-server"] {
             write(&format!("bin/{program}"), "");
