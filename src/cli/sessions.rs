@@ -12,11 +12,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
+use clap_complete::ArgValueCandidates;
+
+use super::complete;
 use super::project_context::ProjectContext;
 use super::terminal;
 use crate::export;
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
+use base::listing;
 use base::lock::locked;
 use session::prune::{self, Prune};
 use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
@@ -43,7 +47,7 @@ pub(super) struct Listing {
     /// Include every project
     #[arg(long)]
     all: bool,
-    /// Show only sessions in which a host works, or that wait for one
+    /// Show only those that a process has open, or whose prompt waits for a host
     #[arg(long)]
     running: bool,
     /// Show at most this many
@@ -67,6 +71,7 @@ pub(super) enum Verb {
     /// Print a conversation as Markdown
     Show {
         /// Session: its id, the beginning of it, or `last`
+        #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
     },
     /// Describe the work of a session, in a few sentences for a pull request
@@ -74,7 +79,7 @@ pub(super) enum Verb {
     /// The agent `summary` writes it, with the model of the session unless the settings give it another.
     Summary {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(default_value = "last")]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
         id: String,
     },
     /// Find sessions that contain all of these words
@@ -94,6 +99,7 @@ pub(super) enum Verb {
     /// Export a session as JSON, or as an HTML page
     Export {
         /// Session: its id, the beginning of it, or `last`
+        #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
         /// JSON can be imported again; HTML is for reading
         #[arg(long, default_value = "json")]
@@ -127,6 +133,7 @@ pub(super) enum Verb {
     /// Exits with 1 if files were left alone because they have changed since.
     Revert {
         /// Session: its id, the beginning of it, or `last`
+        #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
         /// Go back to before this message, or before the step that this part belongs to
         #[arg(long, value_name = "ID")]
@@ -144,6 +151,7 @@ pub(super) enum Verb {
     /// replaced content is saved: `sessions revert --redo` restores it.
     Restore {
         /// Session: its id, the beginning of it, or `last`
+        #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
         /// File, from here or from the root of the project
         file: Option<PathBuf>,
@@ -153,7 +161,7 @@ pub(super) enum Verb {
     /// Print what a session changed as a unified diff
     Diff {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(default_value = "last")]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
         id: String,
         /// Print only the number of changed lines of each file
         #[arg(long)]
@@ -162,6 +170,7 @@ pub(super) enum Verb {
     /// Rename a session
     Rename {
         /// Session: its id, the beginning of it, or `last`
+        #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
         /// New title
         #[arg(required = true)]
@@ -170,7 +179,7 @@ pub(super) enum Verb {
     /// Delete sessions and their subagents' sessions
     Delete {
         /// Sessions: ids, beginnings of ids, or `last`
-        #[arg(required = true)]
+        #[arg(required = true, add = ArgValueCandidates::new(complete::sessions))]
         ids: Vec<String>,
     },
     /// Wait for a queued prompt, and print its answer
@@ -178,6 +187,7 @@ pub(super) enum Verb {
     /// Exits as `adjutant run` would have.
     Wait {
         /// Session: its id, the beginning of it, or `last`
+        #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
         /// Exit with 5 if anything was refused, even if there is an answer
         #[arg(long)]
@@ -188,6 +198,7 @@ pub(super) enum Verb {
     /// Exits with 1 if there is none.
     Cancel {
         /// Session: its id, the beginning of it, or `last`
+        #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
     },
     /// Delete unused and empty sessions of every project
@@ -584,6 +595,19 @@ async fn query(
     })
 }
 
+/// Returns the ids and titles of the project's newest sessions, for completions. Waits for no index.
+pub(super) async fn newest(environment: &Environment) -> anyhow::Result<Vec<(String, String)>> {
+    const MAX_NEWEST: usize = 50;
+    let store = session::user_store::store(environment);
+    let query = ListQuery {
+        limit: MAX_NEWEST,
+        ..query(&store, true, Path::new("."), environment).await?
+    };
+    let sessions = store.list_where(query).await?.sessions.into_iter();
+    let named = sessions.map(|record| (record.id.to_string(), record.title.unwrap_or_default()));
+    Ok(named.collect())
+}
+
 /// Lists sessions after the index is complete, because a command at a terminal or in a script runs
 /// only once.
 async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::Error> {
@@ -657,15 +681,26 @@ pub(super) async fn find(
     }
 }
 
+/// Returns the line of a session in a list; at a terminal it fits its width.
 fn line(record: &Record, place: bool) -> String {
-    let title = record.title.as_deref().unwrap_or("(no title)");
-    let when = day(record.updated);
-    let place = if place {
-        format!("  {}", record.cwd.display())
-    } else {
-        String::new()
-    };
-    format!("{}  {when}  {title}{place}", record.id)
+    line_in(listing::terminal_width(), record, place)
+}
+
+fn line_in(width: Option<usize>, record: &Record, place: bool) -> String {
+    const GAP: usize = 2;
+    const MIN_TEXT: usize = 16;
+    let mut title = record.title.clone().unwrap_or_else(|| "(no title)".into());
+    let mut place = place.then(|| record.cwd.display().to_string());
+    let start = format!("{}  {}", record.id, day(record.updated));
+    if let Some(width) = width {
+        let room = width.saturating_sub(start.len() + GAP).max(MIN_TEXT);
+        let for_title = if place.is_some() { room / 2 } else { room };
+        title = listing::shortened(&title, for_title);
+        let rest = room.saturating_sub(listing::width(&title) + GAP);
+        place = place.map(|place| listing::shortened_start(&place, rest));
+    }
+    let place = place.map(|place| format!("  {place}")).unwrap_or_default();
+    format!("{start}  {title}{place}")
 }
 
 fn day(at: Timestamp) -> String {
@@ -738,4 +773,46 @@ fn show(stored: &StoredSession, children: &[SessionId]) -> String {
         out += &format!("\nDelegated: {child}\n");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_fits_the_terminal() {
+        let record = Record {
+            title: Some("Rewrite the parser of the settings in small steps".into()),
+            ..Record::new(
+                SessionId::new("ses_01a226ef15300000H2qCVnPFhz"),
+                "/home/somebody/work/a-project-with-a-name".into(),
+                Timestamp(0),
+            )
+        };
+        let start = "ses_01a226ef15300000H2qCVnPFhz  1970-01-01 00:00  ";
+        let whole = "Rewrite the parser of the settings in small steps";
+        let table = [
+            (None, false, whole.to_owned()),
+            (
+                None,
+                true,
+                format!("{whole}  /home/somebody/work/a-project-with-a-name"),
+            ),
+            (
+                Some(80),
+                false,
+                "Rewrite the parser of the sett…".to_owned(),
+            ),
+            (Some(80), true, "Rewrite the pa…  …t-with-a-name".to_owned()),
+        ];
+        for (width, place, expected) in table {
+            let line = line_in(width, &record, place);
+            let rest = line.strip_prefix(start).unwrap_or(&line);
+            assert_eq!(rest, expected, "{width:?}");
+            assert!(
+                width.is_none_or(|width| listing::width(&line) <= width),
+                "{line}"
+            );
+        }
+    }
 }

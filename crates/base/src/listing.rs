@@ -57,6 +57,11 @@ pub fn terminal_width() -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// Returns the number of columns that a text takes.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
 /// Shortens a text to a number of columns, with an ellipsis if something is missing.
 pub fn shortened(text: &str, columns: usize) -> String {
     if text.width() <= columns {
@@ -64,6 +69,24 @@ pub fn shortened(text: &str, columns: usize) -> String {
     }
     let (start, _) = text.split_at(fitting(text, columns.saturating_sub(1)));
     format!("{}…", start.trim_end())
+}
+
+/// Shortens a text to its end in a number of columns, with an ellipsis if something is missing: of a
+/// path, the last names say the most.
+pub fn shortened_start(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut room = columns.saturating_sub(1);
+    let mut start = text.len();
+    for (at, c) in text.char_indices().rev() {
+        let Some(rest) = room.checked_sub(c.width().unwrap_or(0)) else {
+            break;
+        };
+        room = rest;
+        start = at;
+    }
+    format!("…{}", &text[start..])
 }
 
 /// Returns the length in bytes of the longest start of a text that fits into a number of columns.
@@ -235,6 +258,9 @@ not/fit/into/half/of/a/line.ts                   on, until they need more than
         assert_eq!(shortened("文字列は", 6), "文字…");
         assert_eq!(shortened("abc", 3), "abc");
         assert_eq!(shortened("abcd", 3), "ab…");
+        assert_eq!(shortened_start("/a/b", 4), "/a/b");
+        assert_eq!(shortened_start("/a/bcd", 4), "…bcd");
+        assert_eq!(shortened_start("/文字列は", 6), "…列は");
     }
 
     #[test]

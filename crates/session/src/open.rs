@@ -238,7 +238,7 @@ impl Sessions {
             place.notices.push(Event::Notice {
                 severity: Severity::Warning,
                 title: "This conversation is not being saved.".into(),
-                details: Some(e.to_string()),
+                details: Some(base::text::capitalised(&e.to_string())),
             });
         }
         self.events_of(&record).created(&record);

@@ -358,7 +358,7 @@ impl TurnContext {
         let notice = Event::Notice {
             severity: Severity::Warning,
             title: "This conversation is not being saved.".into(),
-            details: Some(error.to_string()),
+            details: Some(base::text::capitalised(&error.to_string())),
         };
         self.outlet.event(notice).await;
     }

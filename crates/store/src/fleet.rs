@@ -113,17 +113,13 @@ impl FleetJob {
     pub(super) fn refuse(self) {
         // The receiver may have been cancelled.
         match self {
-            Self::Put { reply, .. } => drop(reply.send(Err(no_queue()))),
-            Self::Claim { reply } => drop(reply.send(Err(no_queue()))),
+            Self::Put { reply, .. } => drop(reply.send(Err(Error::NoQueue))),
+            Self::Claim { reply } => drop(reply.send(Err(Error::NoQueue))),
             Self::End { reply, .. } | Self::Cancel { reply, .. } => {
-                drop(reply.send(Err(no_queue())))
+                drop(reply.send(Err(Error::NoQueue)))
             }
-            Self::Look { reply, .. } => drop(reply.send(Err(no_queue()))),
-            Self::Busy { reply } => drop(reply.send(Err(no_queue()))),
+            Self::Look { reply, .. } => drop(reply.send(Err(Error::NoQueue))),
+            Self::Busy { reply } => drop(reply.send(Err(Error::NoQueue))),
         }
     }
-}
-
-fn no_queue() -> Error {
-    Error::Unwritable("prompts can wait only in a database: set store.url in your settings".into())
 }

@@ -47,6 +47,27 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Describes an error of SQLite with the file it is about, and what the user can do.
+fn described(e: &rusqlite::Error, file: &str) -> String {
+    let remedy = match e.sqlite_error_code() {
+        Some(ErrorCode::SystemIoFailure) => "check that its disk works and has room",
+        Some(ErrorCode::DiskFull) => "make room on its disk",
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            "check the permissions of the file and its directory"
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another process uses it; try again when that has ended"
+        }
+        _ => return format!("{file}: {e}"),
+    };
+    format!("{file}: {e}; {remedy}")
+}
+
+/// Converts an error of the system about a file or directory.
+fn unwritable_file(path: &Path) -> impl Fn(std::io::Error) -> crate::Error {
+    move |e| crate::Error::Unwritable(format!("{}: {e}", path.display()))
+}
+
 /// Returns whether an error is caused by the contents of the file. This is the default, because a flipped
 /// bit can make JSON malformed, a column a number or a text invalid UTF-8, and SQLite reports each
 /// of them differently. The exceptions concern the machine: another process, the disk, permissions

@@ -263,12 +263,12 @@ impl IndexerThread {
     /// this.
     fn index_all(&self, at_leisure: bool) -> Result<(), Error> {
         let path = self.dir.join("search.lock");
-        let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
+        let unwritable = super::unwritable_file(&path);
         let alone = base::environment::private_file()
             .create(true)
             .append(true)
             .open(&path)
-            .map_err(unwritable)?;
+            .map_err(&unwritable)?;
         if alone.try_lock().is_err() {
             return Ok(());
         }

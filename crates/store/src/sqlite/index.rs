@@ -13,7 +13,7 @@ use super::fill::{self, IndexFill};
 use super::index_rows::{
     ALTERED_ROW, IS_EMPTY, IndexError, IndexRow, UNCHECKED, put_with, unwritable,
 };
-use super::{migrate, session};
+use super::{migrate, session, unwritable_file};
 use crate::list::LAST_ID;
 use crate::{Error, Grant, ListQuery, Record, SessionPage};
 use base::environment::Timestamp;
@@ -32,22 +32,18 @@ fn lock_index(dir: &Path) -> Result<std::fs::File, Error> {
     let path = dir.join("index.lock");
     if std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_file()) {
         // Opening a pipe would block forever.
-        std::fs::rename(&path, free_name(dir)).map_err(io(dir))?;
+        std::fs::rename(&path, free_name(dir)).map_err(unwritable_file(dir))?;
     }
-    session::private_file(&path).map_err(io(dir))?;
+    session::private_file(&path).map_err(unwritable_file(dir))?;
     let turn = std::fs::OpenOptions::new()
         .append(true)
         .open(path)
-        .map_err(io(dir))?;
+        .map_err(unwritable_file(dir))?;
     if let Err(e) = turn.lock() {
         // The file system has no locks, so other processes cannot be detected anyway.
         tracing::warn!("the session index cannot be locked: {e}");
     }
     Ok(turn)
-}
-
-fn io(dir: &Path) -> impl Fn(std::io::Error) -> Error {
-    move |e| Error::Unwritable(format!("{}: {e}", dir.display()))
 }
 
 /// Returns a free name for a damaged index.
@@ -170,7 +166,7 @@ const DIRECTORIES: &str = "WITH RECURSIVE directory (cwd) AS (
 impl SessionIndex {
     /// Opens the index, or creates it. Concurrent processes take turns.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
-        base::environment::private_dir(dir).map_err(io(dir))?;
+        base::environment::private_dir(dir).map_err(unwritable_file(dir))?;
         let _turn = lock_index(dir)?;
         let path = dir.join("index.db");
         let found = match std::fs::symlink_metadata(&path) {
@@ -181,7 +177,7 @@ impl SessionIndex {
                 .map_err(|e| IndexError::Other(e.to_string()))
                 .and_then(|()| Self::connect(&path, session::is_network(dir), false)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Self::create(dir, None),
-            Err(e) => return Err(io(dir)(e)),
+            Err(e) => return Err(unwritable_file(dir)(e)),
         };
         match found {
             Err(IndexError::Damaged(reason)) => Self::replace_damaged(dir, &reason),
@@ -227,7 +223,7 @@ impl SessionIndex {
             .ok();
         }
         if std::fs::hard_link(&path, &aside).is_err() {
-            std::fs::rename(&path, &aside).map_err(io(dir))?;
+            std::fs::rename(&path, &aside).map_err(unwritable_file(dir))?;
         }
         Self::create(dir, Some(&aside))
     }
@@ -246,9 +242,9 @@ impl SessionIndex {
         ] {
             std::fs::remove_file(left)
                 .or_else(session::unless_missing)
-                .map_err(io(dir))?;
+                .map_err(unwritable_file(dir))?;
         }
-        session::private_file(&new).map_err(io(dir))?;
+        session::private_file(&new).map_err(unwritable_file(dir))?;
         let index = Self::connect(&new, true, false).map_err(Error::from)?;
         if let Some(old) = old.filter(|path| path.is_file()) {
             let (grants, is_whole) = salvage_grants(old);
@@ -258,15 +254,15 @@ impl SessionIndex {
             if !is_whole {
                 let note = old.display().to_string();
                 base::environment::write_private_file(&lost_grants_file(dir), note.as_bytes())
-                    .map_err(io(dir))?;
+                    .map_err(unwritable_file(dir))?;
             }
         }
         fill::mark_partial(&index.db).map_err(unwritable)?;
         drop(index);
         std::fs::File::open(&new)
             .and_then(|file| file.sync_all())
-            .map_err(io(dir))?;
-        std::fs::rename(&new, &path).map_err(io(dir))?;
+            .map_err(unwritable_file(dir))?;
+        std::fs::rename(&new, &path).map_err(unwritable_file(dir))?;
         Ok(Self::connect(&path, session::is_network(dir), true)?)
     }
 

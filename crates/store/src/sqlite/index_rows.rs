@@ -2,9 +2,12 @@
 
 use rusqlite::{Connection, params};
 
-use super::{is_damage, migrate, session};
+use super::{described, is_damage, migrate, session};
 use crate::{Error, Record};
 use base::id::SessionId;
+
+/// The name of the index in errors.
+const INDEX_NAME: &str = "the index of sessions (index.db)";
 
 pub(super) fn unwritable(e: rusqlite::Error) -> Error {
     match IndexError::from(e) {
@@ -25,7 +28,7 @@ impl From<rusqlite::Error> for IndexError {
         if is_damage(&e) {
             Self::Damaged(e.to_string())
         } else {
-            Self::Other(e.to_string())
+            Self::Other(described(&e, INDEX_NAME))
         }
     }
 }

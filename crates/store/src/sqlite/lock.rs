@@ -6,8 +6,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::LockHolder;
+use crate::{BusySession, LockHolder};
 use base::environment::private_file;
+use base::id::SessionId;
 
 /// A held lock. It is released when the value is dropped, and when the process ends.
 #[derive(Debug)]
@@ -47,6 +48,13 @@ impl Lock {
         let is_alive =
             |path: &Path| File::open(path).is_ok_and(|mut file| alive(&holder(&mut file)));
         is_alive(path) || is_alive(&path.with_extension("held"))
+    }
+
+    /// Returns the process that the lock's file names, if it is alive and not this one.
+    fn other_holder(path: &Path) -> Option<u32> {
+        let holder = holder(&mut File::open(path).ok()?);
+        let pid = holder.pid.filter(|pid| *pid != std::process::id())?;
+        alive(&holder).then_some(pid)
     }
 
     pub(super) fn take_with(path: &Path, pipe: &str, flock: Flock) -> Result<Self, LockError> {
@@ -108,6 +116,32 @@ impl Lock {
         }
         Err(LockError::Held(LockHolder::default()))
     }
+}
+
+/// Returns the sessions in a directory that other processes of this machine have open.
+pub(super) fn open_sessions(sessions: &Path) -> Vec<BusySession> {
+    let machine = rustix::system::uname();
+    let machine = machine.nodename().to_string_lossy().into_owned();
+    let files = std::fs::read_dir(sessions).into_iter().flatten().flatten();
+    let mut found: Vec<BusySession> = files
+        .filter_map(|file| {
+            let path = file.path();
+            let end = path.extension()?;
+            if end != "lock" && end != "held" {
+                return None;
+            }
+            let id = SessionId::new(path.file_stem()?.to_str()?);
+            let pid = Lock::other_holder(&path)?;
+            Some(BusySession {
+                session: id,
+                state: None,
+                host: Some((machine.clone(), pid)),
+                tries: 0,
+            })
+        })
+        .collect();
+    found.sort_by(|a, b| b.session.as_str().cmp(a.session.as_str()));
+    found
 }
 
 fn open(path: &Path) -> std::io::Result<File> {

@@ -23,7 +23,7 @@ pub(super) fn peek(
     let parent = path.parent().unwrap_or(dir);
     let unreadable = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::NotFound(id.clone()),
-        _ => Error::Unwritable(e.to_string()),
+        _ => super::unwritable_file(&path)(e),
     };
     let damaged = |reason: &str| session::damaged(id, &path, reason.to_owned());
     let meta = std::fs::symlink_metadata(&path).map_err(unreadable)?;

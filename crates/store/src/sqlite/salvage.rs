@@ -162,7 +162,7 @@ fn replace(
     aside: &Path,
     stored: &StoredSession,
 ) -> Result<(), Error> {
-    let io = |e: std::io::Error| Error::Unwritable(e.to_string());
+    let io = super::unwritable_file(path);
     let fresh = with_suffix(path, ".new");
     for left in [
         fresh.clone(),
@@ -174,21 +174,21 @@ fn replace(
             _ => {}
         }
     }
-    session::private_file(&fresh).map_err(io)?;
+    session::private_file(&fresh).map_err(&io)?;
     let mut file = SessionFile::open_at(fresh.clone(), id, session::is_network(dir))?;
     file.fill(stored.clone().into())?;
     drop(file); // closing it brings its log into it
     match std::fs::hard_link(path, aside) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            std::fs::copy(path, aside).map_err(io)?;
+            std::fs::copy(path, aside).map_err(&io)?;
         }
         _ => {}
     }
     let log = wal::path(path);
     if has_log(path) {
-        std::fs::rename(&log, wal::path(aside)).map_err(io)?;
+        std::fs::rename(&log, wal::path(aside)).map_err(&io)?;
     }
-    std::fs::rename(&fresh, path).map_err(io)
+    std::fs::rename(&fresh, path).map_err(&io)
 }
 
 /// Returns whether a database has a log that is not empty.

@@ -45,9 +45,9 @@ impl SessionFile {
     pub(super) fn open(dir: &Path, id: &SessionId, create: bool) -> Result<Self, Error> {
         let path = path(dir, id);
         if create {
-            base::environment::private_dir(&dir.join("sessions"))
-                .map_err(|e| Error::Unwritable(e.to_string()))?;
-            create_file(&path, is_network(dir)).map_err(|e| Error::Unwritable(e.to_string()))?;
+            let sessions = dir.join("sessions");
+            base::environment::private_dir(&sessions).map_err(super::unwritable_file(&sessions))?;
+            create_file(&path, is_network(dir)).map_err(super::unwritable_file(&path))?;
         }
         Self::open_at(path, id, is_network(dir))
     }
@@ -597,16 +597,16 @@ fn create_file(path: &Path, network: bool) -> std::io::Result<()> {
 
 /// Removes a session's file and its companion files.
 pub(super) fn remove_files(path: &Path) -> Result<(), Error> {
-    let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
+    let failed = super::unwritable_file(path);
     // Renaming removes the database at once, and makes the other files meaningless.
     let gone = super::with_suffix(path, REMOVED_SUFFIX);
     std::fs::rename(path, &gone)
         .or_else(unless_missing)
-        .map_err(failed)?;
+        .map_err(&failed)?;
     for suffix in [NEW_SUFFIX, "-wal", "-journal", "-shm", REMOVED_SUFFIX] {
         std::fs::remove_file(super::with_suffix(path, suffix))
             .or_else(unless_missing)
-            .map_err(failed)?;
+            .map_err(&failed)?;
     }
     Ok(())
 }
@@ -706,13 +706,51 @@ fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
         // Descriptors may have run out, or permissions may be missing: that is no sign of damage.
         Some(ErrorCode::CannotOpen) if has_special_companion(path) => damaged(id, path, reason),
         _ if super::is_damage(e) => damaged(id, path, reason),
-        _ => Error::Unwritable(reason),
+        _ => Error::Unwritable(super::described(e, &path.display().to_string())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn error_of_the_machine_names_file_and_remedy() {
+        let table = [
+            (
+                ErrorCode::SystemIoFailure,
+                10,
+                "disk I/O error; check that its disk works and has room",
+            ),
+            (
+                ErrorCode::DiskFull,
+                13,
+                "database or disk is full; make room on its disk",
+            ),
+            (
+                ErrorCode::ReadOnly,
+                8,
+                "attempt to write a readonly database; check the permissions of the file and its directory",
+            ),
+            (
+                ErrorCode::CannotOpen,
+                14,
+                "unable to open database file; check the permissions of the file and its directory",
+            ),
+        ];
+        let path = Path::new("/data/sessions/ses_1.db");
+        for (code, extended_code, expected) in table {
+            let failure = rusqlite::ffi::Error {
+                code,
+                extended_code,
+            };
+            let error = rusqlite::Error::SqliteFailure(failure, None);
+            let Error::Unwritable(reason) = explain(&SessionId::new("ses_1"), path, &error) else {
+                panic!("{code:?} is no sign of damage");
+            };
+            assert_eq!(reason, format!("{}: {expected}", path.display()));
+        }
+    }
 
     #[test]
     fn file_that_cannot_be_opened_is_damaged_only_if_its_log_is_no_file() {

@@ -25,7 +25,8 @@ use super::open_files::OpenFiles;
 use super::queue::{Batch, FileStatus, Queue};
 use super::search_index::{self, SearchIndex};
 use super::session::{IndexUpdate, SessionFile};
-use super::{index, recent, session, takeover};
+use super::{index, lock, recent, session, takeover};
+use crate::fleet::FleetJob;
 use crate::job::{JobScope, StoreJob};
 use crate::takeover::RequestSource;
 use crate::write::SessionWrite;
@@ -392,14 +393,14 @@ impl Thread {
             return Err(Error::TooMany { open, files });
         }
         let sessions = self.dir.join("sessions");
-        base::environment::private_dir(&sessions).map_err(|e| Error::Unwritable(e.to_string()))?;
+        base::environment::private_dir(&sessions).map_err(super::unwritable_file(&sessions))?;
         let lock = Lock::take(&sessions.join(format!("{session}.lock")), takeover::own());
         let lock = lock.map_err(|refused| match refused {
             LockError::Held(holder) => Error::Locked {
                 id: session.clone(),
                 holder,
             },
-            LockError::Io(e) => Error::Unwritable(e.to_string()),
+            LockError::Io(e) => super::unwritable_file(&sessions)(e),
         })?;
         self.locks.insert(session.clone(), lock);
         self.close_idle();
@@ -611,7 +612,10 @@ impl Thread {
                 reply,
             } => {
                 let written = recent::write(&self.dir, project, models);
-                drop(reply.send(written.map_err(|e| Error::Unwritable(e.to_string()))));
+                drop(reply.send(written.map_err(super::unwritable_file(&self.dir))));
+            }
+            StoreJob::Fleet(FleetJob::Busy { reply }) => {
+                drop(reply.send(Ok(lock::open_sessions(&self.dir.join("sessions")))))
             }
             // All earlier writes have been executed by now.
             StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),

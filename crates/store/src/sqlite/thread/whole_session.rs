@@ -58,7 +58,7 @@ impl Thread {
                 meta.is_file() && meta.len() == 0 && !self.open.contains(session),
             ),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
-            Err(e) => return Err(Error::Unwritable(e.to_string())),
+            Err(e) => return Err(super::super::unwritable_file(&path)(e)),
         };
         // The log of a missing file may be a remnant of a deleted session.
         let has_log = salvage::has_log(&path) && (is_there || known.is_some());
