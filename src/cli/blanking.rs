@@ -142,6 +142,13 @@ impl KeyList {
             Value::String(text) => *text = self.blanked(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.blank(item)),
             Value::Object(members) => {
+                // A name may hold a key, too: that of a map from keys to something.
+                if members.keys().any(|name| self.blanked(name) != *name) {
+                    let named = std::mem::take(members).into_iter();
+                    *members = named
+                        .map(|(name, item)| (self.blanked(&name), item))
+                        .collect();
+                }
                 let names_key = members
                     .get("name")
                     .and_then(Value::as_str)
@@ -232,6 +239,10 @@ mod tests {
                 r#"{"headers":[{"name":"Authorization","value":"(blanked)"}]}"#,
             ),
             (r#"{"API_TOKEN":"abc"}"#, r#"{"API_TOKEN":"(blanked)"}"#),
+            (
+                r#"{"limits":{"b":1,"sk-12345678":{"a":"sk-12345678"},"c":2}}"#,
+                r#"{"limits":{"b":1,"(blanked)":{"a":"(blanked)"},"c":2}}"#,
+            ),
         ];
         for (line, wanted) in table {
             let mut value = serde_json::from_str(line).unwrap();
