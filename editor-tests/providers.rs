@@ -71,7 +71,8 @@ fn models_are_listed() {
     let text = stdout_of(&project, &["models"]);
     for line in [
         "own (Own): no key needed",
-        "*  large  131k / 16k  $1 / $2.5  reasoning tools",
+        "   model  context/out  $ in/out   can",
+        "*  large  131k / 16k   $1 / $2.5  RT---",
         "anthropic (Anthropic): key from ANTHROPIC_API_KEY",
         "mistral (Mistral): There is no key for Mistral. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
         "mine (Anthropic): key from the settings",
@@ -239,8 +240,23 @@ fn keys_are_stored() {
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     project.set("XAI_API_KEY", Some("a-key"));
-    let listed = "mistral: key, in adjutant's auth.json\ngroq: key, in OpenCode's auth.json\nxai: key, from XAI_API_KEY\n";
-    assert_eq!(stdout_of(&project, &["auth", "list"]), listed);
+    let listed = stdout_of(&project, &["auth", "list"]);
+    let lines: Vec<Vec<&str>> = listed
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .map(|line| line.split_whitespace().take(2).collect())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ["provider", "from"],
+            ["mistral", "~/.local/share/adjutant/auth.json"],
+            ["groq", "~/.local/share/opencode/auth.json"],
+            ["xai", "XAI_API_KEY"],
+        ],
+        "{listed}"
+    );
+    assert_eq!(listed.matches(" models").count(), 3, "{listed}");
     assert!(
         stdout_of(&project, &["models", "mistral"])
             .starts_with("mistral (Mistral): key from auth.json")

@@ -8,7 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
+use clap_complete::ArgValueCandidates;
+
 use super::ask::Question;
+use super::complete;
 use super::project_context::ProjectContext;
 use super::{ask as model_question, organisation, terminal};
 use base::environment::Environment;
@@ -19,7 +22,8 @@ use providers::catalog::Catalog;
 use providers::http::HttpClient;
 use providers::oauth::{LoginStep, Service};
 use providers::platform;
-use providers::registry::Registry;
+use providers::registry::{KeySource, Registry};
+use session::models::ModelSources;
 
 /// What to do with the keys.
 #[derive(Debug, clap::Subcommand)]
@@ -29,6 +33,7 @@ pub(super) enum Verb {
     /// Store an API key, or log in with a browser, a code or a plugin
     Login {
         /// Provider, such as `anthropic`, or the https address of your organisation [default: ask]
+        #[arg(add = ArgValueCandidates::new(complete::providers))]
         provider: Option<String>,
         /// Store a key, also if the provider has a login
         #[arg(long)]
@@ -42,11 +47,13 @@ pub(super) enum Verb {
     /// Costs a few tokens. Exits with 1 if the model does not answer.
     Test {
         /// Provider [default: that of the default model]
+        #[arg(add = ArgValueCandidates::new(complete::providers))]
         provider: Option<String>,
     },
     /// Remove the key or login that adjutant has stored
     Logout {
         /// Provider
+        #[arg(add = ArgValueCandidates::new(complete::providers))]
         provider: String,
     },
 }
@@ -64,19 +71,50 @@ pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Resul
     }
 }
 
-fn list(environment: &Environment) -> anyhow::Result<u8> {
-    let settings = ProjectContext::read(Path::new("."), environment)?
-        .loaded
-        .settings
-        .clone();
-    let mut lines = Vec::new();
-    for (id, kind, place) in Auth::places(environment) {
-        lines.push(format!("{id}: {kind}, {place}"));
+/// A key or a login that was found.
+struct FoundKey {
+    provider: String,
+    kind: &'static str,
+    /// Its file or variable, for display.
+    place: String,
+    access: KeySource,
+}
+
+impl FoundKey {
+    /// Describes where it comes from, and what it is unless it is a key.
+    fn origin(&self) -> String {
+        if self.kind == KEY {
+            self.place.clone()
+        } else {
+            format!("{} ({})", self.place, self.kind)
+        }
     }
+}
+
+/// The kind of a key, in contrast to logins.
+const KEY: &str = "key";
+
+fn list(environment: &Environment) -> anyhow::Result<u8> {
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let settings = &here.loaded.settings;
+    let mut found: Vec<FoundKey> = Auth::places(environment)
+        .into_iter()
+        .map(|(provider, kind, place)| FoundKey {
+            provider,
+            kind,
+            place: stored_in(place, environment),
+            access: KeySource::Kept,
+        })
+        .collect();
     let catalog = Catalog::load(environment);
     for (id, env) in catalog.ids() {
         if let Some((name, _)) = platform::key_variable(env, environment) {
-            lines.push(format!("{id}: key, from {name}"));
+            found.push(FoundKey {
+                provider: id.clone(),
+                kind: KEY,
+                place: name.to_owned(),
+                access: KeySource::Variable(name.to_owned()),
+            });
         }
     }
     for provider in settings
@@ -84,13 +122,84 @@ fn list(environment: &Environment) -> anyhow::Result<u8> {
         .iter()
         .filter(|provider| provider.api_key.is_some())
     {
-        lines.push(format!("{}: key, from {}", provider.id, provider.source));
+        found.push(FoundKey {
+            provider: provider.id.clone(),
+            kind: KEY,
+            place: provider.source.clone(),
+            access: KeySource::Configured,
+        });
     }
-    if lines.is_empty() {
-        lines.push("No keys. `adjutant auth login PROVIDER` stores one.".to_owned());
+    if found.is_empty() {
+        super::say("No keys. `adjutant auth login PROVIDER` stores one.");
+        return Ok(0);
     }
-    super::say(&lines.join("\n"));
+    let registry = ModelSources::new(environment).configured(settings);
+    let mut rows: Vec<[String; 3]> = Vec::new();
+    for (at, key) in found.iter().enumerate() {
+        let is_first = found[..at]
+            .iter()
+            .all(|other| (&other.provider, &other.access) != (&key.provider, &key.access));
+        rows.push([
+            key.provider.clone(),
+            key.origin(),
+            opened(key, is_first, settings, &registry),
+        ]);
+    }
+    let table = base::listing::table(&["provider", "from", "opens (its default)"], &rows);
+    super::say(table.trim_end());
     Ok(0)
+}
+
+/// Returns the file or variable of stored keys, for display.
+fn stored_in(place: &str, environment: &Environment) -> String {
+    let path = match place {
+        Auth::OURS => Some(Auth::path(environment)),
+        Auth::THEIRS => Auth::their_data(environment).map(|data| data.join("auth.json")),
+        _ => None,
+    };
+    let Some(path) = path else {
+        let own = environment.var("ADJUTANT_AUTH_CONTENT");
+        let name = own.map_or("OPENCODE_AUTH_CONTENT", |_| "ADJUTANT_AUTH_CONTENT");
+        return name.to_owned();
+    };
+    let below_home = environment
+        .home
+        .as_ref()
+        .and_then(|home| path.strip_prefix(home).ok());
+    below_home.map_or_else(
+        || path.display().to_string(),
+        |rest| format!("~/{}", rest.display()),
+    )
+}
+
+/// Describes the models that a key opens. `is_first` is false for a key of the same kind as an
+/// earlier one.
+fn opened(key: &FoundKey, is_first: bool, settings: &Settings, registry: &Registry) -> String {
+    let id = &key.provider;
+    // The plugin decides what its login opens.
+    if key.kind == Auth::PLUGIN_LOGIN {
+        return String::new();
+    }
+    if let Some(why) = registry.unsupported(id) {
+        return format!("nothing: {}", why.trim_end_matches('.'));
+    }
+    if settings.disabled_providers.contains(id) {
+        return "nothing: switched off by disabled_providers".to_owned();
+    }
+    let summary = registry.providers().iter().find(|facts| facts.id == *id);
+    let Some(summary) = summary else {
+        return String::new();
+    };
+    if summary.access != key.access || !is_first {
+        return "nothing: another key comes first".to_owned();
+    }
+    let models = registry.ranked(id);
+    match models.first() {
+        None if summary.open => "any model".to_owned(),
+        None => "no model".to_owned(),
+        Some(best) if models.len() == 1 => best.id.model.clone(),
+        Some(best) => format!("{} models ({})", models.len(), best.id.model),
+    }
 }
 
 pub(super) async fn login(
@@ -121,6 +230,11 @@ pub(super) async fn login(
         return by_plugin(login, environment).await;
     }
     let provider = find(&id, &settings, &catalog)?;
+    if provider.base_url.is_none()
+        && let Some(why) = platform::why_unsupported(&provider)
+    {
+        bail!("{why}");
+    }
     let name = provider.name.as_deref().unwrap_or(&id).to_owned();
     let service = if key { None } else { Service::of(&provider) };
     let credential = match service {

@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::bail;
 use serde_json::{Value, json};
 
+use clap_complete::ArgValueCandidates;
+
+use super::complete;
 use super::listing::{self, ListEntry};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
@@ -16,11 +20,14 @@ use providers::Model;
 use providers::catalog::CatalogRefresh;
 use providers::registry::{KeySource, ProviderSummary, Registry};
 use session::models::ModelSources;
+use session::recent::{self, RecentModels};
+use transcript::ModelRef;
 
 /// What to show.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Show only this provider, with or without a key
+    #[arg(add = ArgValueCandidates::new(complete::providers))]
     provider: Option<String>,
     /// Print JSON: the default model, and the providers with their models
     #[arg(long)]
@@ -31,7 +38,25 @@ pub(super) struct Args {
     /// Include providers without a key
     #[arg(long)]
     all: bool,
+    /// Show only models that can call tools
+    #[arg(long)]
+    tools: bool,
 }
+
+/// The remedy if there is only the offline model, which is no language model.
+const NO_MODEL: &str = "
+No model is connected: set a provider's key, such as ANTHROPIC_API_KEY, store it
+with `adjutant auth login PROVIDER`, or start a local server, such as Ollama.
+";
+
+/// The time limit of reading the models that were chosen before.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The meaning of the columns.
+const LEGEND: &str = "\
+* default model; sizes in tokens; prices in US dollars per million tokens
+can: R reason, T call tools, I see images, P read PDFs, A hear audio
+";
 
 pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     let sources = ModelSources::new(environment);
@@ -89,6 +114,9 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .filter(|facts| wanted(&facts.id))
         .collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
+        if let Some(why) = registry.unsupported(name) {
+            bail!("{why}");
+        }
         let known: Vec<&str> = registry
             .providers()
             .iter()
@@ -104,6 +132,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let of = |facts: &ProviderSummary| {
         all.iter()
             .filter(|model| model.id.provider == facts.id)
+            .filter(|model| model.tools || !args.tools)
             .map(AsRef::as_ref)
             .collect()
     };
@@ -132,15 +161,57 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
             about: "switched off by disabled_providers in the settings".to_owned(),
         })
         .collect();
+    let used = used_models(&default, &here, environment).await;
+    let mut providers = providers;
+    providers.sort_by_key(|facts| {
+        let is_missing = matches!(facts.access, KeySource::Missing(_));
+        let use_of_first = used.iter().position(|model| model.provider == facts.id);
+        let is_offline = facts.id == Registry::OFFLINE;
+        (is_missing, is_offline, use_of_first.unwrap_or(usize::MAX))
+    });
     let mut text = String::new();
     for facts in providers {
-        table(facts, &of(facts), &default, &mut text);
+        let mut models: Vec<&Model> = of(facts);
+        let ranked = registry.ranked(&facts.id);
+        models.sort_by_cached_key(|model| {
+            let is_this = |other: &ModelRef| {
+                (&other.provider, &other.model) == (&model.id.provider, &model.id.model)
+            };
+            let use_of = used.iter().position(is_this);
+            let rank = ranked.iter().position(|other| is_this(&other.id));
+            (use_of.unwrap_or(usize::MAX), rank)
+        });
+        table(facts, &models, &default, &mut text);
+    }
+    text.push_str(LEGEND);
+    if registry.is_bare() {
+        text.push_str(NO_MODEL);
     }
     let mut rest = listing::withheld(&here.loaded.trust, TrustKind::Provider, "provider");
     rest.extend(off);
+    if !rest.is_empty() {
+        text.push('\n');
+    }
     text.push_str(&listing::list(&rest));
     super::say(text.trim_end());
     Ok(0)
+}
+
+/// Returns the default model and those chosen in this project, the newest first.
+async fn used_models(
+    default: &str,
+    here: &ProjectContext,
+    environment: &Environment,
+) -> Vec<ModelRef> {
+    let store = session::user_store::store(environment);
+    let recent = async {
+        let project = recent::project_name(&store, &here.worktree).await;
+        RecentModels::of(&store, project).read().await
+    };
+    // A database may be away.
+    let recent = tokio::time::timeout(STORE_TIMEOUT, recent).await;
+    let recent = recent.unwrap_or_default();
+    ModelRef::parse(default).into_iter().chain(recent).collect()
 }
 
 fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut String) {
@@ -156,12 +227,13 @@ fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut
         let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
     }
     let rows: Vec<[String; 5]> = models.iter().map(|model| row(model, default)).collect();
-    out.push_str(&base::listing::table(&[""; 5], &rows));
+    let head = ["", "model", "context/out", "$ in/out", "can"];
+    out.push_str(&base::listing::table(&head, &rows));
     out.push('\n');
 }
 
 /// Returns the row of a model: the mark of the default, its id, its limits, its price, and its
-/// abilities.
+/// abilities. What is unknown is left out.
 fn row(model: &Model, default: &str) -> [String; 5] {
     let mark = if model.id.to_string() == default {
         "*"
@@ -171,32 +243,41 @@ fn row(model: &Model, default: &str) -> [String; 5] {
     let limits = match (model.context, model.output) {
         (Some(context), Some(output)) => format!("{} / {}", tokens(context), tokens(output)),
         (Some(context), None) => tokens(context),
-        (None, _) => "-".to_owned(),
+        (None, _) => String::new(),
     };
-    let price = model
-        .price
-        .as_ref()
-        .map_or_else(|| "-".to_owned(), |price| dollars(&price.base));
+    let price = model.price.as_ref().map(|price| dollars(&price.base));
     [
         mark.to_owned(),
         model.id.model.clone(),
         limits,
-        price,
-        abilities(model).join(" "),
+        price.unwrap_or_default(),
+        letters(model),
+    ]
+}
+
+/// Returns the abilities that a model may have, each with its letter in the table.
+fn possible_abilities(model: &Model) -> [(bool, &'static str, char); 5] {
+    [
+        (model.reasoning, "reasoning", 'R'),
+        (model.tools, "tools", 'T'),
+        (model.images.get(), "images", 'I'),
+        (model.pdf, "pdf", 'P'),
+        (model.audio, "audio", 'A'),
     ]
 }
 
 fn abilities(model: &Model) -> Vec<&'static str> {
-    let can = [
-        (model.reasoning, "reasoning"),
-        (model.tools, "tools"),
-        (model.images.get(), "images"),
-        (model.pdf, "pdf"),
-        (model.audio, "audio"),
-    ];
-    can.into_iter()
-        .filter(|(can, _)| *can)
-        .map(|(_, what)| what)
+    possible_abilities(model)
+        .into_iter()
+        .filter(|(can, ..)| *can)
+        .map(|(_, what, _)| what)
+        .collect()
+}
+
+/// Returns the abilities of a model as letters, with a hyphen for one that it does not have.
+fn letters(model: &Model) -> String {
+    let all = possible_abilities(model).into_iter();
+    all.map(|(can, _, letter)| if can { letter } else { '-' })
         .collect()
 }
 

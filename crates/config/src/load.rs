@@ -24,7 +24,7 @@
 //!     back restrictions of the user that a joined value of the project has replaced, and guards that
 //!     are no longer in force. They need the settings that the other steps have made.
 //!
-//! [`mark_withheld_hooks`] precedes the guards of step 11, whose hooks are marked already;
+//! [`name_unset_variables`] only reads the problems; [`mark_withheld_hooks`] precedes the guards of step 11, whose hooks are marked already;
 //! [`mark_untrusted_commands`] comes last, because it only reads.
 
 use std::path::Path;
@@ -76,6 +76,7 @@ pub fn load_with(
     let mut settings = loading.resolve(&tree, &trust);
     settings.trust_all |= is_trusted_everywhere;
     settings.trusted = is_trusted_everywhere || trust.decision == trust::Decision::Trusted;
+    name_unset_variables(&mut settings, &loading.disk.problems);
     settings.directories = std::mem::take(&mut loading.directories);
     settings.scripts = std::mem::take(&mut loading.scripts);
     loading.restore_sandbox(&mut settings, &user);
@@ -319,6 +320,34 @@ impl<'a> Loading<'a> {
                 .or(own.network.filter(|open| !open));
             settings.sandbox.writable = own.writable;
             settings.sandbox.unattended &= own.unattended;
+        }
+    }
+}
+
+/// Adds to each provider the variables for its key and address that are not set. Values of a project
+/// that is not trusted are not used anyway.
+fn name_unset_variables(settings: &mut Settings, problems: &[Problem]) {
+    let unset: Vec<&Problem> = problems
+        .iter()
+        .filter(|problem| problem.code == ProblemCode::UnsetVariable)
+        .filter(|problem| settings.trusted || !problem.location.origin.project)
+        .collect();
+    for provider in &mut settings.providers {
+        let options = format!("provider.{}.options.", provider.id);
+        for problem in &unset {
+            let Some(option) = problem.key.strip_prefix(&options) else {
+                continue;
+            };
+            let clause = format!("{} ({})", problem.message, problem.location.short());
+            let header = option.strip_prefix("headers.");
+            let is_key_header = header.is_some_and(|name| {
+                providers::platform::has_key(&[(name.to_owned(), String::new())])
+            });
+            if option == "baseURL" && provider.base_url.is_none() {
+                provider.unset_address = Some(clause);
+            } else if provider.api_key.is_none() && (option == "apiKey" || is_key_header) {
+                provider.unset_key = Some(clause);
+            }
         }
     }
 }

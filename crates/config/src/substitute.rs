@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::jsonc;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
-use super::problem::{Problem, ProblemCode};
+use super::problem::{Problem, ProblemCode, ProblemSeverity};
 use super::reader::{ConfigReader, ExternalValue};
 use permission::protected;
 
@@ -210,12 +210,18 @@ impl Substitution<'_, '_> {
         match self.disk.environment.var(name) {
             Some(value) => value.to_owned(),
             None => {
-                let text =
-                    format!("the environment variable {name} is not set; it counts as empty");
-                let problem =
-                    Problem::warning(ProblemCode::UnsetVariable, at, key_path.join("."), text);
+                let text = format!("the environment variable {name} is not set");
+                // The variable of a provider is reported when that provider is used.
+                let is_of_provider = key_path.first().is_some_and(|key| key == "provider");
+                let severity = if is_of_provider {
+                    ProblemSeverity::Note
+                } else {
+                    ProblemSeverity::Warning
+                };
+                let code = ProblemCode::UnsetVariable;
+                let problem = Problem::new(severity, code, at, key_path.join("."), text);
                 self.disk.problems.push(
-                    problem.hint("editors started from a desktop do not see variables set in a shell's start file"),
+                    problem.hint("it counts as empty; editors started from a desktop do not see variables set in a shell's start file"),
                 );
                 String::new()
             }

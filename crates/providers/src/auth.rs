@@ -208,6 +208,9 @@ impl Auth {
     /// The variable that replaces both files, for display.
     pub const VARIABLE: &str = "in AUTH_CONTENT";
 
+    /// The kind of a login that a plugin made, and uses.
+    pub const PLUGIN_LOGIN: &str = "login of a plugin";
+
     /// Returns provider, kind (`key` or `login`) and location of every usable credential,
     /// adjutant's first.
     pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
@@ -224,7 +227,7 @@ impl Auth {
                 (Some(_), _) => "key",
                 (None, Some(_)) => "login",
                 (None, None) if is_open(id) => "organisation without a token",
-                (None, None) => "login of a plugin",
+                (None, None) => Self::PLUGIN_LOGIN,
             };
             usable.map(|id| (id.clone(), kind(id), place)).collect()
         };

@@ -57,6 +57,10 @@ pub struct ProviderEntry {
     pub options: Map<String, Value>,
     /// The last settings source that mentions the provider, for display; empty if there is none.
     pub source: String,
+    /// The clause about the variable that the settings name for the key and that is not set.
+    pub unset_key: Option<String>,
+    /// The same for the address.
+    pub unset_address: Option<String>,
 }
 
 /// The settings of a model. Missing values are assumed.
@@ -223,6 +227,8 @@ impl ProviderEntry {
         overlay_option(&mut self.login, &over.login);
         overlay_option(&mut self.cache_key, &over.cache_key);
         overlay_option(&mut self.whitelist, &over.whitelist);
+        overlay_option(&mut self.unset_key, &over.unset_key);
+        overlay_option(&mut self.unset_address, &over.unset_address);
         if !over.env.is_empty() {
             self.env.clone_from(&over.env);
         }

@@ -131,7 +131,15 @@ fn unsupported(id: &str, npm: Option<&str>) -> Option<&'static str> {
 
 /// Returns whether a provider that is only known from the catalogue can be used with just a key.
 pub fn is_spoken(settings: &ProviderEntry) -> bool {
-    unsupported(&settings.id, settings.npm.as_deref()).is_none()
+    why_unsupported(settings).is_none()
+}
+
+/// Returns the reason why a provider of the catalogue cannot be used, in a sentence for the user;
+/// `None` if it can.
+pub fn why_unsupported(known: &ProviderEntry) -> Option<String> {
+    let why = unsupported(&known.id, known.npm.as_deref())?;
+    let name = known.name.as_deref().unwrap_or(&known.id);
+    Some(format!("The provider {name} cannot be used: {why}."))
 }
 
 /// Returns the wire format and the address for an SDK package.
@@ -146,11 +154,16 @@ pub fn address(
     environment: &Environment,
 ) -> Result<WireAddress, Error> {
     let id = settings.id.as_str();
+    if let Some(unset) = &settings.unset_address {
+        return Err(Error::Keyless(format!(
+            "There is no address for {id}: {unset}."
+        )));
+    }
     // Users who configure an address know the API there.
     if base_url.is_none()
         && let Some(why) = unsupported(id, npm)
     {
-        return Err(Error::BadRequest(format!(
+        return Err(Error::Keyless(format!(
             "The provider \"{id}\" is not supported: {why}."
         )));
     }
@@ -341,16 +354,6 @@ fn is_claude(model: &Model) -> bool {
     model.api_id.contains("anthropic.")
 }
 
-/// Returns the provider's id of a model, in the form that its address takes.
-pub fn api_id(npm: Option<&str>, settings: &ProviderEntry, id: &str) -> String {
-    let is_bedrock = npm == Some("@ai-sdk/amazon-bedrock") && settings.base_url.is_none();
-    match id.find("anthropic.") {
-        // The names of inference profiles begin with a region.
-        Some(at) if is_bedrock => id[at..].to_owned(),
-        _ => id.to_owned(),
-    }
-}
-
 fn region<'a>(settings: &'a ProviderEntry, environment: &'a Environment) -> &'a str {
     option(settings, "region")
         .or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]))
@@ -364,11 +367,12 @@ fn bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
 }
 
 /// Returns Bedrock's address of the Messages API, which takes its API keys and answers in
-/// server-sent events.
+/// server-sent events. Its models have the ids of Bedrock, older ones with a version at the end, or
+/// of an inference profile.
+/// Source: <https://docs.aws.amazon.com/bedrock/latest/userguide/inference-messages-api.html>.
 ///
 /// # Errors
-/// The model's id promises another part of the world than the region is in: its address does not
-/// take the promise, so the request would be answered elsewhere.
+/// The model's id is of another part of the world than the region, where Bedrock does not know it.
 fn claude_on_bedrock(
     model: &Model,
     settings: &ProviderEntry,
@@ -392,7 +396,7 @@ fn claude_on_bedrock(
         )));
     }
     Ok(format!(
-        "https://bedrock-mantle.{region}.api.aws/anthropic/v1"
+        "https://bedrock-runtime.{region}.amazonaws.com/anthropic/v1"
     ))
 }
 
@@ -424,11 +428,7 @@ fn vertex_location<'a>(
 /// Returns the address of Claude on Vertex, whose requests name a project.
 fn claude_on_vertex(settings: &ProviderEntry, environment: &Environment) -> Result<String, Error> {
     let location = vertex_location(settings, environment).unwrap_or("global");
-    let host = if location == "global" {
-        String::new()
-    } else {
-        format!("{location}-")
-    };
+    let host = vertex_host(location);
     let project = vertex_project(settings, environment).ok_or_else(|| {
         Error::Keyless(format!(
             "Claude on Vertex needs your project. Set GOOGLE_VERTEX_PROJECT, or provider.{}.options.project.",
@@ -436,21 +436,27 @@ fn claude_on_vertex(settings: &ProviderEntry, environment: &Environment) -> Resu
         ))
     })?;
     Ok(format!(
-        "https://{host}aiplatform.googleapis.com/v1/projects/{project}/locations/{location}/publishers/anthropic"
+        "https://{host}/v1/projects/{project}/locations/{location}/publishers/anthropic"
     ))
+}
+
+/// Returns the host of a location of Vertex: a region, a part of the world, or the whole of it.
+/// Source: <https://docs.cloud.google.com/vertex-ai/docs/general/locations>.
+fn vertex_host(location: &str) -> String {
+    match location {
+        "global" => "aiplatform.googleapis.com".to_owned(),
+        "us" | "eu" => format!("aiplatform.{location}.rep.googleapis.com"),
+        region => format!("{region}-aiplatform.googleapis.com"),
+    }
 }
 
 fn vertex(settings: &ProviderEntry, environment: &Environment) -> String {
     let location = vertex_location(settings, environment).unwrap_or("us-central1");
-    let host = if location == "global" {
-        String::new()
-    } else {
-        format!("{location}-")
-    };
+    let host = vertex_host(location);
     match vertex_project(settings, environment) {
-        Some(project) => format!(
-            "https://{host}aiplatform.googleapis.com/v1/projects/{project}/locations/{location}/publishers/google"
-        ),
+        Some(project) => {
+            format!("https://{host}/v1/projects/{project}/locations/{location}/publishers/google")
+        }
         // Requests with a key instead of an account name no project.
         None => "https://aiplatform.googleapis.com/v1/publishers/google".to_owned(),
     }
@@ -556,17 +562,24 @@ pub fn needs_key(
     key: Option<&Secret>,
     name: &str,
 ) -> Option<Error> {
-    // A server on this machine is used without a key, unless it has a login.
-    let local = settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local);
+    let local = is_keyless_server(settings);
     let own = settings.headers.iter().any(|(name, _)| {
         let name = name.to_lowercase();
         KEY_HEADERS.contains(&name.as_str())
             || key_header(npm, false).is_some_and(|(header, _)| header == name)
     });
-    if key.is_some() || own || local || settings.env.is_empty() {
+    if key.is_some() || local {
         return None;
     }
     let id = &settings.id;
+    if let Some(unset) = &settings.unset_key {
+        return Some(Error::Keyless(format!(
+            "There is no key for {name}: {unset}. Set it, or run `adjutant auth login {id}`."
+        )));
+    }
+    if own || settings.env.is_empty() {
+        return None;
+    }
     if is_vertex(npm) {
         let text = "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, or GOOGLE_VERTEX_API_KEY.";
         return Some(Error::Keyless(text.into()));
@@ -576,6 +589,12 @@ pub fn needs_key(
         _ => settings.env.iter().map(String::as_str).collect(),
     };
     Some(Error::Keyless(keyless(id, &names, name)))
+}
+
+/// Returns whether a provider is a server on this machine, which is used without a key unless it has
+/// a login.
+fn is_keyless_server(settings: &ProviderEntry) -> bool {
+    settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local)
 }
 
 /// Returns the remedy for the missing key of a provider of the catalogue.
@@ -736,7 +755,7 @@ mod tests {
                 &region,
                 "eu.anthropic.claude-x"
             )
-            .starts_with("https://bedrock-mantle.eu-west-1.api.aws/anthropic/v1")
+            .starts_with("https://bedrock-runtime.eu-west-1.amazonaws.com/anthropic/v1")
         );
         let elsewhere = at(
             "@ai-sdk/amazon-bedrock",
@@ -765,6 +784,21 @@ mod tests {
             at("@ai-sdk/google-vertex", None, none(), &account, "m"),
             expected
         );
+        for (location, host) in [
+            ("us", "aiplatform.us.rep.googleapis.com"),
+            ("eu", "aiplatform.eu.rep.googleapis.com"),
+            ("us-east5", "us-east5-aiplatform.googleapis.com"),
+        ] {
+            let account = [
+                ("GOOGLE_VERTEX_PROJECT", "mine"),
+                ("GOOGLE_VERTEX_LOCATION", location),
+            ];
+            for npm in [CLAUDE_ON_VERTEX, "@ai-sdk/google-vertex"] {
+                let expected = format!("https://{host}/v1/projects/mine/locations/{location}/");
+                let found = at(npm, None, none(), &account, "m");
+                assert!(found.starts_with(&expected), "{found}");
+            }
+        }
         assert_eq!(
             at("@ai-sdk/google-vertex", None, none(), &[], "m"),
             "https://aiplatform.googleapis.com/v1/publishers/google"

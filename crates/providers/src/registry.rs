@@ -113,7 +113,8 @@ pub struct NotFound {
     /// The reason why the provider cannot be used, if it is a server of this machine that does not
     /// answer.
     pub absent: Option<String>,
-    /// The reason why the provider cannot be used, if it is known and only its key is missing.
+    /// The reason why the provider cannot be used, if it is known: its key is missing, or it is not
+    /// supported.
     pub keyless: Option<String>,
 }
 
@@ -291,7 +292,9 @@ impl Registry {
                     wanted: wanted.to_string(),
                     nearest: self.nearest(&wanted.to_string()),
                     absent: self.absent_server(&wanted.provider),
-                    keyless: self.keyless.get(&wanted.provider).cloned(),
+                    keyless: self
+                        .unsupported(&wanted.provider)
+                        .or_else(|| self.keyless.get(&wanted.provider).cloned()),
                 })?;
                 &created
             }
@@ -396,6 +399,30 @@ impl Registry {
     /// the settings.
     pub fn is_found(&self, provider: &str) -> bool {
         self.local.iter().any(|id| id == provider)
+    }
+
+    /// Returns the reason why a provider of the catalogue cannot be used with any key, in a sentence
+    /// for the user.
+    pub fn unsupported(&self, provider: &str) -> Option<String> {
+        if self.facts.iter().any(|facts| facts.id == provider) {
+            return None;
+        }
+        platform::why_unsupported(&self.make.catalog.find(provider)?)
+    }
+
+    /// Returns the models of a provider, the best first: see [`Registry::default_model`].
+    pub fn ranked(&self, provider: &str) -> Vec<Arc<Model>> {
+        let of_provider = self
+            .entries
+            .values()
+            .filter(|entry| entry.model.id.provider == provider);
+        let mut entries: Vec<&Entry> = of_provider.collect();
+        entries.sort_by_cached_key(|entry| {
+            let rank = preference::rank(&entry.model, &entry.released);
+            std::cmp::Reverse((entry.model.tools, rank))
+        });
+        let models = entries.into_iter().map(|entry| Arc::clone(&entry.model));
+        models.collect()
     }
 
     /// Returns the model for users who did not choose one: the best of the configured providers,
@@ -596,7 +623,7 @@ impl EntryFactory {
         let mut facts = Model {
             name: model.name.clone().unwrap_or_else(|| model.key.clone()),
             provider_name: name.clone(),
-            api_id: platform::api_id(npm, settings, model.id.as_ref().unwrap_or(&model.key)),
+            api_id: model.id.as_ref().unwrap_or(&model.key).clone(),
             context: model.context.filter(|n| *n > 0),
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
@@ -709,7 +736,10 @@ fn described(
         KeySource::Free | KeySource::Missing(_) if platform::has_key(&target.headers) => {
             "the key in the configured headers".to_owned()
         }
-        KeySource::Free | KeySource::Missing(_) => "no key".to_owned(),
+        KeySource::Free | KeySource::Missing(_) => match &settings.unset_key {
+            Some(unset) => format!("no key, because {unset}"),
+            None => "no key".to_owned(),
+        },
     }
 }
 

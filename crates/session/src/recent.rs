@@ -1,9 +1,19 @@
 //! The models that were chosen in a project, the newest first. The next session of the project
 //! begins with the first one, unless the settings name another.
 
+use base::worktree::Worktree;
 use providers::registry::Registry;
 use store::{Error, Store};
 use transcript::ModelRef;
+
+/// Returns the name of a project in a store: the same on every machine if machines share the store.
+pub async fn project_name(store: &Store, worktree: &Worktree) -> String {
+    if store.is_shared().await {
+        worktree.shared_name()
+    } else {
+        worktree.root.display().to_string()
+    }
+}
 
 const MAX_MODELS: usize = 5;
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use super::recent;
 use super::sessions::Sessions;
 use crate::turn::record::output_name;
 use base::environment::{Environment, private_dir, private_file};
@@ -36,11 +37,7 @@ impl Sessions {
 
     /// Returns the name under which grants, chosen models and trust of a project are stored.
     pub(super) async fn project_name(&self, worktree: &Worktree) -> String {
-        if self.store.is_shared().await {
-            worktree.shared_name()
-        } else {
-            worktree.root.display().to_string()
-        }
+        recent::project_name(&self.store, worktree).await
     }
 
     /// Fetches full results of tools that another machine has stored, and replaces their paths
