@@ -798,12 +798,8 @@ mod tests {
                 true,
                 format!("{whole}  /home/somebody/work/a-project-with-a-name"),
             ),
-            (
-                Some(80),
-                false,
-                "Rewrite the parser of the sett…".to_owned(),
-            ),
-            (Some(80), true, "Rewrite the pa…  …t-with-a-name".to_owned()),
+            (Some(80), false, "Rewrite the parser of the set…".to_owned()),
+            (Some(80), true, "Rewrite the pa…  …-with-a-name".to_owned()),
         ];
         for (width, place, expected) in table {
             let line = line_in(width, &record, place);

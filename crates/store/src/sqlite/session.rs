@@ -716,39 +716,40 @@ mod tests {
 
     #[test]
     fn error_of_the_machine_names_file_and_remedy() {
+        let permissions = "check the permissions of the file and its directory";
         let table = [
             (
                 ErrorCode::SystemIoFailure,
-                10,
-                "disk I/O error; check that its disk works and has room",
+                "disk I/O error",
+                "check that its disk works and has room",
             ),
             (
                 ErrorCode::DiskFull,
-                13,
-                "database or disk is full; make room on its disk",
+                "database or disk is full",
+                "make room on its disk",
             ),
             (
                 ErrorCode::ReadOnly,
-                8,
-                "attempt to write a readonly database; check the permissions of the file and its directory",
+                "attempt to write a readonly database",
+                permissions,
             ),
             (
                 ErrorCode::CannotOpen,
-                14,
-                "unable to open database file; check the permissions of the file and its directory",
+                "unable to open database file",
+                permissions,
             ),
         ];
         let path = Path::new("/data/sessions/ses_1.db");
-        for (code, extended_code, expected) in table {
+        for (code, message, remedy) in table {
             let failure = rusqlite::ffi::Error {
                 code,
-                extended_code,
+                extended_code: 1,
             };
-            let error = rusqlite::Error::SqliteFailure(failure, None);
+            let error = rusqlite::Error::SqliteFailure(failure, Some(message.to_owned()));
             let Error::Unwritable(reason) = explain(&SessionId::new("ses_1"), path, &error) else {
                 panic!("{code:?} is no sign of damage");
             };
-            assert_eq!(reason, format!("{}: {expected}", path.display()));
+            assert_eq!(reason, format!("{}: {message}; {remedy}", path.display()));
         }
     }
 
