@@ -81,7 +81,7 @@ struct FoundKey {
 }
 
 impl FoundKey {
-    /// Describes where it comes from, and what it is unless it is a key.
+    /// Describes its source, with its kind unless it is a key.
     fn origin(&self) -> String {
         if self.kind == KEY {
             self.place.clone()
@@ -176,7 +176,7 @@ fn stored_in(place: &str, environment: &Environment) -> String {
 /// earlier one.
 fn opened(key: &FoundKey, is_first: bool, settings: &Settings, registry: &Registry) -> String {
     let id = &key.provider;
-    // The plugin decides what its login opens.
+    // The plugin decides which models its login opens.
     if key.kind == Auth::PLUGIN_LOGIN {
         return String::new();
     }

@@ -233,7 +233,7 @@ fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut
 }
 
 /// Returns the row of a model: the mark of the default, its id, its limits, its price, and its
-/// abilities. What is unknown is left out.
+/// abilities. Unknown ones are empty.
 fn row(model: &Model, default: &str) -> [String; 5] {
     let mark = if model.id.to_string() == default {
         "*"

@@ -372,7 +372,7 @@ fn bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
 /// Source: <https://docs.aws.amazon.com/bedrock/latest/userguide/inference-messages-api.html>.
 ///
 /// # Errors
-/// The model's id is of another part of the world than the region, where Bedrock does not know it.
+/// The model's id is of another part of the world than the region, which does not know it.
 fn claude_on_bedrock(
     model: &Model,
     settings: &ProviderEntry,

@@ -166,8 +166,8 @@ impl ModelSources {
     }
 }
 
-/// What a registry is built from, except for settings and servers; it moves to another thread,
-/// because building reads files.
+/// The inputs of a registry, except for settings and servers. They move to another thread, because
+/// building reads files.
 struct RegistryInputs {
     environment: Environment,
     client: Arc<HttpClient>,

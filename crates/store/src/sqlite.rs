@@ -47,7 +47,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Describes an error of SQLite with the file it is about, and what the user can do.
+/// Describes an error of SQLite with its file and the remedy.
 fn described(e: &rusqlite::Error, file: &str) -> String {
     let remedy = match e.sqlite_error_code() {
         Some(ErrorCode::SystemIoFailure) => "check that its disk works and has room",
