@@ -22,7 +22,7 @@ use base::environment::Environment;
 use base::task::JoinHandle;
 use base::worktree::Worktree;
 use config::contribution::Contribution;
-use config::trust::Review;
+use config::trust::{Decision, Review};
 use config::{self, ConfigFingerprint, Problem, ProblemCode, ProblemSeverity, Settings};
 use events::{Event, Severity};
 use permission::Rule;
@@ -354,8 +354,8 @@ fn background(
     }
 }
 
-/// Returns whether a session of the project has begun with this notice about trust today, and
-/// remembers it as shown.
+/// Returns whether a session of the project has begun with this notice about trust today. It repeats
+/// with each session if the user has declined.
 async fn trust_notice_was_shown(text: &str, scope: &TurnContext) -> bool {
     let environment = scope.environment.clone();
     let root = scope.project.worktree.root.clone();
@@ -505,8 +505,8 @@ impl ConfigWatcher {
                 }
             }
             TrustOutcome::Withheld(Some(text)) => {
-                let is_repeated = !self.quiet && trust_notice_was_shown(&text, scope).await;
-                if !is_repeated {
+                let repeats = review.decision == Decision::Refused;
+                if !(repeats && !self.quiet && trust_notice_was_shown(&text, scope).await) {
                     scope.outlet.event(notice(text)).await;
                 }
             }
