@@ -178,7 +178,8 @@ pub(super) fn login_with_a_browser() {
     assert_eq!(challenge(verifier), asked);
     assert_eq!(
         stdout_of(&project, &["auth"]),
-        "gate: login, in adjutant's auth.json\n"
+        "provider  from                                       opens (its default)\n\
+         gate      ~/.local/share/adjutant/auth.json (login)  m\n"
     );
 
     // The first token has expired by now: it is exchanged once, and the new one is stored.
@@ -246,7 +247,8 @@ pub(super) fn login_with_a_code() {
     );
     assert_eq!(
         stdout_of(&project, &["auth"]),
-        "gate: login, in adjutant's auth.json\n"
+        "provider  from                                       opens (its default)\n\
+         gate      ~/.local/share/adjutant/auth.json (login)  m\n"
     );
 }
 
