@@ -183,7 +183,7 @@ fn opened(key: &FoundKey, is_first: bool, settings: &Settings, registry: &Regist
     if let Some(why) = registry.unsupported(id) {
         return format!("nothing: {}", why.trim_end_matches('.'));
     }
-    if settings.disabled_providers.contains(id) {
+    if settings.general.disabled_providers.contains(id) {
         return "nothing: switched off by disabled_providers".to_owned();
     }
     let summary = registry.providers().iter().find(|facts| facts.id == *id);
