@@ -14,6 +14,8 @@ pub struct ReceivedRequest {
     pub head: Vec<String>,
     /// The body.
     pub body: String,
+    /// The same, where it is not text.
+    pub bytes: Vec<u8>,
 }
 
 impl ReceivedRequest {
@@ -118,6 +120,7 @@ pub fn read_request(stream: &TcpStream) -> Option<ReceivedRequest> {
     let mut received = ReceivedRequest {
         head,
         body: String::new(),
+        bytes: Vec::new(),
     };
     let length = received
         .header("content-length")
@@ -126,5 +129,6 @@ pub fn read_request(stream: &TcpStream) -> Option<ReceivedRequest> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     received.body = String::from_utf8_lossy(&body).into_owned();
+    received.bytes = body;
     Some(received)
 }

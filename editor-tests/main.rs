@@ -77,6 +77,7 @@ mod screen;
 mod servers;
 mod sessions;
 mod structured_output;
+mod telemetry;
 mod terminal;
 mod terminal_injection;
 // Only Linux counts the time of one thread.
@@ -139,6 +140,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     #[cfg(target_os = "linux")]
     ("undo/", &undo::ALL),
     ("hidden/", &hidden::ALL),
+    ("telemetry/", &telemetry::ALL),
     ("interruptions/", &interruptions::ALL),
     ("servers/", &servers::ALL),
     ("servers/", &oauth::ALL),

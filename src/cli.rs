@@ -34,6 +34,7 @@ mod run;
 mod serve;
 mod sessions;
 mod stats;
+mod telemetry;
 mod terminal;
 mod trust;
 mod wire;

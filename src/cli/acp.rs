@@ -9,6 +9,7 @@ use protocol::negotiate::Versions;
 use protocol::rpc::Peer;
 use tokio_util::sync::CancellationToken;
 
+use super::telemetry::TelemetryExport;
 use super::wire::{self, WireLog};
 use acp_server::server::Server;
 use acp_server::{v1, v2};
@@ -93,7 +94,9 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
         ),
     };
     let peer = Peer::new(outbox);
+    let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
+    telemetry.watch(&shared);
     base::task::spawn(observe::offer(
         shared.events.clone(),
         shared.environment.clone(),
@@ -106,6 +109,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let signal = base::task::spawn(super::signalled(ended.clone(), true));
     serve(&versions, input, &peer, &ended).await;
     shared.finish().await;
+    telemetry.finish().await;
     signal.abort();
     match signal.await {
         Ok(Some(code)) => ExitCode::from(code),

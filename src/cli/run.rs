@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use self::client::Client;
 use super::in_process::{InProcessServer, exit_code, server_error};
 use super::project_context::ProjectContext;
+use super::telemetry::TelemetryExport;
 use super::work::{self, Work};
 use super::{complete, input, sessions, terminal};
 use acp_server::meta::{
@@ -183,7 +184,9 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     };
     let ended = CancellationToken::new();
     let client = Arc::new(Client::new(&args, &environment));
+    let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
+    telemetry.watch(&shared);
     base::task::spawn(observe::offer(
         shared.events.clone(),
         shared.environment.clone(),
@@ -226,6 +229,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     // The server first, so that all its messages are written.
     in_process.stop_serving().await;
     shared.finish().await;
+    telemetry.finish().await;
     in_process.end().await;
     code
 }

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::acp::DraftSwitch;
+use super::telemetry::TelemetryExport;
 use super::terminal::{aside, misused, say};
 use super::work;
 use base::environment::{Environment, private_file};
@@ -157,7 +158,10 @@ async fn run(
     let drain = settings.drain;
     let secure = tls.is_some();
     let draft = args.draft.is_on(&environment);
+    let telemetry = TelemetryExport::new(&environment);
     let host = Host::new(environment, settings, listen, draft, ended)?;
+    // The only place that sets it.
+    host.telemetry.set(telemetry.start()).ok();
     let listener = TcpListener::bind(listen)
         .await
         .map_err(|e| format!("cannot listen on {listen}: {e}"))?;
@@ -229,6 +233,7 @@ async fn run(
     // Prompts from the store that are cut off continue on another host.
     host.leave();
     host.finish().await;
+    telemetry.finish().await;
     serving.abort();
     // SIGTERM is the regular way to stop the server.
     Ok(if code == 143 { 0 } else { code })

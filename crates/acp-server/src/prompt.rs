@@ -21,6 +21,7 @@ use super::server::Server;
 use super::updates::UpdateSender;
 use super::view::{SessionActivity, TurnResult};
 use base::id::MessageId;
+use base::trace::TraceContext;
 use events::{Event, TurnMessage};
 use session::SessionHandle;
 use session::builtin::BuiltinName;
@@ -271,6 +272,7 @@ fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, RequestError> {
         system,
         tools,
         idempotency_key,
+        trace: meta.and_then(TraceContext::read),
     };
     Ok((options != PromptOptions::default()).then_some(options))
 }

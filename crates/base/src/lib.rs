@@ -6,6 +6,7 @@
 //! - [`git`], [`worktree`]: the project that a directory belongs to.
 //! - [`text`]: cutting, comparing and displaying untrusted text.
 //! - [`task`], [`channel`], [`lock`]: threads and tasks.
+//! - [`trace`]: places in the traces of clients.
 //! - [`variables`]: the environment of programs that adjutant starts.
 //! - [`approvals`], [`store_location`]: settings that several layers share.
 
@@ -22,5 +23,6 @@ pub mod open_files;
 pub mod store_location;
 pub mod task;
 pub mod text;
+pub mod trace;
 pub mod variables;
 pub mod worktree;

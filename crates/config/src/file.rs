@@ -27,6 +27,7 @@ mod mcp;
 mod provider;
 mod sandbox;
 mod serve;
+mod telemetry;
 
 use std::borrow::Cow;
 
@@ -55,6 +56,7 @@ pub use self::sandbox::SandboxMode;
 pub(crate) use self::sandbox::{SandboxConfig, VariablesConfig};
 pub(crate) use self::serve::ServeConfig;
 pub use self::serve::ServeLimits;
+pub(crate) use self::telemetry::TelemetryConfig;
 
 /// A settings file: `opencode.json`, `opencode.jsonc`, `adjutant.json` or `adjutant.jsonc`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -122,6 +124,9 @@ pub(crate) struct ConfigFile {
     /// How `adjutant serve` serves editors on other machines. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say who may connect"))]
     pub serve: Option<ServeConfig>,
+    /// Traces and metrics for a collector of OpenTelemetry. Read from your own and your administrator's files only.
+    #[schemars(extend("x-trust" = "machine: only your own settings can say which traces are sent, and where"))]
+    pub telemetry: Option<TelemetryConfig>,
     /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
     /// repositories you trust, such as CI. Read from your own files only. Default: `ask`.
     #[schemars(extend("x-trust" = "user: a project cannot declare itself trusted"))]

@@ -10,7 +10,7 @@ use super::rules;
 use super::settings::{
     AgentEntry, CommandEntry, CompactionSettings, InstructionEntry, Login, McpEntry, ModelEntry,
     ModelFamily, Price, ProviderEntry, Rates, ReferenceEntry, SandboxSettings, Secret, Settings,
-    Transport,
+    TelemetrySettings, Transport,
 };
 use super::{formatter, hook, language_server};
 use base::environment::Environment;
@@ -32,6 +32,7 @@ pub(crate) fn settings(
         problems,
         foreign_models: Vec::new(),
     };
+    let open_telemetry = file.experimental.open_telemetry;
     let mut settings = Settings {
         general: file.general,
         tool_output: file.tool_output,
@@ -101,6 +102,7 @@ pub(crate) fn settings(
     if let Some(serve) = file.serve {
         settings.serve = super::serve::entry(serve, environment.home.as_deref());
     }
+    settings.telemetry = resolver.telemetry(file.telemetry, open_telemetry);
     let references = file
         .references
         .into_iter()
@@ -252,6 +254,41 @@ impl Resolver<'_> {
         let mut problem = Problem::error(code, at, path.join("."), text);
         problem.hint = hint.map(str::to_owned);
         self.problems.push(problem);
+    }
+
+    /// Returns the export of traces and metrics. It is off if its address cannot be used, because
+    /// they must not go to another one.
+    fn telemetry(
+        &mut self,
+        written: Option<file::TelemetryConfig>,
+        open_telemetry: Option<bool>,
+    ) -> TelemetrySettings {
+        let written = written.unwrap_or_default();
+        let mut telemetry = TelemetrySettings {
+            enabled: written.enabled.or(open_telemetry).unwrap_or(false),
+            endpoint: written.endpoint,
+            headers: written.headers.unwrap_or_default().0,
+            content: written.content.unwrap_or(false),
+        };
+        let is_address = |text: &String| {
+            let rest = text
+                .strip_prefix("http://")
+                .or_else(|| text.strip_prefix("https://"));
+            rest.is_some_and(|rest| !rest.is_empty() && !rest.contains([' ', '?', '#']))
+        };
+        if let Some(endpoint) = telemetry.endpoint.take_if(|text| !is_address(text)) {
+            telemetry.enabled = false;
+            self.report(
+                ProblemCode::WrongValue,
+                &["telemetry", "endpoint"],
+                format!(
+                    "\"{}\" is not the address of a collector, so nothing is sent",
+                    text::escaped(&endpoint)
+                ),
+                Some("write it as http://localhost:4318"),
+            );
+        }
+        telemetry
     }
 
     /// Returns the named encoding of files; reports a problem if there is none of that name.

@@ -75,6 +75,8 @@ pub struct Settings {
     pub budget: BudgetSettings,
     /// The settings of `adjutant serve`. A project cannot set them.
     pub serve: ServeSettings,
+    /// The export of traces and metrics. A project cannot set it.
+    pub telemetry: TelemetrySettings,
     /// Whether every project is trusted without a question.
     pub trust_all: bool,
     /// Whether the user trusts this project, or every project.
@@ -129,6 +131,17 @@ impl Default for SandboxSettings {
             show: vec![],
         }
     }
+}
+
+/// The export of traces and metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TelemetrySettings {
+    pub enabled: bool,
+    /// The address of the collector; `None` for the one of the environment, or the usual one.
+    pub endpoint: Option<String>,
+    pub headers: Vec<(String, String)>,
+    /// Whether prompts, answers and calls are sent with their contents.
+    pub content: bool,
 }
 
 /// A family of models that agents of other programs name in place of a model: its newest model of

@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use base::environment::Environment;
+use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::lock::locked;
 
@@ -32,6 +32,18 @@ pub const LOST: &str = "adjutant.events.lost";
 /// The kind of an event with new text of a part.
 pub const DELTA: &str = "message.part.delta";
 
+/// The beginning of the kinds of events that only [`EventFilter::traces`] lets through.
+const TRACE: &str = "adjutant.trace.";
+
+/// The kinds of events for traces, which add to those of OpenCode the times at which turns and
+/// requests to models begin and end.
+pub const TURN_STARTED: &str = "adjutant.trace.turn.started";
+pub const TURN_ENDED: &str = "adjutant.trace.turn.ended";
+pub const REQUEST_STARTED: &str = "adjutant.trace.request.started";
+/// The first piece of an answer has arrived.
+pub const REQUEST_ANSWERED: &str = "adjutant.trace.request.answered";
+pub const REQUEST_ENDED: &str = "adjutant.trace.request.ended";
+
 /// An event of a session, in the format of OpenCode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionEvent {
@@ -43,6 +55,8 @@ pub struct SessionEvent {
     /// The user's session to which it belongs: itself, or an ancestor if it is a subagent's.
     pub root: SessionId,
     pub directory: Arc<Path>,
+    /// The time of the event; zero without observers.
+    pub at: Timestamp,
     /// The entity whose state it contains: a newer event of the same kind about it replaces it.
     pub subject: Option<String>,
     pub properties: Value,
@@ -119,15 +133,16 @@ struct Queue {
 }
 
 impl Queue {
-    fn push(&mut self, event: SessionEvent) {
-        if let Some(last) = self.back.back_mut().or(self.front.back_mut()) {
+    /// Adds an event. `merges` allows it to take the place of an earlier one.
+    fn push(&mut self, event: SessionEvent, merges: bool) {
+        if merges && let Some(last) = self.back.back_mut().or(self.front.back_mut()) {
             let before = last.size;
             if last.absorb(&event) {
                 self.bytes += last.size - before;
                 return;
             }
         }
-        if event.kind != DELTA && event.subject.is_some() && self.replace(&event) {
+        if merges && event.kind != DELTA && event.subject.is_some() && self.replace(&event) {
             return;
         }
         let is_room = self.front.len() < MAX_HALF && self.bytes < MAX_QUEUE_BYTES / 2;
@@ -223,10 +238,20 @@ pub struct EventFilter {
     pub session: Option<SessionId>,
     /// Only sessions in these directories or below; `None` for any.
     pub roots: Option<Arc<[PathBuf]>>,
+    /// The events for traces as well, without deltas, and none merged: each has its own time.
+    pub traces: bool,
 }
 
 impl EventFilter {
     fn covers(&self, event: &SessionEvent) -> bool {
+        let is_fit = if self.traces {
+            event.kind != DELTA
+        } else {
+            !event.kind.starts_with(TRACE)
+        };
+        if !is_fit {
+            return false;
+        }
         let within =
             |roots: &Arc<[PathBuf]>| roots.iter().any(|root| event.directory.starts_with(root));
         self.session
@@ -246,12 +271,39 @@ struct BusState {
     observers: Mutex<Vec<Weak<Observer>>>,
     /// The length of that list, read without the lock.
     count: AtomicUsize,
+    /// The number of observers in it that receive deltas.
+    readers: AtomicUsize,
+    /// Whether an observer has asked for traces. Such an observer stays until the process ends.
+    is_traced: AtomicBool,
+}
+
+impl BusState {
+    /// Counts the observers anew.
+    fn count(&self, observers: &[Weak<Observer>]) {
+        let readers = observers
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|observer| !observer.filter.traces)
+            .count();
+        self.readers.store(readers, Ordering::Relaxed);
+        self.count.store(observers.len(), Ordering::Relaxed);
+    }
 }
 
 impl EventBus {
     /// Returns whether anyone observes. If not, nothing needs to be published.
     pub fn is_observed(&self) -> bool {
         self.0.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns whether anyone observes the text of answers as it grows.
+    fn is_read(&self) -> bool {
+        self.0.readers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns whether anyone makes traces of the events.
+    pub fn is_traced(&self) -> bool {
+        self.0.is_traced.load(Ordering::Relaxed)
     }
 
     /// Returns a subscription to the events from now on.
@@ -262,25 +314,31 @@ impl EventBus {
             news: Notify::new(),
         });
         let mut observers = locked(&self.0.observers);
+        if observer.filter.traces {
+            self.0.is_traced.store(true, Ordering::Relaxed);
+        }
         observers.push(Arc::downgrade(&observer));
-        self.0.count.store(observers.len(), Ordering::Relaxed);
+        self.0.count(&observers);
         Subscription { observer }
     }
 
     /// Adds an event to the queues of its observers.
     pub fn publish(&self, event: &SessionEvent) {
         let mut observers = locked(&self.0.observers);
+        let before = observers.len();
         observers.retain(|observer| {
             let Some(observer) = observer.upgrade() else {
                 return false;
             };
             if observer.filter.covers(event) {
-                locked(&observer.queue).push(event.clone());
+                locked(&observer.queue).push(event.clone(), !observer.filter.traces);
                 observer.news.notify_one();
             }
             true
         });
-        self.0.count.store(observers.len(), Ordering::Relaxed);
+        if observers.len() != before {
+            self.0.count(&observers);
+        }
     }
 }
 
@@ -308,6 +366,16 @@ impl Subscription {
         }
     }
 
+    /// Returns the next event with its time, if there is one. Lost events are not reported.
+    pub fn try_next_event(&mut self) -> Option<SessionEvent> {
+        let mut queue = locked(&self.observer.queue);
+        if queue.front.is_empty() {
+            queue.lost = 0;
+            queue.front = std::mem::take(&mut queue.back);
+        }
+        queue.take()
+    }
+
     /// Returns the next event, if there is one.
     pub fn try_next(&mut self) -> Option<Value> {
         locked(&self.observer.queue).pop()
@@ -327,7 +395,7 @@ impl SubscriptionEntry {
     /// Adds an event for this observer only.
     pub fn push(&self, event: SessionEvent) {
         if let Some(observer) = self.0.upgrade() {
-            locked(&observer.queue).push(event);
+            locked(&observer.queue).push(event, true);
             observer.news.notify_one();
         }
     }
@@ -412,9 +480,20 @@ impl Publisher {
             session: self.session.clone(),
             root: self.root.clone(),
             directory: self.directory.clone(),
+            at: self
+                .environment
+                .as_ref()
+                .map_or(Timestamp(0), Environment::now),
             subject: subject.map(str::to_owned),
             size: size(&properties),
             properties,
+        }
+    }
+
+    /// Publishes an event for traces. `properties` is only called if anyone makes traces.
+    pub fn trace(&self, kind: &'static str, properties: impl FnOnce() -> Value) {
+        if self.bus.is_traced() {
+            self.bus.publish(&self.event(kind, None, properties()));
         }
     }
 
@@ -425,7 +504,12 @@ impl Publisher {
         subject: Option<&str>,
         properties: impl FnOnce() -> Value,
     ) {
-        if self.is_observed() {
+        let is_wanted = if kind == DELTA {
+            self.bus.is_read()
+        } else {
+            self.is_observed()
+        };
+        if is_wanted {
             self.bus.publish(&self.event(kind, subject, properties()));
         }
     }
@@ -576,7 +660,11 @@ mod tests {
         let other = publisher(&bus, "ses_3");
         let roots = |root: &str| Some(Arc::from([PathBuf::from(root)]));
         let session = |id: &str| Some(SessionId::new(id));
-        let filter = |session, roots| EventFilter { session, roots };
+        let filter = |session, roots| EventFilter {
+            session,
+            roots,
+            traces: false,
+        };
         let table = [
             (filter(None, None), 3),
             (filter(session("ses_1"), None), 2),
@@ -604,5 +692,41 @@ mod tests {
         one.publish("session.idle", None, || json!({}));
         assert!(!bus.is_observed());
         one.publish("session.idle", None, || unreachable!());
+    }
+
+    #[test]
+    fn observer_of_traces_receives_each_event_and_no_deltas() {
+        let bus = EventBus::default();
+        let one = publisher(&bus, "ses_1");
+        one.trace(TURN_STARTED, || unreachable!("nobody makes traces"));
+        let mut usual = bus.subscribe(EventFilter::default());
+        let mut traces = bus.subscribe(EventFilter {
+            traces: true,
+            ..EventFilter::default()
+        });
+        one.trace(TURN_STARTED, || json!({}));
+        state(&one, "a", "1");
+        delta(&one, "a", "x");
+        state(&one, "a", "2");
+        let kinds: Vec<_> = std::iter::from_fn(|| traces.try_next_event())
+            .map(|event| (event.kind, event.properties["text"].clone()))
+            .collect();
+        assert_eq!(
+            kinds,
+            [
+                (TURN_STARTED, Value::Null),
+                ("message.part.updated", "1".into()),
+                ("message.part.updated", "2".into()),
+            ]
+        );
+        assert_eq!(read(&mut usual), ["message.part.updated \"2\""]);
+        drop(usual);
+        one.publish(
+            DELTA,
+            Some("a"),
+            || json!({ "delta": "seen by the departed only" }),
+        );
+        one.publish(DELTA, Some("a"), || unreachable!("nobody reads deltas"));
+        assert!(traces.try_next_event().is_none());
     }
 }

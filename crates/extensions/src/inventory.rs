@@ -93,6 +93,7 @@ pub(super) fn context(
             instructions: Arc::default(),
             observer: None,
             analysis: Default::default(),
+            trace: None,
         },
         session: Arc::new(SessionContext {
             id: SessionId::new(environment.fresh(SessionId::PREFIX)),

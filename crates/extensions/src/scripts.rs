@@ -623,6 +623,7 @@ impl Scripts {
         let filter = EventFilter {
             session: Some(publisher.session.clone()),
             roots: None,
+            traces: false,
         };
         loaded
             .feed

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, RequestMetaObject,
+    ServerResult,
 };
 use serde_json::{Map, Value};
 
@@ -13,6 +14,7 @@ use super::connection::McpLink;
 use super::content::ServerContent;
 use super::request::{self, RequestCaller};
 use base::text;
+use base::trace::TraceContext;
 use events::ToolKind;
 use permission::{AccessRequest, RequestEffect};
 use tools::{
@@ -99,6 +101,15 @@ pub(super) fn params(own: &str, arguments: Map<String, Value>) -> CallToolReques
     CallToolRequestParams::new(own.to_owned()).with_arguments(arguments)
 }
 
+/// Returns the `_meta` that passes the place of a call in a trace on to the server.
+fn trace_meta(trace: &TraceContext) -> RequestMetaObject {
+    let mut meta = RequestMetaObject::default();
+    for (key, value) in trace.members() {
+        meta.insert(key.to_owned(), value.into());
+    }
+    meta
+}
+
 /// Returns `server_tool` in characters that providers accept.
 fn permission(server: &str, tool: &str) -> String {
     text::plain(&format!("{server}_{tool}")).into_owned()
@@ -167,7 +178,8 @@ impl AnyTool for McpTool {
                 ..external_tool::need(&self.permission, &self.server, context)
             };
             let link = self.link.clone();
-            let params = params(&self.own, arguments);
+            let mut params = params(&self.own, arguments);
+            params.meta = context.call.trace.as_ref().map(trace_meta);
             let run =
                 move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                     Box::pin(async move { call(&link, params, &RequestCaller::of(&context)).await })

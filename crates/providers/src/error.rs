@@ -69,6 +69,30 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns a short name of the kind of error, for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Overloaded { .. } => "overloaded",
+            Self::ContextOverflow(_) => "context_overflow",
+            Self::Picture(_) => "picture",
+            Self::Auth(_) => "auth",
+            Self::Keyless(_) => "no_key",
+            Self::Quota(_) => "quota",
+            Self::BadRequest(_) => "bad_request",
+            Self::Filtered(_) => "content_filter",
+            Self::Untrusted(_) => "untrusted_server",
+            Self::Refused(_) => "connection_refused",
+            Self::Network(_) => "network",
+            Self::Stalled(_) => "timeout",
+            Self::WebPage(_) => "web_page",
+            Self::InvalidResult(_) => "invalid_answer",
+            Self::TooMuch(_) => "answer_too_large",
+        }
+    }
+}
+
+impl Error {
     /// Returns whether the same request may succeed in a moment.
     pub fn is_transient(&self) -> bool {
         matches!(

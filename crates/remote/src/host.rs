@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use protocol::lines::{Line, Outbox, OutboxReader};
@@ -28,7 +28,7 @@ use base::lock::locked;
 use config::settings::ServeSettings;
 use events::bus::EventFilter;
 use permission::account::AccountAccess;
-use session::{ServedPlaces, Sessions};
+use session::{ServedPlaces, Sessions, StartTelemetry};
 use store::{StoreMeters, StoreNumber};
 
 /// The state shared by all connections of a serving process.
@@ -42,6 +42,8 @@ pub struct Host {
     /// Version 2 of the protocol is offered to clients that request it.
     draft: bool,
     environment: Environment,
+    /// Set if this process can export traces and metrics.
+    pub telemetry: OnceLock<StartTelemetry>,
     meters: Arc<Meters>,
     // A std mutex around a map: a leaf lock, never held across an await.
     users: Mutex<HashMap<Option<String>, Arc<ServedUser>>>,
@@ -100,6 +102,7 @@ impl Host {
             ended,
             draft,
             environment,
+            telemetry: OnceLock::new(),
             meters: Arc::default(),
             users: Mutex::default(),
             connections: Arc::default(),
@@ -240,6 +243,9 @@ impl Host {
                 exec: self.settings.exec.clone().into(),
                 account: self.account(name),
             };
+            if let Some(start) = self.telemetry.get() {
+                sessions.telemetry.set(start.clone()).ok();
+            }
             // The only place that sets it.
             sessions.served.set(served).ok();
             let most = &self.settings.limits;

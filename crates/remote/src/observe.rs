@@ -153,6 +153,7 @@ async fn serve(bus: EventBus, stream: UnixStream) -> io::Result<()> {
     let mut events = bus.subscribe(EventFilter {
         session: session.map(SessionId::new),
         roots: None,
+        traces: false,
     });
     let first =
         json!({ "type": "server.connected", "properties": { "process": std::process::id() } });

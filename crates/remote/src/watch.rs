@@ -45,6 +45,7 @@ pub fn get(
     let filter = EventFilter {
         session,
         roots: identity.roots.clone(),
+        traces: false,
     };
     let watch = match host.watch(identity, filter) {
         Ok(watch) => watch,

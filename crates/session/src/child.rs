@@ -339,6 +339,7 @@ impl ChildTask<'_> {
             spent: Arc::default(),
             child_changes: Arc::default(),
             parent_changes: Some(self.parent.child_changes.clone()),
+            trace: trace::of_call(self.parent, &self.call),
             ..self.parent.clone()
         }
     }

@@ -44,4 +44,4 @@ pub mod user_store;
 mod workspace;
 
 pub use handle::SessionHandle;
-pub use sessions::{ServedPlaces, Sessions};
+pub use sessions::{ServedPlaces, Sessions, StartTelemetry};

@@ -491,6 +491,7 @@ impl Sessions {
             }
         };
         notices.extend(read.greeting(&paths).await);
+        notices.extend(self.telemetry_notice(&read.settings));
         let approvals = chosen.borrow().approvals();
         notices.extend(self.unheld(approvals, &read.settings).await);
         let project = read.project_config(models.clone());
@@ -550,6 +551,7 @@ impl Sessions {
             child_changes: Arc::default(),
             parent_changes: None,
             budget: Arc::default(),
+            trace: None,
         };
         let choices = Choices::new(choice, recent);
         self.start(PreparedSession {
@@ -678,6 +680,18 @@ impl Sessions {
             notices.push(warning(title, None));
         }
         notices
+    }
+
+    /// Starts the export of traces and metrics if the settings request it. Returns a notice if that
+    /// is impossible.
+    fn telemetry_notice(&self, settings: &Settings) -> Option<Event> {
+        let start = self.telemetry.get()?;
+        let why = start(&settings.telemetry, &self.events)?;
+        Some(Event::Notice {
+            severity: Severity::Warning,
+            title: why,
+            details: None,
+        })
     }
 
     /// Returns a notice if approvals rely on a sandbox and none is available.

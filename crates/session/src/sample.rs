@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
+use crate::turn::trace::{self, RequestPurpose};
 use crate::turn::{TurnContext, budget, step, step_context};
 use events::{Sample, SampleRequest};
 use providers::request::{BodyCache, ModelParams};
@@ -113,7 +114,11 @@ impl SamplingRequest {
         let mut text = String::new();
         let mut found = Vec::new();
         let mut finish = None;
-        let mut answer = provider.ask(Arc::new(request.clone()));
+        let ask = |request: &Request| {
+            let answer = provider.ask(Arc::new(request.clone()));
+            trace::observed(scope, &request.model, RequestPurpose::Sampling, answer)
+        };
+        let mut answer = ask(&request);
         while let Some(delta) = answer.next().await {
             match delta {
                 Ok(Delta::Text { text: more, .. }) => text.push_str(&more),
@@ -127,7 +132,7 @@ impl SamplingRequest {
                     request.params.omitted.push(field);
                     text.clear();
                     found.clear();
-                    answer = provider.ask(Arc::new(request.clone()));
+                    answer = ask(&request);
                 }
             }
         }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::sessions::Sessions;
 use super::{child, sample};
-use crate::turn::{self, History, SessionChoices, TurnContext, TurnOutcome, jobs};
+use crate::turn::{self, History, SessionChoices, TurnContext, TurnOutcome, jobs, trace};
 use events::{Event, SessionRequest, SwitchAgent};
 
 /// The capacity of the queue of a turn's session requests.
@@ -32,6 +32,8 @@ pub(super) fn run<'a>(
     Box::pin(async move {
         let (session_requests, mut asked) = mpsc::channel(MAX_QUEUED_REQUESTS);
         scope.session_requests = session_requests;
+        // Before it is copied for subagents, which are below their calls.
+        let scope = trace::begin(&history, scope);
         let parent = scope.clone();
         let mut work = std::pin::pin!(turn::run::run(history, scope));
         let mut children = FuturesUnordered::new();
@@ -60,6 +62,7 @@ pub(super) fn run<'a>(
                 .event(turn::run::limit(&done.0, &parent))
                 .await;
         }
+        trace::end(&parent, &done.1);
         done
     })
 }

@@ -20,6 +20,7 @@ use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
 use config::Settings;
+use config::settings::TelemetrySettings;
 use events::bus::EventBus;
 use lsp::LanguageServers;
 use permission::account::AccountAccess;
@@ -41,6 +42,11 @@ pub struct ServedPlaces {
     pub account: AccountAccess,
 }
 
+/// Starts the export of a process's events if the settings of a session request it. Returns the
+/// reason why it is impossible, for the user.
+pub type StartTelemetry =
+    Arc<dyn Fn(&TelemetrySettings, &EventBus) -> Option<String> + Send + Sync>;
+
 /// The state that all sessions of this process share.
 pub struct Sessions {
     pub environment: Environment,
@@ -51,6 +57,8 @@ pub struct Sessions {
     /// Cancelled when turns must end at their next step, because the process is about to exit.
     pub leaving: CancellationToken,
     pub tasks: TaskTracker,
+    /// Set if this process can export traces and metrics.
+    pub telemetry: OnceLock<StartTelemetry>,
     /// Set if this process serves remote clients.
     pub served: OnceLock<ServedPlaces>,
     pub(super) models: Arc<ModelSources>,
@@ -109,6 +117,7 @@ impl Sessions {
             store,
             events: EventBus::default(),
             leaving: CancellationToken::new(),
+            telemetry: OnceLock::new(),
             served: OnceLock::new(),
             ended,
             tasks,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::fallback_title::fallback_title;
+use crate::turn::trace::{self, RequestPurpose};
 use crate::turn::{History, TurnContext, hooks};
 use base::task::JoinHandle;
 use project::agent::Agent;
@@ -137,7 +138,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         }
         let answer = async {
             loop {
-                let error = match read(provider.as_ref(), &request).await {
+                let error = match read(&own, provider.as_ref(), &request).await {
                     Ok(text) => return Ok(text),
                     Err(error) => error,
                 };
@@ -183,8 +184,13 @@ fn params(agent: &Agent, model: &Model) -> ModelParams {
 }
 
 /// Reads the text of an answer.
-async fn read(provider: &dyn Provider, request: &Request) -> Result<String, Error> {
-    let mut answer = provider.ask(Arc::new(request.clone()));
+async fn read(
+    scope: &TurnContext,
+    provider: &dyn Provider,
+    request: &Request,
+) -> Result<String, Error> {
+    let answer = provider.ask(Arc::new(request.clone()));
+    let mut answer = trace::observed(scope, &request.model, RequestPurpose::Title, answer);
     let mut text = String::new();
     while let Some(delta) = answer.next().await {
         if let Delta::Text { text: more, .. } = delta? {

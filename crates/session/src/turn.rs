@@ -41,6 +41,7 @@ pub mod step;
 pub mod step_context;
 pub mod subtask;
 pub mod tool_context;
+pub(crate) mod trace;
 mod unseen_results;
 pub mod view;
 mod waiting_line;
@@ -62,6 +63,7 @@ use base::environment::{Environment, Timestamp};
 use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 use base::text::mark::ReminderMark;
+use base::trace::TraceContext;
 use base::worktree::Worktree;
 use config::settings::Settings;
 use events::{Event, EventSender, SessionRequestSender, Severity, Status};
@@ -207,6 +209,8 @@ pub struct TurnContext {
     pub parent_changes: Option<Arc<late_changes::ChildChanges>>,
     /// The budget of the turn, shared with its subagents.
     pub budget: Arc<budget::TurnBudget>,
+    /// The place of the turn in a trace; before the turn begins, that of its parent.
+    pub trace: Option<TraceContext>,
 }
 
 /// The project of a session. It changes between two turns, when one of its settings files changes.

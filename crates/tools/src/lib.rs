@@ -97,6 +97,7 @@ use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
 use base::text;
 use base::text::mark::ReminderMark;
+use base::trace::TraceContext;
 use base::worktree::Worktree;
 use config::Settings;
 use config::settings::OutputLimits;
@@ -247,6 +248,8 @@ pub struct CallContext {
     pub observer: Option<Arc<dyn WriteObserver>>,
     /// The analysis of the command line, if the call has one.
     pub analysis: SharedAnalysis,
+    /// The place of the call in a trace, for servers.
+    pub trace: Option<TraceContext>,
 }
 
 /// The state that the calls of a session share.

@@ -200,6 +200,7 @@ fn listened(
             instructions: Arc::default(),
             observer: None,
             analysis: Default::default(),
+            trace: None,
         },
         session: Arc::new(SessionContext {
             id: SessionId::new("ses_test"),

@@ -27,6 +27,7 @@ use base::environment::Timestamp;
 use base::id::{MessageId, PartId};
 use base::text;
 use base::text::shared::SharedText;
+use base::trace::TraceContext;
 
 /// A model as `provider/model`, the notation used everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -232,6 +233,9 @@ pub struct PromptOptions {
     /// A key by which a repeated prompt is recognized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The place of the prompt in a trace of the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 /// A part of a message.

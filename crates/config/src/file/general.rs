@@ -119,9 +119,10 @@ pub struct Experimental {
     /// Show pasted text in full.
     #[schemars(extend("x-status" = "no effect: the editor shows what you paste"))]
     pub disable_paste_summary: Option<bool>,
-    /// Send traces.
+    /// As `telemetry.enabled`, if that is not set. Read from your own and your administrator's files only.
+    /// Default: false.
     #[serde(rename = "openTelemetry")]
-    #[schemars(extend("x-status" = "no effect: adjutant sends no telemetry"))]
+    #[schemars(extend("x-trust" = "machine: only your own settings can say whether traces are sent"))]
     pub open_telemetry: Option<bool>,
     /// Policies of OpenCode's servers.
     #[schemars(extend("x-status" = "no effect: use permission"))]

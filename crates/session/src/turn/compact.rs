@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::next::CompactionTrigger;
 use super::step_context::StepContext;
+use super::trace::{self, RequestPurpose};
 use super::view::{self, VisibleHistory, view};
 use super::{
     History, TurnContext, TurnOutcome, compaction_carryover, digest, hooks, remind, request, retry,
@@ -649,7 +650,9 @@ async fn read(
     pieces: &mut SummaryPieces<'_>,
 ) -> Result<Result<Summary, &'static str>, Error> {
     pieces.restart();
-    let mut answer = writer.provider.ask(request.clone());
+    let answer = writer.provider.ask(request.clone());
+    let purpose = RequestPurpose::Summary;
+    let mut answer = trace::observed(pieces.scope, &writer.model, purpose, answer);
     let mut text = String::new();
     let mut finish = None;
     while let Some(delta) = answer.next().await {

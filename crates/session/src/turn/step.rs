@@ -16,8 +16,10 @@ use tokio::time::Instant;
 use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::refused_tools::Refusals;
 use super::step_context::StepContext;
+use super::trace::RequestPurpose;
 use super::{
-    History, TurnContext, call, hooks, late_changes, next, request, retry, size, wrapped_calls,
+    History, TurnContext, call, hooks, late_changes, next, request, retry, size, trace,
+    wrapped_calls,
 };
 use base::environment::Timestamp;
 use base::id::MessageId;
@@ -167,7 +169,9 @@ async fn ask(
     let mut empty = 0;
     let mut shown = 0;
     loop {
-        let mut answer = frame.provider.ask(request.clone()).peekable();
+        let answer = frame.provider.ask(request.clone());
+        let purpose = RequestPurpose::Step(&message.id);
+        let mut answer = trace::observed(scope, &frame.model, purpose, answer).peekable();
         if first && attempt == 0 && empty == 0 {
             // The store and the model work in parallel.
             let begun = async { Pin::new(&mut answer).peek().await.is_some() };

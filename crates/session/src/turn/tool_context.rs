@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::TurnContext;
+use super::{TurnContext, trace};
 use base::id::CallId;
 use events::LiveFacts;
 use permission::plan::SharedAnalysis;
@@ -71,6 +71,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             instructions: Arc::default(),
             observer: None,
             analysis: SharedAnalysis::default(),
+            trace: trace::of_call(scope, call),
         },
         session: scope.resources.shared.clone(),
         project: ProjectContext {

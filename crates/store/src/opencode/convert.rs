@@ -624,7 +624,7 @@ fn options(info: &Value, message: &MessageId) -> Vec<Part> {
             .flatten()
             .filter_map(|(tool, on)| Some((tool.clone(), on.as_bool()?)))
             .collect(),
-        idempotency_key: None,
+        ..PromptOptions::default()
     };
     if options != PromptOptions::default() {
         parts.push(Part {

@@ -296,6 +296,7 @@ impl Stage {
             child_changes: Arc::default(),
             parent_changes: None,
             budget: Arc::default(),
+            trace: None,
             environment,
         }
     }

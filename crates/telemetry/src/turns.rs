@@ -1,0 +1,667 @@
+//! Spans and measurements of the events of sessions. Pure: what is finished is returned.
+//!
+//! ```text
+//! invoke_agent build            a turn, or that of a subagent, below its call
+//!   step                        an answer and its calls
+//!     chat claude-…             a request, once more for each repetition
+//!     execute_tool bash
+//!       question                a permission, until it is answered
+//!   chat claude-…               a summary
+//! ```
+
+use std::collections::HashMap;
+
+use opentelemetry::trace::SpanKind;
+use opentelemetry::{Array, KeyValue, StringValue, Value as Attribute};
+use serde_json::{Value, json};
+
+use super::attributes as names;
+use base::environment::Timestamp;
+use base::trace::TraceContext;
+use events::bus::{
+    REQUEST_ANSWERED, REQUEST_ENDED, REQUEST_STARTED, SessionEvent, TURN_ENDED, TURN_STARTED,
+};
+
+/// The number of turns, and of requests, that may be unfinished at once. The oldest are forgotten,
+/// because the events of their ends may have been lost.
+const MAX_UNFINISHED: usize = 1024;
+
+/// Something that is complete.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Finished {
+    Span(FinishedSpan),
+    Measurement(Measurement),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FinishedSpan {
+    pub(crate) name: String,
+    pub(crate) kind: SpanKind,
+    pub(crate) place: TraceContext,
+    /// The id of the parent span; `None` for the first of a trace.
+    pub(crate) parent: Option<String>,
+    /// Whether the parent is a span of another program.
+    pub(crate) is_parent_remote: bool,
+    pub(crate) start: Timestamp,
+    pub(crate) end: Timestamp,
+    pub(crate) attributes: Vec<KeyValue>,
+    /// The kind of error, if it failed.
+    pub(crate) error: Option<String>,
+}
+
+/// A number for a metric, with its attributes. Times are in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Measurement {
+    Tokens(u64, Vec<KeyValue>),
+    Request(f64, Vec<KeyValue>),
+    FirstChunk(f64, Vec<KeyValue>),
+    Turn(f64, Vec<KeyValue>),
+    Tool(f64, Vec<KeyValue>),
+    /// US dollars.
+    Cost(f64, Vec<KeyValue>),
+}
+
+/// The unfinished turns and requests.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// Whether contents become attributes.
+    content: bool,
+    /// By session.
+    turns: HashMap<String, Turn>,
+    /// By their ids.
+    requests: HashMap<String, Request>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    place: TraceContext,
+    parent: Option<String>,
+    is_parent_remote: bool,
+    start: Timestamp,
+    agent: String,
+    provider: String,
+    model: String,
+    prompt: Option<String>,
+    /// By message.
+    steps: HashMap<String, Step>,
+    /// By the id of the call.
+    calls: HashMap<String, Call>,
+    /// By the id of the question.
+    questions: HashMap<String, Question>,
+    made: i64,
+    tokens: TokenCounts,
+    cost: f64,
+}
+
+#[derive(Debug)]
+struct Step {
+    start: Timestamp,
+    /// The texts of the answer, by part, in order.
+    texts: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+struct Call {
+    tool: String,
+    /// The message of its step.
+    message: String,
+    /// `None` before it runs.
+    start: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Question {
+    call: String,
+    permission: String,
+    start: Timestamp,
+}
+
+#[derive(Debug)]
+struct Request {
+    session: String,
+    place: TraceContext,
+    parent: Option<String>,
+    provider: String,
+    model: String,
+    purpose: String,
+    start: Timestamp,
+    answered: Option<Timestamp>,
+}
+
+/// Tokens as the conventions count them: cached input is input, reasoning is output.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct TokenCounts {
+    input: u64,
+    output: u64,
+    reasoning: u64,
+    cache_read: u64,
+    cache_write: u64,
+}
+
+impl TokenCounts {
+    fn read(tokens: &Value) -> Self {
+        let count = |key: &str| tokens[key].as_u64().unwrap_or_default();
+        let cache_read = count("cacheRead");
+        let cache_write = count("cacheWrite");
+        let reasoning = count("reasoning");
+        Self {
+            input: count("input") + cache_read + cache_write,
+            output: count("output") + reasoning,
+            reasoning,
+            cache_read,
+            cache_write,
+        }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.input += more.input;
+        self.output += more.output;
+        self.reasoning += more.reasoning;
+        self.cache_read += more.cache_read;
+        self.cache_write += more.cache_write;
+    }
+
+    fn is_known(self) -> bool {
+        self.input + self.output > 0
+    }
+
+    fn attributes(self) -> Vec<KeyValue> {
+        if !self.is_known() {
+            return Vec::new();
+        }
+        let all = [
+            (names::INPUT_TOKENS, self.input),
+            (names::OUTPUT_TOKENS, self.output),
+            (names::REASONING_TOKENS, self.reasoning),
+            (names::CACHE_READ_TOKENS, self.cache_read),
+            (names::CACHE_WRITE_TOKENS, self.cache_write),
+        ];
+        all.into_iter()
+            .enumerate()
+            .filter(|(at, (_, count))| *at < 2 || *count > 0)
+            .map(|(_, (name, count))| KeyValue::new(name, whole(count)))
+            .collect()
+    }
+}
+
+impl Turns {
+    pub(crate) fn new(content: bool) -> Self {
+        Self {
+            content,
+            turns: HashMap::new(),
+            requests: HashMap::new(),
+        }
+    }
+
+    /// Takes an event into account. Returns what it completes.
+    pub(crate) fn take(&mut self, event: &SessionEvent) -> Vec<Finished> {
+        let about = &event.properties;
+        match event.kind {
+            TURN_STARTED => self.turn_started(event),
+            TURN_ENDED => return self.turn_ended(event),
+            REQUEST_STARTED => self.request_started(event),
+            REQUEST_ANSWERED => {
+                if let Some(request) = self.requests.get_mut(&text(&about["requestID"])) {
+                    request.answered = Some(event.at);
+                }
+            }
+            REQUEST_ENDED => return self.request_ended(event),
+            "message.updated" => return self.message(event),
+            "message.part.updated" => return self.part(event),
+            "permission.asked" => self.asked(event),
+            "permission.replied" => return self.replied(event),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn turn_started(&mut self, event: &SessionEvent) {
+        let about = &event.properties;
+        let Some(place) = about["trace"].as_object().and_then(TraceContext::read) else {
+            return;
+        };
+        let turn = Turn {
+            place,
+            parent: about["parent"].as_str().map(str::to_owned),
+            is_parent_remote: about["depth"] == 0,
+            start: event.at,
+            agent: text(&about["agent"]),
+            provider: text(&about["providerID"]),
+            model: text(&about["modelID"]),
+            prompt: about["text"]
+                .as_str()
+                .filter(|_| self.content)
+                .map(str::to_owned),
+            steps: HashMap::new(),
+            calls: HashMap::new(),
+            questions: HashMap::new(),
+            made: 0,
+            tokens: TokenCounts::default(),
+            cost: 0.0,
+        };
+        forget_oldest(&mut self.turns, |turn| turn.start);
+        self.turns.insert(event.session.to_string(), turn);
+    }
+
+    fn turn_ended(&mut self, event: &SessionEvent) -> Vec<Finished> {
+        let Some(mut turn) = self.turns.remove(event.session.as_str()) else {
+            return Vec::new();
+        };
+        let mut finished = turn.end_all(event);
+        let about = &event.properties;
+        let error = about["error"].as_str().map(str::to_owned);
+        let mut attributes = vec![
+            KeyValue::new(names::OPERATION, "invoke_agent"),
+            KeyValue::new(names::AGENT, turn.agent.clone()),
+            KeyValue::new(names::CONVERSATION, event.session.to_string()),
+            KeyValue::new(names::PROVIDER, provider(&turn.provider)),
+            KeyValue::new(names::MODEL, turn.model.clone()),
+            KeyValue::new(names::OUTCOME, text(&about["outcome"])),
+            KeyValue::new(names::STEPS, turn.made),
+        ];
+        attributes.extend(turn.tokens.attributes());
+        attributes.extend((turn.cost > 0.0).then(|| KeyValue::new(names::COST, turn.cost)));
+        attributes.extend(
+            error
+                .clone()
+                .map(|error| KeyValue::new(names::ERROR, error)),
+        );
+        if let Some(prompt) = &turn.prompt {
+            let messages =
+                json!([{ "role": "user", "parts": [{ "type": "text", "content": prompt }] }]);
+            attributes.push(KeyValue::new(names::INPUT_MESSAGES, messages.to_string()));
+        }
+        let mut measured = vec![
+            KeyValue::new(names::OPERATION, "invoke_agent"),
+            KeyValue::new(names::AGENT, turn.agent.clone()),
+            KeyValue::new(names::PROVIDER, provider(&turn.provider)),
+            KeyValue::new(names::MODEL, turn.model.clone()),
+        ];
+        measured.extend(
+            error
+                .clone()
+                .map(|error| KeyValue::new(names::ERROR, error)),
+        );
+        finished.push(Finished::Measurement(Measurement::Turn(
+            seconds(turn.start, event.at),
+            measured,
+        )));
+        finished.push(Finished::Span(FinishedSpan {
+            name: format!("invoke_agent {}", turn.agent),
+            kind: SpanKind::Internal,
+            place: turn.place,
+            parent: turn.parent,
+            is_parent_remote: turn.is_parent_remote,
+            start: turn.start,
+            end: event.at,
+            attributes,
+            error,
+        }));
+        finished
+    }
+
+    fn request_started(&mut self, event: &SessionEvent) {
+        let about = &event.properties;
+        let id = text(&about["requestID"]);
+        let above = about["trace"].as_object().and_then(TraceContext::read);
+        let request = Request {
+            session: event.session.to_string(),
+            place: above
+                .as_ref()
+                .map_or_else(|| TraceContext::root(&id), |above| above.child(&id)),
+            parent: above.map(|above| above.span_id().to_owned()),
+            provider: text(&about["providerID"]),
+            model: text(&about["modelID"]),
+            purpose: text(&about["purpose"]),
+            start: event.at,
+            answered: None,
+        };
+        forget_oldest(&mut self.requests, |request| request.start);
+        self.requests.insert(id, request);
+    }
+
+    fn request_ended(&mut self, event: &SessionEvent) -> Vec<Finished> {
+        let about = &event.properties;
+        let Some(request) = self.requests.remove(&text(&about["requestID"])) else {
+            return Vec::new();
+        };
+        let tokens = TokenCounts::read(&about["tokens"]);
+        let cost = about["cost"].as_f64().filter(|cost| *cost > 0.0);
+        if let Some(turn) = self.turns.get_mut(&request.session) {
+            turn.tokens.add(tokens);
+            turn.cost += cost.unwrap_or_default();
+        }
+        let error = about["error"].as_str().map(str::to_owned);
+        let common = vec![
+            KeyValue::new(names::OPERATION, "chat"),
+            KeyValue::new(names::PROVIDER, provider(&request.provider)),
+            KeyValue::new(names::MODEL, request.model.clone()),
+        ];
+        let first = request
+            .answered
+            .map(|answered| seconds(request.start, answered));
+        let mut attributes = common.clone();
+        attributes.extend([
+            KeyValue::new(names::CONVERSATION, request.session.clone()),
+            KeyValue::new(names::PURPOSE, request.purpose.clone()),
+        ]);
+        if let Some(finish) = about["finish"].as_str() {
+            let finish = Array::String(vec![StringValue::from(finish.to_owned())]);
+            attributes.push(KeyValue::new(
+                names::FINISH_REASONS,
+                Attribute::Array(finish),
+            ));
+        }
+        attributes.extend(tokens.attributes());
+        attributes.extend(first.map(|first| KeyValue::new(names::FIRST_CHUNK, first)));
+        attributes.extend(cost.map(|cost| KeyValue::new(names::COST, cost)));
+        attributes.extend(
+            error
+                .clone()
+                .map(|error| KeyValue::new(names::ERROR, error)),
+        );
+        let mut timed = common.clone();
+        timed.extend(
+            error
+                .clone()
+                .map(|error| KeyValue::new(names::ERROR, error)),
+        );
+        let mut measurements = vec![Measurement::Request(
+            seconds(request.start, event.at),
+            timed,
+        )];
+        measurements.extend(first.map(|first| Measurement::FirstChunk(first, common.clone())));
+        if tokens.is_known() {
+            for (kind, count) in [("input", tokens.input), ("output", tokens.output)] {
+                let mut attributes = common.clone();
+                attributes.push(KeyValue::new(names::TOKEN_TYPE, kind));
+                measurements.push(Measurement::Tokens(count, attributes));
+            }
+        }
+        measurements.extend(cost.map(|cost| Measurement::Cost(cost, common)));
+        let span = FinishedSpan {
+            name: format!("chat {}", request.model),
+            kind: SpanKind::Client,
+            place: request.place,
+            parent: request.parent,
+            is_parent_remote: false,
+            start: request.start,
+            end: event.at,
+            attributes,
+            error,
+        };
+        measurements
+            .into_iter()
+            .map(Finished::Measurement)
+            .chain([Finished::Span(span)])
+            .collect()
+    }
+
+    /// Takes a message into account: an answer is a step from its beginning to the end of its calls.
+    fn message(&mut self, event: &SessionEvent) -> Vec<Finished> {
+        let info = &event.properties["info"];
+        let Some(turn) = self.turns.get_mut(event.session.as_str()) else {
+            return Vec::new();
+        };
+        if info["role"] != "assistant" || info["summary"] == true {
+            return Vec::new();
+        }
+        let id = text(&info["id"]);
+        if info["time"]["completed"].is_u64() {
+            return turn.step_ended(&id, info, event).into_iter().collect();
+        }
+        turn.steps.entry(id).or_insert_with(|| Step {
+            start: event.at,
+            texts: Vec::new(),
+        });
+        Vec::new()
+    }
+
+    fn part(&mut self, event: &SessionEvent) -> Vec<Finished> {
+        let part = &event.properties["part"];
+        let Some(turn) = self.turns.get_mut(event.session.as_str()) else {
+            return Vec::new();
+        };
+        match part["type"].as_str() {
+            Some("tool") => turn.call(part, event, self.content),
+            Some("text") if self.content => {
+                if let Some(step) = turn.steps.get_mut(&text(&part["messageID"])) {
+                    step.set_text(text(&part["id"]), text(&part["text"]));
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn asked(&mut self, event: &SessionEvent) {
+        let about = &event.properties;
+        let Some(turn) = self.turns.get_mut(event.session.as_str()) else {
+            return;
+        };
+        let question = Question {
+            call: text(&about["callID"]),
+            permission: text(&about["permission"]),
+            start: event.at,
+        };
+        turn.questions.insert(text(&about["id"]), question);
+    }
+
+    fn replied(&mut self, event: &SessionEvent) -> Vec<Finished> {
+        let about = &event.properties;
+        let Some(turn) = self.turns.get_mut(event.session.as_str()) else {
+            return Vec::new();
+        };
+        let id = text(&about["requestID"]);
+        let Some(question) = turn.questions.remove(&id) else {
+            return Vec::new();
+        };
+        let reply = about["reply"].as_str();
+        vec![turn.question_span(&id, question, reply, event.at)]
+    }
+}
+
+impl Turn {
+    fn call(&mut self, part: &Value, event: &SessionEvent, content: bool) -> Vec<Finished> {
+        let id = text(&part["callID"]);
+        let state = &part["state"];
+        let call = self.calls.entry(id.clone()).or_insert_with(|| Call {
+            tool: text(&part["tool"]),
+            message: text(&part["messageID"]),
+            start: None,
+        });
+        match state["status"].as_str() {
+            Some("running") => {
+                call.start.get_or_insert(event.at);
+                Vec::new()
+            }
+            Some("completed" | "error") => {
+                let error = (state["status"] == "error").then(|| "tool_error".to_owned());
+                let Some(call) = self.calls.remove(&id) else {
+                    return Vec::new();
+                };
+                let mut contents = Vec::new();
+                if content {
+                    let result = state["output"].as_str().or_else(|| state["error"].as_str());
+                    contents.push(KeyValue::new(
+                        names::TOOL_ARGUMENTS,
+                        state["input"].to_string(),
+                    ));
+                    contents.extend(
+                        result.map(|result| KeyValue::new(names::TOOL_RESULT, result.to_owned())),
+                    );
+                }
+                self.call_ended(&id, call, contents, error, event.at)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn call_ended(
+        &self,
+        id: &str,
+        call: Call,
+        contents: Vec<KeyValue>,
+        error: Option<String>,
+        end: Timestamp,
+    ) -> Vec<Finished> {
+        let start = call.start.unwrap_or(end);
+        let mut measured = vec![
+            KeyValue::new(names::OPERATION, "execute_tool"),
+            KeyValue::new(names::TOOL, call.tool.clone()),
+        ];
+        measured.extend(
+            error
+                .clone()
+                .map(|error| KeyValue::new(names::ERROR, error)),
+        );
+        let mut attributes = measured.clone();
+        attributes.push(KeyValue::new(names::TOOL_CALL, id.to_owned()));
+        attributes.extend(contents);
+        let span = FinishedSpan {
+            name: format!("execute_tool {}", call.tool),
+            kind: SpanKind::Internal,
+            place: self.place.child(id),
+            parent: Some(self.place.child(&call.message).span_id().to_owned()),
+            is_parent_remote: false,
+            start,
+            end,
+            attributes,
+            error,
+        };
+        vec![
+            Finished::Measurement(Measurement::Tool(seconds(start, end), measured)),
+            Finished::Span(span),
+        ]
+    }
+
+    fn step_ended(&mut self, id: &str, info: &Value, event: &SessionEvent) -> Option<Finished> {
+        let step = self.steps.remove(id)?;
+        self.made += 1;
+        let error = info["error"]["name"].as_str().map(str::to_owned);
+        let mut attributes = vec![KeyValue::new(names::AGENT, text(&info["agent"]))];
+        attributes.extend(
+            error
+                .clone()
+                .map(|error| KeyValue::new(names::ERROR, error)),
+        );
+        if !step.texts.is_empty() {
+            let parts: Vec<Value> = step
+                .texts
+                .iter()
+                .map(|(_, text)| json!({ "type": "text", "content": text }))
+                .collect();
+            let messages = json!([{
+                "role": "assistant", "parts": parts, "finish_reason": info["finish"],
+            }]);
+            attributes.push(KeyValue::new(names::OUTPUT_MESSAGES, messages.to_string()));
+        }
+        Some(self.step_span(id, step.start, event.at, attributes, error))
+    }
+
+    fn step_span(
+        &self,
+        id: &str,
+        start: Timestamp,
+        end: Timestamp,
+        attributes: Vec<KeyValue>,
+        error: Option<String>,
+    ) -> Finished {
+        Finished::Span(FinishedSpan {
+            name: "step".into(),
+            kind: SpanKind::Internal,
+            place: self.place.child(id),
+            parent: Some(self.place.span_id().to_owned()),
+            is_parent_remote: false,
+            start,
+            end,
+            attributes,
+            error,
+        })
+    }
+
+    fn question_span(
+        &self,
+        id: &str,
+        question: Question,
+        reply: Option<&str>,
+        end: Timestamp,
+    ) -> Finished {
+        let mut attributes = vec![KeyValue::new(names::PERMISSION, question.permission)];
+        attributes.extend(reply.map(|reply| KeyValue::new(names::REPLY, reply.to_owned())));
+        Finished::Span(FinishedSpan {
+            name: "question".into(),
+            kind: SpanKind::Internal,
+            place: self.place.child(id),
+            parent: Some(self.place.child(&question.call).span_id().to_owned()),
+            is_parent_remote: false,
+            start: question.start,
+            end,
+            attributes,
+            error: None,
+        })
+    }
+
+    /// Ends everything in the turn that has not ended by itself.
+    fn end_all(&mut self, event: &SessionEvent) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        for (id, question) in std::mem::take(&mut self.questions) {
+            finished.push(self.question_span(&id, question, None, event.at));
+        }
+        for (id, call) in std::mem::take(&mut self.calls) {
+            // One that has not begun is a part of an answer that was not used.
+            if call.start.is_some() {
+                let error = Some("cancelled".to_owned());
+                finished.extend(self.call_ended(&id, call, Vec::new(), error, event.at));
+            }
+        }
+        for (id, step) in std::mem::take(&mut self.steps) {
+            let attributes = vec![KeyValue::new(names::AGENT, self.agent.clone())];
+            finished.push(self.step_span(&id, step.start, event.at, attributes, None));
+        }
+        finished
+    }
+}
+
+impl Step {
+    /// Sets the text of a part, which grows with each event.
+    fn set_text(&mut self, part: String, text: String) {
+        match self.texts.iter_mut().find(|(known, _)| *known == part) {
+            Some((_, known)) => *known = text,
+            None => self.texts.push((part, text)),
+        }
+    }
+}
+
+/// Makes room for one more if there are too many.
+fn forget_oldest<T>(unfinished: &mut HashMap<String, T>, start: impl Fn(&T) -> Timestamp) {
+    if unfinished.len() < MAX_UNFINISHED {
+        return;
+    }
+    let oldest = unfinished
+        .iter()
+        .min_by_key(|(_, one)| start(one))
+        .map(|(key, _)| key.clone());
+    if let Some(oldest) = oldest {
+        unfinished.remove(&oldest);
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn provider(id: &str) -> String {
+    names::provider(id).to_owned()
+}
+
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn seconds(start: Timestamp, end: Timestamp) -> f64 {
+    std::time::Duration::from_millis(end.0.saturating_sub(start.0)).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests;
