@@ -14,7 +14,7 @@ pub struct ReceivedRequest {
     pub head: Vec<String>,
     /// The body.
     pub body: String,
-    /// The same, where it is not text.
+    /// The same, also if it is not text.
     pub bytes: Vec<u8>,
 }
 

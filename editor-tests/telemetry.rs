@@ -34,7 +34,7 @@ pub const ALL: [(&str, fn()); 7] = [
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: &str = "00f067aa0ba902b7";
 
-/// An MCP server that appends what it is sent to `calls.txt`.
+/// An MCP server that appends the lines it receives to `calls.txt`.
 const SERVER: &str = r#"
 said() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 while read -r line; do

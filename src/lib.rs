@@ -6,6 +6,7 @@
 //! | crate | subject |
 //! |---|---|
 //! | `adjutant` | the command line ([`cli`]) and exports of sessions ([`export`]) |
+//! | `telemetry` | traces and metrics for a collector of OpenTelemetry |
 //! | [`remote`] | serving editors on other machines, and connecting to such a server |
 //! | [`acp_server`] | the agent's side of ACP: sessions, modes and permission requests of an editor |
 //! | [`protocol`] | ACP and JSON-RPC over lines, without knowledge of the agent |

@@ -28,7 +28,7 @@ impl TelemetryExport {
         Arc::new(move |settings, bus| telemetry.observe(settings, bus))
     }
 
-    /// Sends what is left. Called when all sessions have ended.
+    /// Sends the rest. Called when all sessions have ended.
     pub(super) async fn finish(&self) {
         self.telemetry.finish().await;
     }

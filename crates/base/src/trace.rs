@@ -1,8 +1,8 @@
 //! Trace contexts of the W3C, as requests carry them in `_meta`: `traceparent`, `tracestate` and
 //! `baggage`.
 //!
-//! The ids of our own spans are computed from the ids of what they are about. Whoever knows the id
-//! of a call therefore knows its span, without any state that both share.
+//! The ids of our own spans are computed from the ids of their subjects: a call and a server that it
+//! calls name the same span without shared state.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 const MAX_STATE_BYTES: usize = 512;
 const MAX_BAGGAGE_BYTES: usize = 8192;
 
-/// The flag of a `traceparent` that says that the trace is recorded.
+/// The flag of a `traceparent` for a recorded trace.
 const SAMPLED: u8 = 1;
 
 /// A place in a trace: a span that others can be below.

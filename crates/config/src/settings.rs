@@ -140,7 +140,7 @@ pub struct TelemetrySettings {
     /// The address of the collector; `None` for the one of the environment, or the usual one.
     pub endpoint: Option<String>,
     pub headers: Vec<(String, String)>,
-    /// Whether prompts, answers and calls are sent with their contents.
+    /// Send the contents of prompts, answers and calls.
     pub content: bool,
 }
 

@@ -273,7 +273,7 @@ struct BusState {
     count: AtomicUsize,
     /// The number of observers in it that receive deltas.
     readers: AtomicUsize,
-    /// Whether an observer has asked for traces. Such an observer stays until the process ends.
+    /// True once an observer has requested traces. Such an observer stays until the process ends.
     is_traced: AtomicBool,
 }
 

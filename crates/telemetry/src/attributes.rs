@@ -1,5 +1,4 @@
-//! The names of OpenTelemetry's semantic conventions for generative AI, and ours where these have
-//! none.
+//! The names of OpenTelemetry's semantic conventions for generative AI, and our additions.
 
 pub(crate) const OPERATION: &str = "gen_ai.operation.name";
 pub(crate) const PROVIDER: &str = "gen_ai.provider.name";

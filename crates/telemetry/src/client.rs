@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use base::environment::Environment;
 
-/// The time that a batch may take, unless a variable says otherwise.
+/// The default time limit of a batch.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest answer of a collector that is read, in bytes.
@@ -22,7 +22,7 @@ pub(crate) struct CollectorClient {
     environment: Environment,
     timeout: Duration,
     started: OnceLock<Result<Connections, String>>,
-    /// Whether a failure was logged. Later ones are not, because each batch would fail.
+    /// True once a failure was logged. Later ones are not, because each batch would fail.
     has_failed: AtomicBool,
 }
 
@@ -96,7 +96,7 @@ impl CollectorClient {
             let is_small = answer
                 .content_length()
                 .is_some_and(|length| length <= MAX_ANSWER_BYTES);
-            // The answer only counts what a collector has refused.
+            // The answer only counts refused items.
             let body = if is_small {
                 answer.bytes().await.map_err(|e| cause(&e))?
             } else {

@@ -2,8 +2,8 @@
 //!
 //! An observer of the event bus ([`events::bus`]) follows the sessions of a process and makes spans
 //! and measurements of their events ([`turns`]), in the terms of OpenTelemetry's semantic
-//! conventions for generative AI. It adds nothing to a turn but the events. [`pipeline`] collects
-//! what is finished and sends it in batches, on threads of the SDK; what cannot be sent is dropped.
+//! conventions for generative AI. It adds nothing to a turn but the events. [`pipeline`] sends
+//! them in batches, on threads of the SDK, and drops those that cannot be sent.
 
 mod attributes;
 mod client;
@@ -88,7 +88,7 @@ impl Telemetry {
         None
     }
 
-    /// Sends what is left, for a limited time, because the process is exiting.
+    /// Sends the rest, for a limited time, because the process is exiting.
     pub async fn finish(&self) {
         let Some(running) = locked(&self.running).take() else {
             return;

@@ -145,7 +145,7 @@ impl Pipeline {
         }
     }
 
-    /// Sends what is left. Returns whether that took no longer than `most`.
+    /// Sends the rest. Returns whether that took no longer than `most`.
     pub(crate) async fn finish(self: Arc<Self>, most: Duration) -> bool {
         let same = self.clone();
         let spans = base::task::spawn_blocking(move || {
@@ -188,7 +188,7 @@ fn scope() -> InstrumentationScope {
         .build()
 }
 
-/// Returns the description of this process, with what the standard variables say of it.
+/// Returns the description of this process, with the attributes in the standard variables.
 fn resource(environment: &Environment) -> Resource {
     let is_named = environment
         .var("OTEL_SERVICE_NAME")

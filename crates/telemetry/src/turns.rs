@@ -1,4 +1,4 @@
-//! Spans and measurements of the events of sessions. Pure: what is finished is returned.
+//! Spans and measurements of the events of sessions, as a pure state machine.
 //!
 //! ```text
 //! invoke_agent build            a turn, or that of a subagent, below its call
@@ -40,7 +40,7 @@ pub(crate) struct FinishedSpan {
     pub(crate) place: TraceContext,
     /// The id of the parent span; `None` for the first of a trace.
     pub(crate) parent: Option<String>,
-    /// Whether the parent is a span of another program.
+    /// True if the parent is a span of another program.
     pub(crate) is_parent_remote: bool,
     pub(crate) start: Timestamp,
     pub(crate) end: Timestamp,
@@ -64,7 +64,7 @@ pub(crate) enum Measurement {
 /// The unfinished turns and requests.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// Whether contents become attributes.
+    /// Contents become attributes.
     content: bool,
     /// By session.
     turns: HashMap<String, Turn>,
@@ -193,7 +193,7 @@ impl Turns {
         }
     }
 
-    /// Takes an event into account. Returns what it completes.
+    /// Takes an event into account. Returns the spans and measurements that it completes.
     pub(crate) fn take(&mut self, event: &SessionEvent) -> Vec<Finished> {
         let about = &event.properties;
         match event.kind {
@@ -228,10 +228,11 @@ impl Turns {
             agent: text(&about["agent"]),
             provider: text(&about["providerID"]),
             model: text(&about["modelID"]),
-            prompt: about["text"]
-                .as_str()
-                .filter(|_| self.content)
-                .map(str::to_owned),
+            prompt: if self.content {
+                about["text"].as_str().map(str::to_owned)
+            } else {
+                None
+            },
             steps: HashMap::new(),
             calls: HashMap::new(),
             questions: HashMap::new(),
@@ -633,7 +634,7 @@ impl Step {
     }
 }
 
-/// Makes room for one more if there are too many.
+/// Removes the oldest one if there are too many.
 fn forget_oldest<T>(unfinished: &mut HashMap<String, T>, start: impl Fn(&T) -> Timestamp) {
     if unfinished.len() < MAX_UNFINISHED {
         return;

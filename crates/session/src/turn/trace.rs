@@ -21,7 +21,7 @@ const MAX_PROMPT_BYTES: usize = 20_000;
 
 /// Returns the context of a turn with its place in a trace, and publishes its beginning: below the
 /// span that the client has sent with the prompt, or below the call that has started this subagent.
-/// If nobody makes traces, the place of the parent is passed on unchanged.
+/// Without an observer that makes traces, the place of the parent is passed on unchanged.
 pub(crate) fn begin(history: &History, scope: TurnContext) -> TurnContext {
     let prompt = history.messages.last();
     let given = prompt
