@@ -9,7 +9,7 @@ use opentelemetry::metrics::{Counter, Histogram, MeterProvider};
 use opentelemetry::trace::{SpanContext, SpanId, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{
-    MetricExporter, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig,
+    MetricExporter, Protocol, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
@@ -89,7 +89,8 @@ impl Pipeline {
                 .with_http()
                 .with_shared_http_client(client.clone())
                 .with_headers(headers.clone())
-                .with_retry_policy(RetryPolicy::disabled());
+                .with_retry_policy(RetryPolicy::disabled())
+                .with_protocol(Protocol::HttpBinary);
             if let Some(address) = address("v1/traces") {
                 exporter = exporter.with_endpoint(address);
             }
@@ -105,7 +106,8 @@ impl Pipeline {
                 .with_http()
                 .with_shared_http_client(client)
                 .with_headers(headers)
-                .with_retry_policy(RetryPolicy::disabled());
+                .with_retry_policy(RetryPolicy::disabled())
+                .with_protocol(Protocol::HttpBinary);
             if let Some(address) = address("v1/metrics") {
                 exporter = exporter.with_endpoint(address);
             }
@@ -133,6 +135,7 @@ impl Pipeline {
             Finished::Span(span) => {
                 if let Some(spans) = &self.spans
                     && let Some(data) = span_data(span, self.scope.clone())
+                    && data.span_context.is_sampled()
                 {
                     spans.on_end(data);
                 }

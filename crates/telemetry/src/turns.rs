@@ -105,6 +105,8 @@ struct Call {
     tool: String,
     /// The message of its step.
     message: String,
+    /// The time of the first question about it.
+    asked: Option<Timestamp>,
     /// `None` before it runs.
     start: Option<Timestamp>,
 }
@@ -223,7 +225,7 @@ impl Turns {
         let turn = Turn {
             place,
             parent: about["parent"].as_str().map(str::to_owned),
-            is_parent_remote: about["depth"] == 0,
+            is_parent_remote: about["depth"] == 0 && about["parent"].is_string(),
             start: event.at,
             agent: text(&about["agent"]),
             provider: text(&about["providerID"]),
@@ -445,6 +447,9 @@ impl Turns {
             permission: text(&about["permission"]),
             start: event.at,
         };
+        if let Some(call) = turn.calls.get_mut(&question.call) {
+            call.asked.get_or_insert(event.at);
+        }
         turn.questions.insert(text(&about["id"]), question);
     }
 
@@ -463,39 +468,40 @@ impl Turns {
 }
 
 impl Turn {
+    /// Takes the state of a call into account. A state that is published again after the end of the
+    /// call, because its result was shortened, counts once.
     fn call(&mut self, part: &Value, event: &SessionEvent, content: bool) -> Vec<Finished> {
         let id = text(&part["callID"]);
         let state = &part["state"];
-        let call = self.calls.entry(id.clone()).or_insert_with(|| Call {
-            tool: text(&part["tool"]),
-            message: text(&part["messageID"]),
-            start: None,
-        });
-        match state["status"].as_str() {
-            Some("running") => {
-                call.start.get_or_insert(event.at);
-                Vec::new()
-            }
-            Some("completed" | "error") => {
-                let error = (state["status"] == "error").then(|| "tool_error".to_owned());
-                let Some(call) = self.calls.remove(&id) else {
-                    return Vec::new();
-                };
-                let mut contents = Vec::new();
-                if content {
-                    let result = state["output"].as_str().or_else(|| state["error"].as_str());
-                    contents.push(KeyValue::new(
-                        names::TOOL_ARGUMENTS,
-                        state["input"].to_string(),
-                    ));
-                    contents.extend(
-                        result.map(|result| KeyValue::new(names::TOOL_RESULT, result.to_owned())),
-                    );
+        let has_failed = match state["status"].as_str() {
+            Some("completed") => false,
+            Some("error") => true,
+            status => {
+                let call = self.calls.entry(id).or_insert_with(|| Call {
+                    tool: text(&part["tool"]),
+                    message: text(&part["messageID"]),
+                    asked: None,
+                    start: None,
+                });
+                if status == Some("running") {
+                    call.start.get_or_insert(event.at);
                 }
-                self.call_ended(&id, call, contents, error, event.at)
+                return Vec::new();
             }
-            _ => Vec::new(),
+        };
+        let Some(call) = self.calls.remove(&id) else {
+            return Vec::new();
+        };
+        let mut contents = Vec::new();
+        if content {
+            let arguments = state["input"].to_string();
+            contents.push(KeyValue::new(names::TOOL_ARGUMENTS, arguments));
+            let result = state["output"].as_str().or_else(|| state["error"].as_str());
+            contents
+                .extend(result.map(|result| KeyValue::new(names::TOOL_RESULT, result.to_owned())));
         }
+        let error = has_failed.then(|| "tool_error".to_owned());
+        self.call_ended(&id, call, contents, error, event.at)
     }
 
     fn call_ended(
@@ -506,7 +512,6 @@ impl Turn {
         error: Option<String>,
         end: Timestamp,
     ) -> Vec<Finished> {
-        let start = call.start.unwrap_or(end);
         let mut measured = vec![
             KeyValue::new(names::OPERATION, "execute_tool"),
             KeyValue::new(names::TOOL, call.tool.clone()),
@@ -525,15 +530,18 @@ impl Turn {
             place: self.place.child(id),
             parent: Some(self.place.child(&call.message).span_id().to_owned()),
             is_parent_remote: false,
-            start,
+            start: call.asked.or(call.start).unwrap_or(end),
             end,
             attributes,
             error,
         };
-        vec![
-            Finished::Measurement(Measurement::Tool(seconds(start, end), measured)),
-            Finished::Span(span),
-        ]
+        let duration = call.start.map(|start| seconds(start, end));
+        let measurement = duration.map(|duration| Measurement::Tool(duration, measured));
+        measurement
+            .map(Finished::Measurement)
+            .into_iter()
+            .chain([Finished::Span(span)])
+            .collect()
     }
 
     fn step_ended(&mut self, id: &str, info: &Value, event: &SessionEvent) -> Option<Finished> {
@@ -611,7 +619,7 @@ impl Turn {
         }
         for (id, call) in std::mem::take(&mut self.calls) {
             // One that has not begun is a part of an answer that was not used.
-            if call.start.is_some() {
+            if call.asked.or(call.start).is_some() {
                 let error = Some("cancelled".to_owned());
                 finished.extend(self.call_ended(&id, call, Vec::new(), error, event.at));
             }

@@ -119,7 +119,7 @@ fn events_become_spans() {
             ],
             vec![
                 "question 13-20",
-                "execute_tool bash 21-30",
+                "execute_tool bash 13-30",
                 "step 11-31",
                 "invoke_agent build 10-40",
             ],
@@ -138,10 +138,21 @@ fn events_become_spans() {
             ],
             vec![
                 "question 13-20",
-                "execute_tool bash 21-21 tool_error",
+                "execute_tool bash 13-21 tool_error",
                 "step 11-31",
                 "invoke_agent build 10-40",
             ],
+        ),
+        (
+            "result that is shortened later is no second call",
+            vec![
+                turn_started(10),
+                call(12, "running"),
+                call(13, "completed"),
+                call(20, "completed"),
+                turn_ended(40, "ended", None),
+            ],
+            vec!["execute_tool bash 12-13", "invoke_agent build 10-40"],
         ),
         (
             "everything ends with its turn",
