@@ -78,7 +78,7 @@ def turn(place, address):
         "ADJUTANT_DISABLE_MODELS_FETCH": "1",
     }
     return subprocess.run(
-        [BINARY, "run", "-q", "--model", "offline/code", "read note.txt"],
+        [BINARY, "run", "-q", "Read note.txt."],
         cwd=project,
         env=environment,
         capture_output=True,
