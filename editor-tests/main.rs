@@ -77,6 +77,7 @@ mod screen;
 mod servers;
 mod sessions;
 mod structured_output;
+#[cfg(feature = "telemetry")]
 mod telemetry;
 mod terminal;
 mod terminal_injection;
@@ -140,6 +141,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     #[cfg(target_os = "linux")]
     ("undo/", &undo::ALL),
     ("hidden/", &hidden::ALL),
+    #[cfg(feature = "telemetry")]
     ("telemetry/", &telemetry::ALL),
     ("interruptions/", &interruptions::ALL),
     ("servers/", &servers::ALL),
