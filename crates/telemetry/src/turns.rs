@@ -530,7 +530,12 @@ impl Turn {
             place: self.place.child(id),
             parent: Some(self.place.child(&call.message).span_id().to_owned()),
             is_parent_remote: false,
-            start: call.asked.or(call.start).unwrap_or(end),
+            start: call
+                .asked
+                .into_iter()
+                .chain(call.start)
+                .min()
+                .unwrap_or(end),
             end,
             attributes,
             error,
