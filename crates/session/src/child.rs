@@ -24,7 +24,7 @@ use crate::turn::{
     History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
 };
 use crate::turn::{budget, recover};
-use crate::turn::{jobs, late_changes, next, step_context};
+use crate::turn::{jobs, late_changes, next, step_context, trace};
 use base::id::{CallId, SessionId};
 use base::text;
 use events::{
