@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::aliases::Aliases;
 use super::disk::SetAside;
-use super::document::{Document, WrittenText, facts, itself, target};
+use super::document::{Document, WrittenText, facts, itself, target, target_to_write};
 use super::language::{Check, Planned};
 use super::near_match::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
@@ -359,7 +359,7 @@ async fn verify(
 ) -> Result<(), Failure> {
     match section {
         Section::Add { path, text } => {
-            let mut document = target(context, &path).await?;
+            let mut document = target_to_write(context, &path).await?;
             let text = document.replacement(&text);
             if let Some(step) = earlier(steps, &document) {
                 // Removed by an earlier section, and created again.

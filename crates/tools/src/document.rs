@@ -62,6 +62,16 @@ const MAX_SHOWN_CHANGE: (usize, usize) = (12, 1_000);
 /// The maximum lines of a file that are shown when a change is refused because the file is unread.
 const MAX_SHOWN_LINES: usize = 400;
 
+/// The purpose for which a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To change a part of it. The editor may have a text that was never saved.
+    Change,
+    /// To write all of it. The editor is not asked about a file that is not on the disk: before it is
+    /// written, [`Document::check_unchanged`] does that.
+    Write,
+}
+
 impl Document {
     /// Returns the error for the model when the file to be changed does not exist.
     pub async fn missing(&self, context: &ToolContext) -> Failure {
@@ -73,7 +83,11 @@ impl Document {
     ///
     /// # Errors
     /// To the model: directories, binary files, files that are too large or may not be read.
-    pub async fn open(place: ResolvedPath, context: &ToolContext) -> Result<Self, Failure> {
+    pub async fn open(
+        place: ResolvedPath,
+        purpose: Purpose,
+        context: &ToolContext,
+    ) -> Result<Self, Failure> {
         let shown = &place.shown;
         let bytes = match disk::read(&place.real.path) {
             Ok(bytes) => Some(bytes),
@@ -99,7 +113,8 @@ impl Document {
         // Only a readable file is requested from the editor; changes to any other file are refused
         // later.
         let known = context.session.seen.known(&place.real.path);
-        let buffer = if known.is_some() || readable(&place, context) {
+        let can_exist = saved.is_some() || purpose == Purpose::Change;
+        let buffer = if known.is_some() || can_exist && readable(&place, context) {
             context.buffer(&place.path).await
         } else {
             None
@@ -495,7 +510,7 @@ impl Document {
         let same = match self.raw {
             Some(was) => disk::identify(&self.place.real.path).is_ok_and(|now| now == was),
             None => {
-                let now = Self::open(self.place.clone(), context).await?;
+                let now = Self::open(self.place.clone(), Purpose::Change, context).await?;
                 now.exists == self.exists
                     && now.text == self.text
                     && (!self.exists
@@ -724,11 +739,27 @@ impl Document {
     }
 }
 
-/// Resolves the path of a file to be written and reads the file.
+/// Resolves the path of a file to be changed and reads the file.
 ///
 /// # Errors
 /// Those of [`super::path::resolve`] and [`Document::open`].
 pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
+    target_for(Purpose::Change, context, path).await
+}
+
+/// Resolves the path of a file to be written as a whole, and reads the file if it is on the disk.
+///
+/// # Errors
+/// Those of [`target`].
+pub async fn target_to_write(context: &ToolContext, path: &str) -> Result<Document, Failure> {
+    target_for(Purpose::Write, context, path).await
+}
+
+async fn target_for(
+    purpose: Purpose,
+    context: &ToolContext,
+    path: &str,
+) -> Result<Document, Failure> {
     let place = super::path::resolve(context, path, Access::Edit)?;
     if place.real.found == PathKind::Directory && place.real.inside {
         return Err(Failure::ForModel(format!(
@@ -742,7 +773,7 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
             text::escaped(path)
         )));
     }
-    match Document::open(place.clone(), context).await {
+    match Document::open(place.clone(), purpose, context).await {
         // Nothing is revealed about a file outside before it may be read; writing it fails later.
         Err(Failure::ForModel(_)) if !place.real.inside => Ok(Document::absent(place)),
         Ok(document) => {
@@ -971,6 +1002,29 @@ mod tests {
             .unwrap()
             .check_whole(&context)
             .unwrap();
+    }
+
+    #[tokio::test]
+    async fn file_to_be_created_is_read_through_the_editor_once_and_late() {
+        // The text that only the editor has, and whether the file can be written.
+        for (typed, is_free) in [(None, true), (Some("typed\n"), false)] {
+            let stage = TestProject::new();
+            let (context, editor) = stage.with_editor(EditorReply::Saves);
+            if let Some(typed) = typed {
+                editor.type_into(&stage.cwd().join("new"), typed);
+            }
+            let document = target_to_write(&context, "new").await.unwrap();
+            assert!(!document.exists, "{typed:?}");
+            assert_eq!(editor.read(), 0, "{typed:?}");
+            let unchanged = document.check_unchanged(&context).await;
+            assert_eq!(unchanged.is_ok(), is_free, "{typed:?}");
+            assert_eq!(editor.read(), 1, "{typed:?}");
+            // A part of the text can be changed.
+            assert_eq!(
+                target(&context, "new").await.unwrap().text,
+                typed.unwrap_or_default()
+            );
+        }
     }
 
     #[test]

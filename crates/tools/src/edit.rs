@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
-use super::document::{Document, target};
+use super::document::{Document, target, target_to_write};
 use super::language::Check;
 use super::near_match::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
@@ -149,7 +149,7 @@ impl Tool for EditTool {
         input: Input,
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
-        let document = target(context, input.file_path()).await?;
+        let path = input.file_path().to_owned();
         let edits = match input {
             Input::One(edit) => vec![EditEntry {
                 old_string: edit.old_string,
@@ -166,7 +166,14 @@ impl Tool for EditTool {
             to: edit.new_string,
             all: edit.replace_all.unwrap_or(false),
         };
-        ready(document, edits.into_iter().map(piece).collect(), context).await
+        let pieces: Vec<EditPiece> = edits.into_iter().map(piece).collect();
+        let creates = pieces.first().is_some_and(|piece| piece.from.is_empty());
+        let document = if creates {
+            target_to_write(context, &path).await?
+        } else {
+            target(context, &path).await?
+        };
+        ready(document, pieces, context).await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {

@@ -41,6 +41,7 @@ pub(super) enum EditorReply {
 pub(super) struct FakeEditor {
     buffers: Arc<Mutex<HashMap<PathBuf, String>>>,
     saved: Arc<Mutex<usize>>,
+    read: Arc<Mutex<usize>>,
 }
 
 impl FakeEditor {
@@ -55,9 +56,15 @@ impl FakeEditor {
         *self.saved.lock().unwrap()
     }
 
+    /// Returns the number of files that were read through it.
+    pub(super) fn read(&self) -> usize {
+        *self.read.lock().unwrap()
+    }
+
     fn answer(&self, up: TurnMessage, way: EditorReply) {
         match up {
             TurnMessage::Read(read) => {
+                *self.read.lock().unwrap() += 1;
                 let buffer = self.buffers.lock().unwrap().get(&read.path).cloned();
                 let text = buffer
                     .or_else(|| std::fs::read_to_string(&read.path).ok())

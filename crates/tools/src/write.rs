@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::aliases::{Aliases, PATH};
-use super::document::{Document, target};
+use super::document::{Document, target_to_write};
 use super::edit::describe;
 use super::language::Check;
 use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
@@ -77,7 +77,7 @@ impl Tool for WriteTool {
         input: Input,
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
-        let mut document = target(context, &input.file_path).await?;
+        let mut document = target_to_write(context, &input.file_path).await?;
         document.check_whole(context)?;
         let change = document.change(&document.replacement(&input.content))?;
         Ok((document.needs(&change), Ready { document, change }))
