@@ -5,7 +5,7 @@
 //!
 //! | crate | subject |
 //! |---|---|
-//! | `adjutant` | the command line ([`cli`]) and exports of sessions ([`export`]) |
+//! | `adjutant` | the command line ([`cli`]) |
 //! | `telemetry` | traces and metrics for a collector of OpenTelemetry |
 //! | [`remote`] | serving editors on other machines, and connecting to such a server |
 //! | [`acp_server`] | the agent's side of ACP: sessions, modes and permission requests of an editor |
@@ -15,6 +15,7 @@
 //! | [`tools`] | the built-in tools, and the checks that each call passes |
 //! | [`project`] | agents, skills, commands, instructions and the system prompt |
 //! | [`events`], `pictures`, `lsp` | the messages of a turn, pictures made to fit, language servers |
+//! | [`export`] | exports of sessions: pages, Markdown, JSON |
 //! | [`config`] | the layered settings, and whether a project is trusted |
 //! | [`providers`] | the catalogue of models, and the wires of their providers |
 //! | [`permission`] | rules, the analysis of shell commands, and the verdict on a call |
@@ -26,7 +27,6 @@
 //! | [`base`] | identifiers, time, files, text, tasks |
 
 pub mod cli;
-pub mod export;
 
 #[cfg(test)]
 mod repository;

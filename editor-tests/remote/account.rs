@@ -163,6 +163,21 @@ impl Shared {
         answer
     }
 
+    /// Sends a command as a user, and returns its answer.
+    fn said(&self, served: &Served, user: usize, version: u8, command: &str) -> String {
+        let mut socket = self.connect(served, user, version);
+        let session = socket.session(&self.project);
+        socket.prompt(2, &session, command);
+        loop {
+            let message = socket.receive();
+            assert!(message.get("error").is_none(), "{message}");
+            let update = &message["params"]["update"];
+            if update["sessionUpdate"] == "agent_message_chunk" {
+                return update["content"]["text"].as_str().unwrap().to_owned();
+            }
+        }
+    }
+
     /// Sends a user's prompt; `Err` has the reply if the project's trust is not asked about.
     fn asked_for_trust(&self, served: &Served, user: usize, version: u8) -> Result<(), String> {
         let mut socket = self.connect(served, user, version);
@@ -273,6 +288,13 @@ pub(super) fn account_methods_are_refused_to_users() {
             "{why}"
         );
         assert!(why.contains("`adjutant auth logout PROVIDER`"), "{why}");
+        let why = shared.said(&served, 1, version, "/export talk.md");
+        assert!(
+            why.starts_with("Files of exports belong to the account")
+                && why.contains("`/export` without a file"),
+            "{why}"
+        );
+        assert!(!shared.project.path("talk.md").exists());
         let why = shared.asked_for_trust(&served, 0, version).unwrap_err();
         assert!(
             why.contains("Trust in a project belongs to the account")

@@ -17,14 +17,13 @@ use clap_complete::ArgValueCandidates;
 use super::complete;
 use super::project_context::ProjectContext;
 use super::terminal;
-use crate::export;
-use base::environment::{Environment, Timestamp};
+use base::environment::Environment;
 use base::id::SessionId;
 use base::listing;
 use base::lock::locked;
+use export::conversation::minute;
 use session::prune::{self, Prune};
 use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
-use transcript::{CallState, Content, Role};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
 const SLOW_SEARCH_SESSIONS: usize = 200;
@@ -242,8 +241,9 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         }) => list(store, environment, all, limit, json).await,
         Verb::Show { id } => {
             let id = find(store, &id, here, environment).await?;
-            let stored = shown(store.peek(&id).await?);
-            super::say(&show(&stored, &store.children(&id).await?));
+            let stored = export::visible(store.peek(&id).await?);
+            let children = store.children(&id).await?;
+            super::say(&export::conversation::markdown(&stored, &children));
             Ok(0)
         }
         Verb::Summary { id } => {
@@ -356,7 +356,7 @@ async fn search(
     if let Some(store::SearchCut { sessions, oldest }) = cut {
         terminal::aside(&format!(
             "Words of one or two letters are searched only in the {sessions} newest sessions, back to {}; add a word of three letters to search all.",
-            day(oldest)
+            minute(oldest)
         ));
     }
     for hit in &hits {
@@ -448,7 +448,7 @@ fn export_html(
         .home
         .as_ref()
         .map(|home| home.display().to_string());
-    let text = export::html::page(&shown(stored), home.as_deref());
+    let text = export::html::page(&export::visible(stored), home.as_deref());
     match output {
         None => super::say(&text),
         Some(file) => {
@@ -691,7 +691,7 @@ fn line_in(width: Option<usize>, record: &Record, place: bool) -> String {
     const MIN_TEXT: usize = 16;
     let mut title = record.title.clone().unwrap_or_else(|| "(no title)".into());
     let mut place = place.then(|| record.cwd.display().to_string());
-    let start = format!("{}  {}", record.id, day(record.updated));
+    let start = format!("{}  {}", record.id, minute(record.updated));
     if let Some(width) = width {
         let room = width.saturating_sub(start.len() + GAP).max(MIN_TEXT);
         let for_title = if place.is_some() { room / 2 } else { room };
@@ -703,80 +703,10 @@ fn line_in(width: Option<usize>, record: &Record, place: bool) -> String {
     format!("{start}  {title}{place}")
 }
 
-fn day(at: Timestamp) -> String {
-    at.iso()
-        .replace('T', " ")
-        .get(..16)
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// Removes the messages that are undone.
-fn shown(mut stored: StoredSession) -> StoredSession {
-    stored
-        .messages
-        .truncate(store::visible(&stored.messages, &stored.record.undone));
-    stored
-}
-
-fn show(stored: &StoredSession, children: &[SessionId]) -> String {
-    let record = &stored.record;
-    let mut out = format!(
-        "# {}\n\n{}  {}  {}\n",
-        record.title.as_deref().unwrap_or("(no title)"),
-        record.id,
-        day(record.updated),
-        record.cwd.display()
-    );
-    for damage in &stored.damage {
-        out += &format!("\n> {damage}\n");
-    }
-    for message in &stored.messages {
-        let mut text = String::new();
-        for part in &message.parts {
-            match &part.content {
-                Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
-                    text += &format!("\n{}\n", words.for_display().trim());
-                }
-                Content::Tool(call) => {
-                    let state = match &call.state {
-                        CallState::Completed(_) => "",
-                        CallState::Failed { .. } => " — failed",
-                        CallState::Pending | CallState::Running { .. } => " — not ended",
-                    };
-                    text += &format!("\n- {}{state}\n", call.title);
-                }
-                Content::File(file) => {
-                    text += &format!(
-                        "\n(attached: {})\n",
-                        file.name
-                            .as_deref()
-                            .or(file.uri.as_deref())
-                            .unwrap_or(&file.mime)
-                    );
-                }
-                _ => {}
-            }
-        }
-        match &message.role {
-            Role::User(_) if !text.is_empty() => out += &format!("\n## You\n{text}"),
-            Role::Assistant(assistant) => {
-                if let Some(fault) = &assistant.fault {
-                    text += &format!("\n> {}\n", fault.message);
-                }
-                out += &text;
-            }
-            Role::User(_) => {}
-        }
-    }
-    for child in children {
-        out += &format!("\nDelegated: {child}\n");
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
+    use base::environment::Timestamp;
+
     use super::*;
 
     #[test]

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{say, terminal};
-use crate::export::chart;
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::text;
 use base::worktree::Worktree;
+use export::chart;
 use store::{ListQuery, Record, Store};
 use transcript::{Assistant, Message, Usage};
 

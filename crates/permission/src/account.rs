@@ -10,6 +10,8 @@ pub enum AccountProperty {
     ProviderKeys,
     /// Logins at MCP servers.
     McpLogins,
+    /// The files of the account, outside of what tools may write.
+    ExportedFiles,
     /// The set of trusted projects, whose files start programs as the account.
     Trust,
 }
@@ -44,6 +46,9 @@ impl AccountAccess {
             ),
             AccountProperty::McpLogins => {
                 ("Logins at MCP servers belong", "`adjutant mcp login NAME`")
+            }
+            AccountProperty::ExportedFiles => {
+                ("Files of exports belong", "`adjutant sessions export ID`")
             }
             AccountProperty::Trust => (
                 "Trust in a project belongs",

@@ -5,7 +5,7 @@
 //! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`] and its arm in `carry_out`.
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
-use super::{changes, diff, pages, title};
+use super::{changes, diff, exports, pages, title};
 use base::task::spawn_blocking;
 
 use crate::turn::{
@@ -42,6 +42,8 @@ pub enum BuiltinName {
     Plan,
     /// Sets the session's title.
     Rename,
+    /// Shows the conversation as Markdown, or writes it to a file.
+    Export,
     /// Shows the grants.
     Permissions,
     /// Shows the MCP servers.
@@ -107,6 +109,12 @@ impl BuiltinName {
             Some("title"),
         ),
         (
+            Self::Export,
+            "export",
+            "Show the conversation as Markdown, or write it to a new file",
+            Some("file.md, file.html or file.json"),
+        ),
+        (
             Self::Permissions,
             "permissions",
             "Show what was granted with \"always\"",
@@ -132,6 +140,7 @@ impl BuiltinName {
             Self::Status
             | Self::Plan
             | Self::Rename
+            | Self::Export
             | Self::Permissions
             | Self::Mcp
             | Self::Skills
@@ -205,6 +214,7 @@ async fn page(word: BuiltinName, rest: &str, cx: &mut BuiltinContext<'_>) -> Str
         BuiltinName::Status => pages::status(cx).await,
         BuiltinName::Plan => planning(scope),
         BuiltinName::Rename => rename(cx, rest).await,
+        BuiltinName::Export => exports::export(scope, rest).await,
         BuiltinName::Permissions => pages::permissions(scope),
         BuiltinName::Mcp => pages::servers(scope),
         BuiltinName::Skills => pages::skills(scope),
@@ -419,6 +429,9 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
         }
         ["stop", "all"] => {
             let running = scope.resources.shared.jobs.running();
+            if running.is_empty() {
+                return "No background command is running.".into();
+            }
             let ended = futures_util::future::join_all(
                 running
                     .iter()

@@ -11,6 +11,7 @@ mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod diff;
+mod exports;
 mod fallback_title;
 pub mod fetch;
 pub mod grants;

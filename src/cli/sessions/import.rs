@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 
 use super::{MAX_IMPORT_BYTES, line};
 use crate::cli::{input, say, terminal};
-use crate::export;
 use base::environment::Environment;
 use base::text;
 use store::opencode::{self, DataDirectory, FoundSession};

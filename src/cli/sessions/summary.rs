@@ -2,7 +2,6 @@
 
 use anyhow::bail;
 
-use super::{show, shown};
 use crate::cli::ask::{self, Question};
 use crate::cli::project_context::ProjectContext;
 use crate::cli::say;
@@ -26,7 +25,7 @@ pub(in crate::cli) async fn summary(
     environment: &Environment,
     id: &SessionId,
 ) -> anyhow::Result<u8> {
-    let stored = shown(store.peek(id).await?);
+    let stored = export::visible(store.peek(id).await?);
     if stored.messages.is_empty() {
         bail!("session {id} has no messages");
     }
@@ -59,7 +58,7 @@ pub(in crate::cli) async fn summary(
     let (model, provider) = registry.find(&wanted)?;
     let question = Question {
         system: agent.prompt.as_deref().unwrap_or_default().to_owned(),
-        text: material(&show(&stored, &[])),
+        text: material(&export::conversation::markdown(&stored, &[])),
         temperature: agent.temperature.unwrap_or(0.3),
         name: "sessions-summary",
     };

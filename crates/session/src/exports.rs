@@ -1,0 +1,149 @@
+//! `/export`: the conversation as Markdown, or written to a new file. It asks nothing, because the
+//! user has typed the path, and overwrites nothing.
+
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::turn::TurnContext;
+use base::environment::{Environment, private_file};
+use base::task::spawn_blocking;
+use base::text;
+use export::{Format, conversation, html, json};
+use permission::account::AccountProperty;
+use store::StoredSession;
+
+/// The longest conversation that is shown, in bytes.
+const MAX_SHOWN_BYTES: usize = 64 << 10;
+
+/// Carries out `/export` with its argument, and returns the answer.
+pub(super) async fn export(scope: &TurnContext, rest: &str) -> String {
+    let right = scope
+        .permissions
+        .account
+        .check(AccountProperty::ExportedFiles);
+    if let Err(why) = right
+        && !rest.is_empty()
+    {
+        return format!("{why} `/export` without a file shows the conversation here.");
+    }
+    let stored = match scope.record.stored().await {
+        Ok(stored) => stored,
+        Err(e) => return format!("The conversation could not be read: {e}."),
+    };
+    if stored.messages.is_empty() {
+        return "There is nothing to export yet.".into();
+    }
+    if rest.is_empty() {
+        return shown(&conversation::markdown(&export::visible(stored), &[]));
+    }
+    let environment = scope.environment.clone();
+    let path = target(rest, &scope.project.cwd, environment.home.as_deref());
+    let name = text::escaped(&path.display().to_string());
+    let written = spawn_blocking(move || write(stored, &path, &environment)).await;
+    match written.map_err(io::Error::other).flatten() {
+        Ok(()) => format!("Exported the conversation to {name}."),
+        Err(e) => format!("Nothing was exported: {}.", reason(&e, &name)),
+    }
+}
+
+/// Returns the conversation as an answer, or how to get one that is too long for it.
+fn shown(markdown: &str) -> String {
+    if markdown.len() <= MAX_SHOWN_BYTES {
+        return text::shown(markdown).into_owned();
+    }
+    format!(
+        "The conversation has {} KiB, which is too long to be shown here; `/export FILE` writes it to a new file.",
+        markdown.len() >> 10
+    )
+}
+
+/// Returns the file that an argument names: with or without quotes, relative to the session's
+/// directory, with `~` for the home directory.
+fn target(rest: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
+    let unquoted = ['"', '\'']
+        .into_iter()
+        .find_map(|quote| rest.strip_prefix(quote)?.strip_suffix(quote));
+    let name = unquoted.unwrap_or(rest);
+    match (name.strip_prefix("~/"), home) {
+        (Some(below), Some(home)) => home.join(below),
+        _ => cwd.join(name),
+    }
+}
+
+/// Writes a session to a file that does not exist, in the format of its name. A file that could not
+/// be written as a whole is removed.
+fn write(stored: StoredSession, path: &Path, environment: &Environment) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let file = private_file().write(true).create_new(true).open(path)?;
+    let mut out = BufWriter::new(file);
+    let written = match Format::of_file(&path.to_string_lossy()) {
+        Format::Json => json::export(stored.into(), &mut out).map_err(io::Error::other),
+        Format::Html => {
+            let home = environment
+                .home
+                .as_ref()
+                .map(|home| home.display().to_string());
+            out.write_all(html::page(&export::visible(stored), home.as_deref()).as_bytes())
+        }
+        Format::Markdown => {
+            out.write_all(conversation::markdown(&export::visible(stored), &[]).as_bytes())
+        }
+    };
+    let written = written.and_then(|()| out.flush());
+    if written.is_err() {
+        std::fs::remove_file(path).ok();
+    }
+    written
+}
+
+/// Describes why a file was not written.
+fn reason(e: &io::Error, name: &str) -> String {
+    match e.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{name} exists, and is not overwritten; name another file")
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            format!("the directory of {name} does not exist")
+        }
+        io::ErrorKind::IsADirectory => format!("{name} is a directory; name a file in it"),
+        _ => format!("{name} cannot be written: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn argument_names_a_file() {
+        let home = Path::new("/home/a");
+        for (rest, wanted) in [
+            ("notes.md", "/w/notes.md"),
+            ("my notes.md", "/w/my notes.md"),
+            ("\"my notes.md\"", "/w/my notes.md"),
+            ("'a'", "/w/a"),
+            ("\"", "/w/\""),
+            ("/tmp/a.html", "/tmp/a.html"),
+            ("~/a.json", "/home/a/a.json"),
+            ("~a", "/w/~a"),
+        ] {
+            assert_eq!(
+                target(rest, Path::new("/w"), Some(home)),
+                Path::new(wanted),
+                "{rest}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_conversation_is_not_shown() {
+        assert_eq!(shown("# A"), "# A");
+        let long = shown(&"a".repeat(MAX_SHOWN_BYTES + 1));
+        assert!(
+            long.contains("has 64 KiB") && long.contains("`/export FILE`"),
+            "{long}"
+        );
+    }
+}
