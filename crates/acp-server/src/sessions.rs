@@ -31,8 +31,9 @@ use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 /// The number of sessions in a page of the list.
 const PAGE_SIZE: usize = 100;
 
-/// The delay after which the commands are sent a second time: Zed registers a session some time
-/// after it has read the response, and drops earlier updates.
+/// The delay after which the commands of a new session are sent a second time: Zed registers it some
+/// time after it has read the response, and drops earlier updates. A session that it loads or resumes
+/// it registers before.
 const RESEND_GRACE: Duration = Duration::from_millis(250);
 
 /// The client's setup of a session.
@@ -164,6 +165,8 @@ pub struct Reopened {
     left: Vec<Event>,
     /// The history that was shown contains commands.
     ran: bool,
+    /// The client learns the session's id from the response.
+    is_new: bool,
 }
 
 impl Reopened {
@@ -173,6 +176,15 @@ impl Reopened {
             session,
             left: Vec::new(),
             ran: false,
+            is_new: false,
+        }
+    }
+
+    /// Wraps a session whose id the client does not know yet.
+    pub fn new_session(session: SessionHandle) -> Self {
+        Self {
+            is_new: true,
+            ..Self::whole(session)
         }
     }
 }
@@ -263,7 +275,12 @@ pub fn reopen(
         updates.state(SessionActivity::Idle(None)).await;
         drop(updates);
         server.take_in(live);
-        Ok(Reopened { session, left, ran })
+        Ok(Reopened {
+            session,
+            left,
+            ran,
+            is_new: false,
+        })
     }
 }
 
@@ -358,7 +375,7 @@ async fn come_back(
 }
 
 /// Sends the updates after the response to an opened session, for as long as it is open: the
-/// remaining events; the commands, twice for clients that may miss them, and again between two turns
+/// remaining events; the commands, twice for a new session if the client may miss them, and again between two turns
 /// when they have changed; the config options when a local model server was found; titles; and
 /// notices, if the client supports them.
 #[expect(
@@ -366,7 +383,12 @@ async fn come_back(
     reason = "a loop with an arm for each source of updates"
 )]
 pub async fn introduce(server: Arc<Server>, opened: Reopened) {
-    let Reopened { session, left, ran } = opened;
+    let Reopened {
+        session,
+        left,
+        ran,
+        is_new,
+    } = opened;
     session.start_servers();
     let Capabilities {
         shows,
@@ -387,6 +409,10 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
         // The response to the request had them.
         commands.update(&session.commands());
     }
+    let mut waits = misses_commands && is_new;
+    if !waits {
+        commands.repeat();
+    }
     let mut turns = commands.turns();
     let mut again_due = false;
     let mut servers = session.server_changes();
@@ -394,7 +420,6 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     let mut out_of_turn_events = session.out_of_turn_events();
     let again = tokio::time::sleep(RESEND_GRACE); // the grace that a slow client needs
     tokio::pin!(again);
-    let mut waits = misses_commands;
     let tried = session.try_sandbox();
     tokio::pin!(tried);
     let mut trying = true;

@@ -35,7 +35,7 @@ pub(super) fn new(
         let response = v1::NewSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);
-        cx.after(introduce(server, Reopened::whole(session)));
+        cx.after(introduce(server, Reopened::new_session(session)));
         Ok(WithModels { response, models })
     })
 }
@@ -132,7 +132,7 @@ pub(super) fn fork(
         let response = v1::ForkSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);
-        cx.after(introduce(server, Reopened::whole(session)));
+        cx.after(introduce(server, Reopened::new_session(session)));
         Ok(WithModels { response, models })
     })
 }
