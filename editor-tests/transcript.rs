@@ -37,6 +37,7 @@
 
 mod buffers;
 mod compare;
+mod replayed;
 mod run;
 mod short_form;
 
@@ -56,6 +57,7 @@ use run::Run;
 /// Tests of this module's own judgement.
 pub fn own_tests() {
     compare::own_tests();
+    replayed::own_tests();
     short_form::own_tests();
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::buffers::Buffers;
 use super::compare::{ReceivedLine, by_call, claim, difference, joined, matches, printed, prints};
+use super::replayed::ShownCalls;
 use super::{ASIDE, SILENCE, fill_paths, own};
 use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::editor_servers::EditorServers;
@@ -41,6 +42,8 @@ pub(super) struct Run {
     web: Option<Web>,
     editor: Option<Editor>,
     invariants: Invariants,
+    /// The calls that were shown, which a load must show again.
+    shown: ShownCalls,
     pub(super) names: Placeholders,
     /// Kinds of updates that are not shown.
     aside: Vec<&'static str>,
@@ -90,6 +93,7 @@ impl Run {
             web,
             editor: None,
             invariants: Invariants::default(),
+            shown: ShownCalls::default(),
             names,
             aside,
             aside_members: Vec::new(),
@@ -147,6 +151,11 @@ impl Run {
             self.editor_servers.observe_client(&message);
         }
         self.invariants.observe_client(line);
+        if !self.second
+            && let Ok(message) = serde_json::from_str(line)
+        {
+            self.shown.observe_client(&message);
+        }
         self.editor().send(line);
     }
 
@@ -233,6 +242,7 @@ impl Run {
                 self.send(&reply.to_string());
             }
         }
+        self.problems.extend(self.shown.observe_agent(&message));
         if message["method"].is_string()
             && !to_server
             && let Some(id) = message.get("id")
@@ -470,6 +480,7 @@ impl Run {
     fn begin_again(&mut self) {
         self.editor = None;
         self.asks.clear();
+        self.shown.begin_again();
         let invariants = std::mem::take(&mut self.invariants);
         self.problems.extend(invariants.problems().iter().cloned());
     }
