@@ -4,12 +4,13 @@
 //! If the client shows terminals, the card of a command has one from its first update to its last,
 //! because the client would show only its replacement.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::markdown::fenced;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use tools::language::DIAGNOSTICS;
+use tools::terminal_emulator::rendered;
 use transcript::{CallFacts, Change, File};
 
 /// The maximum sizes as JSON of the parts of a line: the arguments or the result of a call, its
@@ -40,6 +41,8 @@ pub struct ShownCall {
     time_limit: Option<u64>,
     /// A question replaces the content at present.
     pub asked: bool,
+    /// The changes of the call are not sent yet: a question that shows them may follow at once.
+    pub held: bool,
     progress: Option<Progress>,
     changes: Vec<Change>,
     /// The errors that the changes have introduced, if known, as Markdown.
@@ -89,6 +92,15 @@ pub enum CardPart<'a> {
     Words(String),
     File(&'a File),
     Terminal,
+}
+
+impl CardPart<'_> {
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Words(text) => Some(text),
+            Self::Change(_) | Self::File(_) | Self::Terminal => None,
+        }
+    }
 }
 
 impl ShownCall {
@@ -141,6 +153,22 @@ impl ShownCall {
         changed
     }
 
+    /// Holds the changes of an update that has nothing else to show before the call runs, until the
+    /// question about them or the next update. Returns whether they are held.
+    pub fn hold(&mut self, update: &CallUpdate) -> bool {
+        let is_before = matches!(self.progress, None | Some(Progress::Pending));
+        let has_result = update.output.is_some() || update.stream.is_some();
+        self.held = is_before && !has_result && !self.changes.is_empty();
+        self.held
+    }
+
+    /// Returns whether the content of a question has to be replaced now. Changes are the same in both,
+    /// so the text of the question remains below them until the call ends.
+    pub fn restores(&mut self, over: bool) -> bool {
+        let is_due = over || self.changes.is_empty();
+        is_due && std::mem::take(&mut self.asked)
+    }
+
     /// Applies the call of a question, which has no result.
     pub fn ask(&mut self, show: &CallUpdate) {
         self.take(show);
@@ -154,7 +182,8 @@ impl ShownCall {
             .output
             .as_ref()
             .filter(|output| over && self.ran() && !self.fed && !output.is_empty());
-        update.stream.as_ref().or(all)
+        let coloured = update.coloured.as_ref().filter(|_| all.is_some());
+        update.stream.as_ref().or(coloured).or(all)
     }
 
     /// Returns whether the output is that of a program that ran.
@@ -196,7 +225,7 @@ impl ShownCall {
                 out.extend(code(output))
             }
             (Some(output), _) if !output.is_empty() => out.push(words(output)),
-            _ => out.extend(code(&self.tail)),
+            _ => out.extend(code(&rendered(&self.tail))),
         }
         out.extend(self.attachments.iter().map(CardPart::File));
         out
@@ -247,10 +276,16 @@ pub fn input(update: &CallUpdate) -> Option<Value> {
         .cloned()
 }
 
+/// The key of the text in a raw output, as in OpenCode's.
+pub const OUTPUT: &str = "output";
+
 /// Returns the metadata of a result, with the beginning of its text as `output`. Some clients show
-/// metadata without that key as JSON.
+/// metadata without that key as JSON. The exit code is in `metadata` as well, where OpenCode has it.
 pub fn result(update: &CallUpdate) -> Option<Value> {
     let mut facts = update.metadata.clone().unwrap_or_default();
+    if let Some(exit) = facts.get(CallFacts::EXIT).cloned() {
+        facts.insert("metadata".to_owned(), json!({ CallFacts::EXIT: exit }));
+    }
     if let Some(output) = update.output.as_ref().filter(|output| !output.is_empty()) {
         let begun = whole_lines(text::head(output, MAX_RAW_TEXT_BYTES), output);
         let more = if begun.len() < output.len() {
@@ -258,7 +293,7 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
         } else {
             ""
         };
-        facts.insert("output".to_owned(), format!("{begun}{more}").into());
+        facts.insert(OUTPUT.to_owned(), format!("{begun}{more}").into());
     }
     (!facts.is_empty())
         .then_some(Value::Object(facts))
@@ -282,6 +317,43 @@ fn whole_lines<'a>(begun: &'a str, all: &str) -> &'a str {
     match begun.rfind('\n') {
         Some(end) if is_cut && end > 0 => &begun[..end],
         _ => begun,
+    }
+}
+
+/// The clients that print the text of a raw output in addition to the content, by their names, and
+/// what they need in its place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RawText {
+    /// The result itself, for clients that show it only without content.
+    #[default]
+    Result,
+    /// The text of the content: acpx prints equal texts once.
+    Content,
+    /// None: acpbox appends the content.
+    Nothing,
+}
+
+impl RawText {
+    pub fn of_client(name: &str) -> Self {
+        match name {
+            "acpx" => Self::Content,
+            "acpbox" => Self::Nothing,
+            _ => Self::Result,
+        }
+    }
+
+    /// Adapts a raw output to the texts of the content that is sent with it.
+    pub fn adapt(self, raw: &mut Value, texts: &[&str]) {
+        let Some(raw) = raw.as_object_mut() else {
+            return;
+        };
+        let text = match self {
+            Self::Result => return,
+            _ if texts.is_empty() => return,
+            Self::Content => texts.join("\n\n"),
+            Self::Nothing => String::new(),
+        };
+        raw.insert(OUTPUT.to_owned(), text.into());
     }
 }
 
@@ -319,6 +391,22 @@ mod tests {
         let long = "é".repeat(MAX_TAIL_BYTES);
         assert_eq!(long[tail_start(&long)..].len(), MAX_TAIL_BYTES);
         assert_eq!(tail_start("short\n"), 0);
+    }
+
+    #[test]
+    fn raw_text_is_adapted_to_clients_that_print_it_with_the_content() {
+        let texts = ["```\na\n```", "Exit code 3."];
+        for (name, texts, wanted) in [
+            ("zed", &texts[..], "a\n"),
+            ("acpx", &texts[..], "```\na\n```\n\nExit code 3."),
+            ("acpbox", &texts[..], ""),
+            ("acpx", &[], "a\n"),
+            ("acpbox", &[], "a\n"),
+        ] {
+            let mut raw = json!({ "exit": 3, "output": "a\n" });
+            RawText::of_client(name).adapt(&mut raw, texts);
+            assert_eq!(raw, json!({ "exit": 3, "output": wanted }), "{name}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
+use super::tool_call_view::RawText;
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Event, FormPage};
 use session::turn::TurnOutcome;
@@ -78,6 +79,8 @@ pub struct DisplayCapabilities {
     pub switches: bool,
     /// Plans with an id.
     pub plans: bool,
+    /// The text of raw outputs.
+    pub raw_text: RawText,
 }
 
 /// The activity of a session.

@@ -315,6 +315,8 @@ pub struct CallUpdate {
     pub changes: Option<Vec<Change>>,
     /// The whole output so far, as text for people.
     pub output: Option<String>,
+    /// The whole output for a terminal that got nothing of it, if that has colours.
+    pub coloured: Option<String>,
     /// Bytes that a running program has just printed.
     pub stream: Option<String>,
     /// Images and other files of the output.
@@ -348,11 +350,13 @@ impl From<&Call> for CallUpdate {
                         .clone()
                         .unwrap_or_else(|| done.output.to_string()),
                 );
+                update.coloured.clone_from(&done.coloured);
                 // A call that only looks at a command has not failed with it.
                 if call.kind == ToolKind::Execute {
                     update.exit = done.facts.exit.clone();
                 }
-                update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
+                update.metadata =
+                    Some(done.facts.to_client_json()).filter(|facts| !facts.is_empty());
                 update.attachments =
                     (!done.attachments.is_empty()).then(|| done.attachments.clone());
                 update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
@@ -363,8 +367,13 @@ impl From<&Call> for CallUpdate {
                     Progress::Failed
                 }
             }
-            CallState::Failed { error, cause, .. } => {
+            CallState::Failed {
+                error,
+                cause,
+                facts,
+            } => {
                 update.output = Some(without_marks(error));
+                update.metadata = facts.link();
                 let stopped = cause.is_interruption() || *cause == FailureCause::NotBegun;
                 if stopped {
                     Progress::Cancelled

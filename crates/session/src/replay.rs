@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use self::children::Children;
@@ -16,9 +16,7 @@ use events::{self, CallUpdate, Event, UserPiece};
 use project::agent::registry::Agents;
 use providers::Model;
 use store::{Record, Store};
-use transcript::{
-    Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part,
-};
+use transcript::{Call, CallState, Compaction, Content, FaultKind, Message, Part};
 
 /// The number of results that are read from the store at once.
 const RESULT_BATCH: usize = 32;
@@ -59,11 +57,6 @@ fn asked_calls<'a>(
         }
         events
     })
-}
-
-/// Returns the link to the session of a call's subagent, as the client shows it.
-fn link(facts: &CallFacts) -> Option<Map<String, Value>> {
-    facts.child.as_ref().map(ChildSession::to_json)
 }
 
 /// The events of a history, oldest first; after them the title, the plan and the size of the
@@ -363,20 +356,13 @@ pub(super) fn event(message: &Message, part: &Part) -> Option<Event> {
 
 /// Returns a finished call as one update.
 fn finished(call: &Call) -> CallUpdate {
-    let update = CallUpdate {
+    CallUpdate {
         tool: Some(call.tool.clone()),
         title: Some(call.title.clone()),
         kind: Some(call.kind),
         input: call.input.is_object().then(|| Value::clone(&call.input)),
         locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
         ..CallUpdate::from(call)
-    };
-    match &call.state {
-        CallState::Failed { facts, .. } => CallUpdate {
-            metadata: link(facts),
-            ..update
-        },
-        _ => update,
     }
 }
 

@@ -294,6 +294,7 @@ impl Tool for BashTool {
             notes: Vec::new(),
             sandbox: lock.words.clone(),
             touched,
+            coloured: None,
         };
         if background && !stays && !matches!(end, CommandEnd::Timeout(_)) {
             result_notes
@@ -331,11 +332,13 @@ impl Tool for BashTool {
             let words = end.stays(&id);
             let apart = if shown.text.is_empty() { "" } else { "\n" };
             live.take(format!("{apart}{words}\n").as_bytes());
+            result_notes.coloured = live.coloured();
             live.over(exit.clone(), &context).await;
             result_notes.background = Some((id, words, path));
             return Ok(output(shown, &end, exit, result_notes));
         }
         printed.end();
+        result_notes.coloured = live.coloured();
         // The editor gets the last output even if it is slow, unless the user cancels.
         live.over(exit.clone(), &context).await;
         let shown = printed.shown_output();
@@ -508,6 +511,8 @@ struct ResultNotes {
     notes: Vec<String>,
     sandbox: Option<String>,
     touched: Vec<TouchedPath>,
+    /// The output with its colours, if it has any.
+    coloured: Option<String>,
 }
 
 fn output(
@@ -586,6 +591,7 @@ fn output(
         facts,
         metadata,
         touched: result_notes.touched,
+        coloured: result_notes.coloured,
         ..ToolOutput::default()
     }
 }

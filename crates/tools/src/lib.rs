@@ -75,7 +75,7 @@ mod pattern;
 mod rows;
 pub mod schema;
 pub mod scratch;
-mod terminal_emulator;
+pub mod terminal_emulator;
 #[cfg(test)]
 mod test;
 mod unicode_folding;
@@ -317,6 +317,8 @@ pub struct ToolOutput {
     pub instructions: loaded_instructions::ProjectInstructions,
     /// The text for people, if it differs from `text` (no line numbers, no tags).
     pub display: Option<String>,
+    /// The output of a command as a terminal got it, if that has colours.
+    pub coloured: Option<String>,
     /// Whether the tool has shortened its output itself.
     pub cut: bool,
     /// The end that remains when the output is shortened.

@@ -30,6 +30,10 @@ pub(super) struct LiveOutput {
     news: String,
     skipped: usize,
     last: Option<Instant>,
+    /// The end of what was taken so far, at most twice [`MAX_UPDATE_BYTES`].
+    shown: String,
+    /// Whether `shown` lacks a beginning.
+    is_cut: bool,
     pub(super) sending: Option<Sending>,
 }
 
@@ -41,17 +45,36 @@ impl LiveOutput {
             news: String::new(),
             skipped: 0,
             last: None,
+            shown: String::new(),
+            is_cut: false,
             sending: None,
         }
     }
 
     pub(super) fn take(&mut self, bytes: &[u8]) {
-        self.news.push_str(&self.lossy.push(bytes));
+        let text = self.lossy.push(bytes);
+        self.news.push_str(&text);
+        self.shown.push_str(&text);
+        if self.shown.len() > 2 * MAX_UPDATE_BYTES {
+            self.shown = text::tail(&self.shown, MAX_UPDATE_BYTES).to_owned();
+            self.is_cut = true;
+        }
         if self.news.len() > 2 * MAX_UPDATE_BYTES {
             let kept = text::tail(&self.news, MAX_UPDATE_BYTES).to_owned();
             self.skipped += self.news.len() - kept.len();
             self.news = kept;
         }
+    }
+
+    /// Returns the end of the output so far if it has colours, from the beginning of a line.
+    pub(super) fn coloured(&self) -> Option<String> {
+        if !self.shown.contains("\u{1b}[") {
+            return None;
+        }
+        let end = text::tail(&self.shown, MAX_UPDATE_BYTES);
+        let is_cut = self.is_cut || end.len() < self.shown.len();
+        let begin = end.find('\n').map_or(0, |at| at + 1);
+        Some(if is_cut { &end[begin..] } else { end }.to_owned())
     }
 
     pub(super) fn has_news(&self) -> bool {

@@ -21,6 +21,14 @@ const MAX_COLUMN: usize = 1_000;
 /// The control character that aborts an escape sequence.
 const CANCEL: u8 = 0x18;
 
+/// Renders a text as a terminal would show it in the end.
+pub fn rendered(text: &str) -> String {
+    let mut screen = TerminalScreen::default();
+    let mut out = screen.take(text.as_bytes());
+    out.extend(screen.end());
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// A terminal. 100 MB of plain lines take 0.1 s in a release build, of coloured lines or a progress
 /// bar 1 s.
 #[derive(Default)]

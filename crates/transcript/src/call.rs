@@ -138,6 +138,9 @@ pub struct Completed {
     /// The result for display, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display: Option<String>,
+    /// The output of a command as a terminal got it, if that has colours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coloured: Option<String>,
     /// Further facts.
     #[serde(
         rename = "metadata",
@@ -262,7 +265,8 @@ impl CallFacts {
     pub const CHILD: &str = "sessionId";
     const MODEL: &str = "model";
     const ASKED: &str = "asked";
-    const EXIT: &str = "exit";
+    /// The key of the exit code.
+    pub const EXIT: &str = "exit";
     const SIGNAL: &str = "signal";
     const OUTPUT_PATH: &str = "outputPath";
     const SANDBOX: &str = "sandbox";
@@ -298,7 +302,7 @@ impl CallFacts {
         }
     }
 
-    /// Returns the JSON for the store and the client.
+    /// Returns the JSON for the store.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut json = self
             .child
@@ -354,6 +358,19 @@ impl CallFacts {
         if let Some(result) = &self.result {
             add(Self::RESULT, result.clone());
         }
+        json
+    }
+
+    /// Returns the link to the session of a call's subagent, as the client shows it.
+    pub fn link(&self) -> Option<Map<String, Value>> {
+        self.child.as_ref().map(ChildSession::to_json)
+    }
+
+    /// Returns the JSON for the client: without the fact that the model was notified of the end of a
+    /// background job, which it learns after the client.
+    pub fn to_client_json(&self) -> Map<String, Value> {
+        let mut json = self.to_json();
+        json.remove(Self::TOLD);
         json
     }
 

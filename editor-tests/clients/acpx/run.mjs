@@ -94,6 +94,10 @@ const checks = [
     const out = await well("--approve-all", "--format", "json", "exec", "run `echo from the shell`");
     assert.ok(out.includes("from the shell"), out);
   }],
+  ["prints the result of a command once", async () => {
+    const out = await well("--approve-all", "exec", "run `printf '%s\\n' on ce | paste -sd -`");
+    assert.equal(out.match(/^ {4}on-ce$/gm)?.length, 1, out);
+  }],
   ["opens a session that stays", async () => {
     await well("sessions", "new");
     const out = await well("--approve-all", "prompt", "read a.txt");

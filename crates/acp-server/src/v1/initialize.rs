@@ -9,6 +9,7 @@ use super::requests::{session_capabilities, update_auth_status};
 use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
+use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
 use tools::FileCapabilities;
 
@@ -51,6 +52,11 @@ pub(super) fn initialize(
             compaction: session.is_some_and(|s| s.compaction.is_some()),
             subagents: client.subagents.is_some(),
             plans: client.plan.is_some(),
+            raw_text: request
+                .client_info
+                .as_ref()
+                .map(|info| RawText::of_client(&info.name))
+                .unwrap_or_default(),
             switches: session.is_some_and(|s| {
                 s.config_options
                     .as_ref()

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::content::block;
 use crate::meta::{LINES_BEFORE, own};
-use crate::tool_call_view::{self, CardPart, ShownCall};
+use crate::tool_call_view::{self, CardPart, RawText, ShownCall};
 use base::id::CallId;
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
@@ -20,13 +20,15 @@ use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 pub(super) struct ToolCallViews {
     /// Whether the client shows terminals that are fed through `_meta` (Zed's convention).
     terminals: bool,
+    raw_text: RawText,
     all: HashMap<CallId, ShownCall>,
 }
 
 impl ToolCallViews {
-    pub(super) fn new(terminals: bool) -> Self {
+    pub(super) fn new(terminals: bool, raw_text: RawText) -> Self {
         Self {
             terminals,
+            raw_text,
             all: HashMap::new(),
         }
     }
@@ -45,8 +47,11 @@ impl ToolCallViews {
         }
         let mut changed = card.take(update);
         let over = update.progress.is_some_and(Progress::is_over);
-        // Restores the content that a question has replaced.
-        changed |= std::mem::take(&mut card.asked) || (over && card.terminal);
+        changed |= std::mem::take(&mut card.held) || card.restores(over) || (over && card.terminal);
+        // A question has the same changes, and clients show it without the card.
+        if changed && card.hold(update) {
+            changed = false;
+        }
         let mut out = Vec::new();
         let mut fields = fields(update);
         if first {
@@ -67,7 +72,12 @@ impl ToolCallViews {
             }
         }
         if changed {
-            fields.content = Some(contents(card.content(), id));
+            let content = card.content();
+            if let Some(raw) = &mut fields.raw_output {
+                let texts: Vec<&str> = content.iter().filter_map(CardPart::text).collect();
+                self.raw_text.adapt(raw, &texts);
+            }
+            fields.content = Some(contents(content, id));
         }
         if card.terminal
             && let Some(data) = card.printed(update, over)
@@ -113,6 +123,7 @@ impl ToolCallViews {
         let mut card = self.all.get(&id).cloned().unwrap_or_default();
         if let Some(card) = self.all.get_mut(&id) {
             card.asked = true;
+            card.held = false;
         }
         card.ask(show);
         let mut fields = fields(show);
@@ -145,7 +156,9 @@ fn announced(
     call.name.clone_from(&update.tool);
     call.locations = fields.locations.clone().unwrap_or_default();
     call.raw_input.clone_from(&fields.raw_input);
-    call.content = contents(card.content(), id);
+    if !card.held {
+        call.content = contents(card.content(), id);
+    }
     if card.terminal {
         call.meta = Some(meta("terminal_info", json!({ "terminal_id": id.as_str() })));
     }

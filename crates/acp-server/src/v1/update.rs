@@ -35,7 +35,7 @@ struct ShownState {
 
 /// Creates the view of a session of which nothing has been shown.
 pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
-    let cards = ToolCallViews::new(shows.terminals);
+    let cards = ToolCallViews::new(shows.terminals, shows.raw_text);
     let peer = peer.clone();
     Box::new(ShownState {
         peer,

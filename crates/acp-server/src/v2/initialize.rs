@@ -9,6 +9,7 @@ use super::requests::{session_capabilities, update_auth_status};
 use crate::login::{self, AT_THE_TERMINAL, KEYS};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
+use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
 use tools::FileCapabilities;
 
@@ -34,6 +35,7 @@ pub(super) fn initialize(
             subagents: false,
             plans: true,
             switches: true,
+            raw_text: RawText::default(),
         },
         forms: client
             .elicitation

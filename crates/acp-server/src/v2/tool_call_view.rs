@@ -34,7 +34,11 @@ impl ToolCallViews {
             card.kind = kind;
             card.terminal = kind == ToolKind::Execute;
         }
-        let mut changed = card.take(update);
+        let mut changed = card.take(update) | std::mem::take(&mut card.held);
+        // A question has the same changes.
+        if changed && card.hold(update) {
+            changed = false;
+        }
         let over = update.progress.is_some_and(Progress::is_over);
         changed |= first || (over && card.terminal);
         if card.terminal {
@@ -43,7 +47,7 @@ impl ToolCallViews {
         let mut call = fields(id, update, first);
         let shown = card.content();
         // A new call has no content until an update sets it.
-        if changed && !(first && shown.is_empty()) {
+        if changed && !card.held && !(first && shown.is_empty()) {
             call = call.content(contents(shown, id));
         }
         if card.terminal

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::child::about;
-use super::{event, fault, finished, link, summarised};
+use super::{event, fault, finished, summarised};
 use crate::turn::{History, recover};
 use base::id::SessionId;
 use events::{CallUpdate, Event, Progress, Subagent, SubagentInfo, SubagentState, SubagentStop};
 use project::agent::registry::Agents;
 use store::Store;
-use transcript::{Call, Content, FailureCause, FaultKind, Finish, Message};
+use transcript::{Call, CallFacts, Content, FailureCause, FaultKind, Finish, Message};
 
 pub(super) struct Children {
     agents: Arc<Agents>,
@@ -79,7 +79,7 @@ impl Children {
             };
             let begun = CallUpdate {
                 progress: Some(Progress::Running),
-                metadata: call.state.facts().and_then(link),
+                metadata: call.state.facts().and_then(CallFacts::link),
                 ..CallUpdate::of(&call.call)
             };
             let ended = CallUpdate {

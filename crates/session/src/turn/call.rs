@@ -347,6 +347,7 @@ impl RunningCall<'_> {
                 CallState::Completed(Completed {
                     output: output.text.into(),
                     display: output.display,
+                    coloured: output.coloured,
                     facts,
                     changes: output.changes,
                     attachments: output.attachments,

@@ -81,6 +81,7 @@ fn result(call: &mut Call) {
         CallState::Completed(done) => {
             done.output = Arc::default();
             done.display = None;
+            done.coloured = None;
             done.changes = Vec::new();
             done.attachments = Vec::new();
             if large(&done.facts.details) {

@@ -137,6 +137,7 @@ pub(super) async fn after(
         Ok(mut output) => {
             if let Some(text) = advice.output {
                 output.display = Some(text.clone());
+                output.coloured = None;
                 output.cut = false;
                 output.text = text;
             }

@@ -47,6 +47,7 @@ pub(super) fn lost(state: &mut CallState) -> bool {
     };
     job.state = JobState::Ended(UNKNOWN.into());
     done.display = Some(shown(done.display.as_deref().unwrap_or_default(), UNKNOWN));
+    done.coloured = None;
     true
 }
 
@@ -69,7 +70,12 @@ pub async fn settle(history: &mut History, scope: &TurnContext) {
         let Message { id, parts, .. } = &mut history.messages[message];
         let part = &mut parts[place];
         if let Content::Tool(call) = &mut part.content
-            && let CallState::Completed(Completed { facts, display, .. }) = &mut call.state
+            && let CallState::Completed(Completed {
+                facts,
+                display,
+                coloured,
+                ..
+            }) = &mut call.state
         {
             let state = if ended.heard {
                 JobState::Told
@@ -78,6 +84,7 @@ pub async fn settle(history: &mut History, scope: &TurnContext) {
             };
             *facts = std::mem::take(facts).and(known(&ended, state));
             *display = Some(shown(&ended.tail, &ended.how));
+            *coloured = None;
             scope.record.part(id, part).await;
         }
     }

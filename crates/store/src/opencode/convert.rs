@@ -465,6 +465,7 @@ impl Converter {
             Some("completed") => CallState::Completed(Completed {
                 output: text(state, &["output"]).unwrap_or_default().into(),
                 display: None,
+                coloured: None,
                 facts,
                 changes: self.changes(state, path),
                 attachments: state
