@@ -1,9 +1,10 @@
 //! Login methods, in all protocol versions.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::error::RequestError;
 use super::server::Server;
+use base::lock::locked;
 use permission::account::AccountProperty;
 use providers::auth::Auth;
 
@@ -90,5 +91,122 @@ pub fn known(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send 
             name: format!("{kind} {place}"),
         };
         places.into_iter().map(account).collect()
+    }
+}
+
+/// The keys and logins that a client was informed of.
+#[derive(Default)]
+pub struct AccountReports {
+    // A std mutex around values: a leaf lock.
+    state: Mutex<ReportState>,
+}
+
+#[derive(Default)]
+struct ReportState {
+    /// The last report; `None` before the client's first request for one.
+    reported: Option<Vec<Account>>,
+    /// The number of reports without a request.
+    updates: u64,
+    /// An update is being made, which is the only one.
+    updates_now: bool,
+    /// The keys may have changed since the update that is being made has read them.
+    is_due: bool,
+}
+
+impl AccountReports {
+    /// Begins an update. Returns `false` if the client has not asked for reports, or if the update
+    /// that is being made will look again.
+    fn begin(&self) -> bool {
+        let mut state = locked(&self.state);
+        if state.reported.is_none() {
+            return false;
+        }
+        state.is_due = true;
+        !std::mem::replace(&mut state.updates_now, true)
+    }
+
+    /// Returns whether the keys have to be read, and ends the update if not.
+    fn is_due(&self) -> bool {
+        let mut state = locked(&self.state);
+        state.updates_now = std::mem::take(&mut state.is_due);
+        state.updates_now
+    }
+
+    /// Records an update. Returns whether it differs from the last report.
+    fn update(&self, known: &[Account]) -> bool {
+        let mut state = locked(&self.state);
+        let differs = state.reported.as_deref() != Some(known);
+        if differs {
+            state.reported = Some(known.to_vec());
+            state.updates += 1;
+        }
+        differs
+    }
+
+    /// Returns the number of updates so far.
+    fn updates(&self) -> u64 {
+        locked(&self.state).updates
+    }
+
+    /// Records the answer to a request. Returns whether it may be older than an update since
+    /// `updates`.
+    fn answer(&self, known: &[Account], updates: u64) -> bool {
+        let mut state = locked(&self.state);
+        state.reported = Some(known.to_vec());
+        state.updates != updates || state.updates_now
+    }
+}
+
+/// Returns the keys and logins for the answer to a request, and whether an update has to follow.
+pub async fn report(server: &Arc<Server>) -> (Vec<Account>, bool) {
+    let updates = server.accounts.updates();
+    let known = known(server).await;
+    let is_old = server.accounts.answer(&known, updates);
+    (known, is_old)
+}
+
+/// Informs a client that has asked for the keys and logins, if they have changed since. Only one
+/// update is made at a time, so that the last one that the client gets is the newest.
+pub async fn update(server: Arc<Server>) {
+    if !server.accounts.begin() {
+        return;
+    }
+    while server.accounts.is_due() {
+        let known = known(&server).await;
+        if server.accounts.update(&known) {
+            let line = server.view().accounts(known);
+            server.peer.outbox().send(line).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accounts(names: &[&str]) -> Vec<Account> {
+        let account = |name: &&str| Account {
+            label: (*name).to_owned(),
+            name: "key".into(),
+        };
+        names.iter().map(account).collect()
+    }
+
+    #[test]
+    fn one_update_is_made_at_a_time_and_the_newest_is_last() {
+        let reports = AccountReports::default();
+        assert!(!reports.begin(), "nobody has asked");
+        let first = reports.updates();
+        assert!(!reports.answer(&accounts(&["a"]), first));
+        assert!(reports.begin() && reports.is_due());
+        // A change while the keys are read.
+        assert!(!reports.begin());
+        assert!(reports.update(&accounts(&["b"])));
+        assert!(reports.is_due(), "the change is looked for");
+        assert!(!reports.update(&accounts(&["b"])));
+        assert!(!reports.is_due());
+        assert!(reports.begin() && reports.is_due() && !reports.is_due());
+        // An answer that was read before the update.
+        assert!(reports.answer(&accounts(&["a"]), first));
     }
 }

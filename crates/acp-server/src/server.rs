@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::detached::{ClientConnection, FoundSession, Hosted, LiveSession, Liveness};
 use super::editor_servers::EditorServers;
 use super::error::RequestError;
-use super::login::Account;
+use super::login::AccountReports;
 use super::view::{DisplayCapabilities, NewView, SessionView};
 use base::id::SessionId;
 use base::lock::locked;
@@ -37,9 +37,8 @@ pub struct Server {
     // A leaf lock too. The sessions that were refused because another connection has them, and the
     // kind of the request. A second request of the same kind takes the session over.
     refused: Mutex<HashSet<(SessionId, &'static str)>>,
-    // A leaf lock too. The keys and logins that the client has last been informed of; `None` before
-    // its first request for them.
-    reported_accounts: Mutex<Option<Vec<Account>>>,
+    /// The keys and logins that the client was informed of.
+    pub accounts: AccountReports,
     /// The client's place on a server with many connections; `None` on standard input and output.
     remote: Option<RemoteClient>,
     /// The connection has ended, and its sessions wait for another.
@@ -162,7 +161,7 @@ impl Server {
             sessions: Mutex::default(),
             queues: Mutex::default(),
             refused: Mutex::default(),
-            reported_accounts: Mutex::default(),
+            accounts: AccountReports::default(),
             remote,
             left: AtomicBool::new(false),
             editor_servers,
@@ -275,20 +274,6 @@ impl Server {
     /// Returns the client's capabilities; the default before the handshake.
     pub fn capabilities(&self) -> Capabilities {
         locked(&self.capabilities).clone().unwrap_or_default()
-    }
-
-    /// Returns whether the client has asked for the stored keys and logins.
-    pub fn reports_accounts(&self) -> bool {
-        locked(&self.reported_accounts).is_some()
-    }
-
-    /// Records the keys and logins that the client is informed of. Returns whether they differ from
-    /// those that it knew.
-    pub fn report_accounts(&self, accounts: &[Account]) -> bool {
-        let mut reported = locked(&self.reported_accounts);
-        let changed = reported.as_deref() != Some(accounts);
-        *reported = Some(accounts.to_vec());
-        changed
     }
 
     /// Creates the view of a session of which nothing has been shown.

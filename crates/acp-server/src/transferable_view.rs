@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use protocol::rpc::CallError;
 use tokio_util::sync::CancellationToken;
 
+use super::login::Account;
 use super::view::{
     ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView,
     Setting, UpdateLines,
@@ -39,6 +40,10 @@ impl Movable {
 impl SessionView for Movable {
     fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         self.view.event(session, event, out);
+    }
+
+    fn accounts(&self, known: Vec<Account>) -> Vec<u8> {
+        self.view.accounts(known)
     }
 
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {

@@ -9,11 +9,11 @@ use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::command_list::{CommandList, TurnGuard};
-use super::options;
 use super::server::Server;
 use super::transferable_view::Movable;
 use super::view::{SessionActivity, SessionView, UpdateLines};
 use super::{ask, elicit, files, form};
+use super::{login, options};
 use base::id::{CallId, MessageId, SessionId};
 use events::{Event, Progress, Severity, TurnMessage};
 use providers::offline::CONNECT;
@@ -513,6 +513,7 @@ impl UpdateSender {
 
     async fn show_event(&mut self, event: Event) {
         let switched = matches!(event, Event::Mode(_) | Event::Options);
+        let is_login = matches!(event, Event::Logins);
         match &event {
             Event::Within { session, event } => self.view.event(session, event, &mut self.lines),
             event => {
@@ -521,6 +522,12 @@ impl UpdateSender {
                 }
                 self.view.event(&self.session.id, event, &mut self.lines);
             }
+        }
+        if is_login {
+            base::task::spawn_in(
+                &self.server.shared.tasks,
+                login::update(self.server.clone()),
+            );
         }
         if switched {
             let settings = options::settings(&self.server, &self.session);

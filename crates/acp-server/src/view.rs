@@ -9,6 +9,7 @@ use protocol::rpc::{self, CallError, Peer};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::login::Account;
 use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
 use super::tool_call_view::RawText;
 use base::id::{CallId, SessionId};
@@ -35,6 +36,9 @@ pub trait SessionView: Send {
 
     /// Encodes the config options into lines.
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines);
+
+    /// Encodes the stored keys and logins, which belong to no session.
+    fn accounts(&self, known: Vec<Account>) -> Vec<u8>;
 
     /// Encodes the session's activity into lines. A version without such an update reports it in
     /// the response to the prompt.

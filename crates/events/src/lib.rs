@@ -103,6 +103,8 @@ pub enum Event {
     /// A config option that the editor shows has changed (mode, model, effort); it should be read
     /// again.
     Options,
+    /// The stored keys and logins have changed.
+    Logins,
     /// The complete list of slash commands.
     Commands(Vec<CommandInfo>),
     /// The session's title, or the time of its last use.

@@ -275,7 +275,9 @@ async fn log_out(scope: &TurnContext, rest: &str) -> String {
     let environment = scope.environment.clone();
     let chosen = rest.to_owned();
     let result = spawn_blocking(move || delete_keys(&environment, &chosen));
-    match result.await.map_err(std::io::Error::other).flatten() {
+    let result = result.await.map_err(std::io::Error::other).flatten();
+    scope.outlet.event(Event::Logins).await;
+    match result {
         Ok(text) => text,
         Err(e) => format!("The stored keys could not be deleted: {e}."),
     }

@@ -166,12 +166,13 @@ macro_rules! requests {
         }
 
         /// auth/status.
-        pub(crate) fn auth_status(server: &Arc<Server>, _: RequestContext, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
-            let known = login::known(server);
+        pub(crate) fn auth_status(server: &Arc<Server>, cx: RequestContext, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
             let server = server.clone();
             Reply::later(async move {
-                let known = known.await;
-                server.report_accounts(&known);
+                let (known, is_old) = login::report(&server).await;
+                if is_old {
+                    cx.after(login::update(server));
+                }
                 let (state, accounts) = auth_state(known);
                 Ok(acp::AuthStatusResponse::new(state).accounts(accounts))
             })
@@ -184,19 +185,11 @@ macro_rules! requests {
             (state, known.into_iter().map(account).collect())
         }
 
-        /// auth/status_update: sent to a client that has asked for the status, if that has changed
-        /// since.
-        pub(crate) async fn update_auth_status(server: Arc<Server>) {
-            if !server.reports_accounts() {
-                return;
-            }
-            let known = login::known(&server).await;
-            if server.report_accounts(&known) {
-                let (state, accounts) = auth_state(known);
-                let note = acp::AuthStatusUpdateNotification::new(state).accounts(accounts);
-                let line = rpc::note(<acp::AuthStatusUpdateNotification as Method>::NAME, &note);
-                server.peer.outbox().send(line).await;
-            }
+        /// Encodes auth/status_update.
+        pub(crate) fn auth_status_update(known: Vec<Account>) -> Vec<u8> {
+            let (state, accounts) = auth_state(known);
+            let note = acp::AuthStatusUpdateNotification::new(state).accounts(accounts);
+            rpc::note(<acp::AuthStatusUpdateNotification as Method>::NAME, &note)
         }
     };
 }

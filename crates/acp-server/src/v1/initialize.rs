@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::acp::{Initialize, ProtocolVersion, v1};
 use protocol::table::{Reply, RequestContext};
 
-use super::requests::{session_capabilities, update_auth_status};
+use super::requests::session_capabilities;
 use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
@@ -144,7 +144,7 @@ pub(super) fn authenticate(
 ) -> Reply<v1::AuthenticateResponse> {
     let known = login::log_in(server, &request.method_id.0);
     if known.is_ok() {
-        cx.after(update_auth_status(server.clone()));
+        cx.after(login::update(server.clone()));
     }
     Reply::now(
         known
@@ -162,7 +162,7 @@ pub(super) fn logout(
     let server = server.clone();
     Reply::later(async move {
         forgotten.await?;
-        cx.after(update_auth_status(server));
+        cx.after(login::update(server));
         Ok(v1::LogoutResponse::default())
     })
 }

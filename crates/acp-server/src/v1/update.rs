@@ -10,7 +10,8 @@ use protocol::rpc::{self, Peer};
 use super::content::block;
 use super::line::line;
 use super::tool_call_view::ToolCallViews;
-use super::{ask, files, forms, options};
+use super::{ask, files, forms, options, requests};
+use crate::login::Account;
 use crate::tool_call_view::{ATTACHED, PIECE};
 use crate::view::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
@@ -52,6 +53,10 @@ impl SessionView for ShownState {
                 .into_iter()
                 .map(|update| line(session, update)),
         );
+    }
+
+    fn accounts(&self, known: Vec<Account>) -> Vec<u8> {
+        requests::auth_status_update(known)
     }
 
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
@@ -137,7 +142,7 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         // Version 1 has no update for it.
         Event::Prompted { .. } => vec![],
         // The session sends the options; see `updates.rs`.
-        Event::Options => vec![],
+        Event::Options | Event::Logins => vec![],
         Event::Commands(commands) => {
             let one = |command: &events::CommandInfo| {
                 let input = command.hint.as_ref().map(|hint| {

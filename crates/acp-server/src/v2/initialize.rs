@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::acp::{InitializeV2, ProtocolVersion, v2};
 use protocol::table::{Reply, RequestContext};
 
-use super::requests::{session_capabilities, update_auth_status};
+use super::requests::session_capabilities;
 use crate::login::{self, AT_THE_TERMINAL, KEYS};
 use crate::meta::{ALONE, QUIET, of_ours};
 use crate::server::{Capabilities, Server};
@@ -104,7 +104,7 @@ pub(super) fn login(
 ) -> Reply<v2::LoginAuthResponse> {
     let known = login::log_in(server, &request.method_id.0);
     if known.is_ok() {
-        cx.after(update_auth_status(server.clone()));
+        cx.after(login::update(server.clone()));
     }
     Reply::now(
         known
@@ -123,7 +123,7 @@ pub(super) fn logout(
     let server = server.clone();
     Reply::later(async move {
         forgotten.await?;
-        cx.after(update_auth_status(server));
+        cx.after(login::update(server));
         Ok(v2::LogoutAuthResponse::default())
     })
 }

@@ -10,8 +10,9 @@ use super::content::block;
 use super::line::line;
 use super::requests::usage;
 use super::tool_call_view::ToolCallViews;
-use super::{ask, forms, options};
+use super::{ask, forms, options, requests};
 use crate::error::RequestError;
+use crate::login::Account;
 use crate::tool_call_view::{ATTACHED, PIECE};
 use crate::view::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
@@ -44,6 +45,10 @@ impl SessionView for ShownState {
                 .into_iter()
                 .map(|update| line(session, update)),
         );
+    }
+
+    fn accounts(&self, known: Vec<Account>) -> Vec<u8> {
+        requests::auth_status_update(known)
     }
 
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
@@ -156,7 +161,7 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
             ))]
         }
         // The session sends the options; see `updates.rs`.
-        Event::Mode(_) | Event::Options => vec![],
+        Event::Mode(_) | Event::Options | Event::Logins => vec![],
         Event::Commands(list) => {
             vec![U::AvailableCommandsUpdate(
                 v2::AvailableCommandsUpdate::new(commands(list)),
