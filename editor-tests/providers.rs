@@ -1,6 +1,7 @@
 //! Models, keys and logins: the output of the commands, and the requests that run next to a conversation. All of them
 //! go to servers of these tests.
 
+mod endpoints;
 mod login;
 mod network;
 mod surrogates;
@@ -22,7 +23,7 @@ pub use login::{browse, log_in, query};
 pub use network::vouched;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 14] = [
+pub const ALL: [(&str, fn()); 16] = [
     ("models are listed with prices and keys", models_are_listed),
     (
         "catalogue is fetched once and revalidated",
@@ -45,6 +46,14 @@ pub const ALL: [(&str, fn()); 14] = [
         recorded_and_replayed,
     ),
     ("model choice applies to the project", a_choice_holds),
+    (
+        "editor's endpoint is asked with its keys only",
+        endpoints::editors_endpoint_is_asked_with_its_keys_only,
+    ),
+    (
+        "editor's endpoint makes models available",
+        endpoints::endpoint_makes_models_available,
+    ),
     ("only the user's own authority is trusted", certificates),
     ("one connection serves all steps", one_connection),
     ("halves of an emoji are joined", surrogates::halves),

@@ -33,7 +33,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 28] = [
+pub const ALL: [(&str, fn()); 29] = [
     ("bridge carries a conversation", over_a_bridge),
     ("many connections are served", many_connections),
     ("web pages are refused", not_for_pages),
@@ -51,6 +51,10 @@ pub const ALL: [(&str, fn()); 28] = [
     (
         "account methods are allowed to listed users",
         account::account_methods_are_allowed_to_listed_users,
+    ),
+    (
+        "endpoints follow the rules of webfetch",
+        account::endpoints_follow_the_rules_of_webfetch,
     ),
     ("limits are enforced", limits),
     ("too long message is refused", too_long),

@@ -70,6 +70,10 @@ fn methods() -> BTreeMap<String, String> {
 fn params(method: &str, session: &str, project: &Project) -> Value {
     match method {
         "authenticate" | "auth/login" => json!({ "methodId": "adjutant-keys" }),
+        "providers/set" => {
+            json!({ "providerId": "openai", "apiType": "openai", "baseUrl": "https://gateway.example.com/v1" })
+        }
+        "providers/disable" => json!({ "providerId": "openai" }),
         "session/new" => json!({ "cwd": project.cwd(), "mcpServers": [] }),
         "session/load" | "session/resume" | "session/fork" => {
             json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] })
@@ -329,5 +333,50 @@ pub(super) fn account_methods_are_allowed_to_listed_users() {
                 );
             }
         }
+    }
+}
+
+/// Returns the error of a request to set an endpoint, or an empty text.
+fn refused_endpoint(socket: &mut Socket, id: u64, base: &str) -> String {
+    let endpoint = json!({ "providerId": "openai", "apiType": "openai", "baseUrl": base });
+    socket.request(id, "providers/set", &endpoint);
+    let answer = socket.answer(id).0;
+    answer["error"]["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+pub(super) fn endpoints_follow_the_rules_of_webfetch() {
+    let shared = Shared::new();
+    shared.project.settings(
+        &json!({ "serve": { "account_users": ["ada"] }, "webfetch": { "private": ["127.0.0.1:9"] } }),
+    );
+    let served = shared.served();
+    for version in [1, 2] {
+        // The owner of the account, and a user who may.
+        for user in [2, 0] {
+            let mut socket = shared.connect(&served, user, version);
+            for (id, base) in
+                (10..).zip(["https://gateway.example.com/v1", "http://127.0.0.1:9/v1"])
+            {
+                assert_eq!(refused_endpoint(&mut socket, id, base), "", "{base}");
+            }
+            let inside = [
+                "http://127.0.0.1:10/v1",
+                "http://169.254.169.254/v1",
+                "http://db/v1",
+            ];
+            for (id, base) in (20..).zip(inside) {
+                let why = refused_endpoint(&mut socket, id, base);
+                assert!(why.contains("`webfetch.private`"), "{base}: {why}");
+            }
+        }
+        let mut socket = shared.connect(&served, 1, version);
+        let why = refused_endpoint(&mut socket, 10, "https://gateway.example.com/v1");
+        assert!(
+            why.contains("bob may not") && why.contains(SETTING),
+            "{why}"
+        );
     }
 }

@@ -52,6 +52,9 @@ bind! {
         "session/archive" v1::ArchiveSessionRequest => v1::ArchiveSessionResponse;
         "session/unarchive" v1::UnarchiveSessionRequest => v1::UnarchiveSessionResponse;
         "auth/status" v1::AuthStatusRequest => v1::AuthStatusResponse;
+        "providers/list" v1::ListProvidersRequest => v1::ListProvidersResponse;
+        "providers/set" v1::SetProviderRequest => v1::SetProviderResponse;
+        "providers/disable" v1::DisableProviderRequest => v1::DisableProviderResponse;
         "session/set_mode" v1::SetSessionModeRequest => v1::SetSessionModeResponse;
         "session/set_config_option" v1::SetSessionConfigOptionRequest => v1::SetSessionConfigOptionResponse;
         "session/set_model" SetModel => Empty;
@@ -85,6 +88,9 @@ bind! {
         "session/archive" v2::ArchiveSessionRequest => v2::ArchiveSessionResponse;
         "session/unarchive" v2::UnarchiveSessionRequest => v2::UnarchiveSessionResponse;
         "auth/status" v2::AuthStatusRequest => v2::AuthStatusResponse;
+        "providers/list" v2::ListProvidersRequest => v2::ListProvidersResponse;
+        "providers/set" v2::SetProviderRequest => v2::SetProviderResponse;
+        "providers/disable" v2::DisableProviderRequest => v2::DisableProviderResponse;
         "session/set_config_option" v2::SetSessionConfigOptionRequest => v2::SetSessionConfigOptionResponse;
         "session/prompt" v2::PromptRequest => v2::PromptResponse;
         "session/cancel" v2::CancelSessionNotification => ();
@@ -403,11 +409,6 @@ mod tests {
     /// Methods without types here: the read loop handles them, or none is ever needed.
     const UNBOUND: &[(&str, &str, Support)] = &[
         ("$/cancel_request", "1, 2", Support::Served),
-        (
-            "providers/*",
-            "1, 2",
-            Support::Refused("provider addresses come from the user's configuration only"),
-        ),
         (
             "terminal/*",
             "1",

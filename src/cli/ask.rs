@@ -7,6 +7,7 @@ use futures_util::StreamExt as _;
 
 use base::environment::Environment;
 use config::settings::Settings;
+use providers::editor::EditorEndpoints;
 use providers::registry::Registry;
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Model, Provider, Request};
@@ -20,7 +21,10 @@ pub(super) async fn registry(settings: &Settings, environment: &Environment) -> 
     if !registry.is_bare() {
         return registry;
     }
-    sources.with_local(settings).await.unwrap_or(registry)
+    sources
+        .with_local(settings, &EditorEndpoints::default())
+        .await
+        .unwrap_or(registry)
 }
 
 /// A question to a model.

@@ -14,6 +14,9 @@ use tools::webfetch::secrets;
 /// Shorter values are not blanked: they occur in ordinary text.
 const MIN_KEY_BYTES: usize = 8;
 
+/// The method by which a client sets the endpoint of a model provider.
+const SET_ENDPOINT: &str = "providers/set";
+
 /// The text in place of a key.
 const BLANK: &str = "(blanked)";
 
@@ -92,6 +95,7 @@ impl KnownKeys {
     pub(super) fn learn(&mut self, message: &Value) {
         let mut found = Vec::new();
         named_keys(message, &mut found);
+        found.extend(endpoint_keys(message));
         self.keys.add(found);
     }
 
@@ -103,6 +107,7 @@ impl KnownKeys {
     /// Blanks the known keys in all texts, and every value whose name marks it as a key: that of a
     /// member, or that of a variable or header (`{"name": …, "value": …}`).
     pub(super) fn blank(&self, value: &mut Value) {
+        blank_endpoint(value);
         self.keys.blank(value);
     }
 }
@@ -171,6 +176,38 @@ fn names_secret(name: &str) -> bool {
     const ENDS: [&str; 4] = ["authorization", "privatekey", "secretkey", "accesskey"];
     let lower = name.to_ascii_lowercase();
     is_secret(name) || ENDS.iter().any(|end| lower.ends_with(end))
+}
+
+/// Blanks the headers of an endpoint that the client sets: each may be a key, whatever its name.
+fn blank_endpoint(message: &mut Value) {
+    if message["method"] != SET_ENDPOINT {
+        return;
+    }
+    let params = message.get_mut("params").and_then(Value::as_object_mut);
+    for (name, value) in params.into_iter().flatten() {
+        if name != "headers" {
+            continue;
+        }
+        match value {
+            Value::Object(headers) => headers.values_mut().for_each(|value| *value = BLANK.into()),
+            other => *other = BLANK.into(),
+        }
+    }
+}
+
+/// Returns the values of the headers of an endpoint that the client sets, with and without the
+/// scheme before the key (`Bearer …`).
+fn endpoint_keys(message: &Value) -> Vec<String> {
+    let headers = message["params"]["headers"]
+        .as_object()
+        .filter(|_| message["method"] == SET_ENDPOINT);
+    let values = headers.into_iter().flat_map(|headers| headers.values());
+    values
+        .filter_map(Value::as_str)
+        .flat_map(|value| [Some(value), value.rsplit(' ').next()])
+        .flatten()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Collects the values of variables and headers that are named like a key: of pairs (`{"name": …,
@@ -291,6 +328,23 @@ mod tests {
             known.blanked(text),
             "(blanked) (blanked) (blanked) (blanked)"
         );
+    }
+
+    #[test]
+    fn headers_of_an_endpoint_are_blanked_whatever_their_names() {
+        let set = r#"{"method":"providers/set","params":{"baseUrl":"https://gw.example","headers":{"x-team":"a","x-any":"Bearer key-12345"}}}"#;
+        let mut message = serde_json::from_str(set).unwrap();
+        assert_eq!(
+            endpoint_keys(&message),
+            ["a", "a", "Bearer key-12345", "key-12345"]
+        );
+        blank_endpoint(&mut message);
+        let wanted = r#"{"method":"providers/set","params":{"baseUrl":"https://gw.example","headers":{"x-team":"(blanked)","x-any":"(blanked)"}}}"#;
+        assert_eq!(message, serde_json::from_str::<Value>(wanted).unwrap());
+        let mut wrong =
+            serde_json::json!({ "method": SET_ENDPOINT, "params": { "headers": "key" } });
+        blank_endpoint(&mut wrong);
+        assert_eq!(wrong["params"]["headers"], BLANK);
     }
 
     #[test]

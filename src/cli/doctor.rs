@@ -17,6 +17,7 @@ use extensions::scripts::Scripts;
 use extensions::{inventory, usage_stats};
 use mcp::inventory::ReportedState;
 use permission::credentials;
+use providers::editor::EditorEndpoints;
 use providers::local;
 use providers::registry::KeySource;
 use sandbox::process;
@@ -490,6 +491,7 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
     for facts in configured.providers() {
         let (usable, how) = match &facts.access {
             KeySource::Configured => (true, "key from the settings".to_owned()),
+            KeySource::Editor => (true, "set by the editor".to_owned()),
             KeySource::Kept => (true, "key from auth.json".to_owned()),
             KeySource::Variable(name) => (true, format!("key from {name}")),
             KeySource::Free => (true, "no key needed".to_owned()),
@@ -498,7 +500,10 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
         report.say("provider", &format!("{}: {how}", facts.id));
         list.push(json!({ "id": facts.id, "usable": usable, "access": how }));
     }
-    let servers: Vec<String> = match sources.with_local(settings).await {
+    let servers: Vec<String> = match sources
+        .with_local(settings, &EditorEndpoints::default())
+        .await
+    {
         Some(registry) => {
             let fresh = |id: &str| configured.providers().iter().all(|facts| facts.id != id);
             let ids = registry.providers().iter().map(|facts| facts.id.clone());

@@ -18,6 +18,7 @@ use config::settings::Rates;
 use config::trust::TrustKind;
 use providers::Model;
 use providers::catalog::CatalogRefresh;
+use providers::editor::EditorEndpoints;
 use providers::registry::{KeySource, ProviderSummary, Registry};
 use session::models::ModelSources;
 use session::recent::{self, RecentModels};
@@ -78,7 +79,9 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         sources.configured(&settings)
     };
     if registry.is_bare()
-        && let Some(found) = sources.with_local(&settings).await
+        && let Some(found) = sources
+            .with_local(&settings, &EditorEndpoints::default())
+            .await
     {
         registry = found;
     }
@@ -217,6 +220,7 @@ async fn used_models(
 fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut String) {
     let key = match &facts.access {
         KeySource::Configured => "key from the settings".to_owned(),
+        KeySource::Editor => "set by the editor".to_owned(),
         KeySource::Kept => "key from auth.json".to_owned(),
         KeySource::Variable(name) => format!("key from {name}"),
         KeySource::Free => "no key needed".to_owned(),
@@ -310,6 +314,7 @@ fn dollars(rates: &Rates) -> String {
 fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
     let (key, missing) = match &facts.access {
         KeySource::Configured => ("settings", None),
+        KeySource::Editor => ("editor", None),
         KeySource::Kept => ("auth.json", None),
         KeySource::Variable(name) => (name.as_str(), None),
         KeySource::Free => ("none needed", None),

@@ -17,6 +17,7 @@ use super::command_list::CommandList;
 use super::meters::Meters;
 use base::id::SessionId;
 use base::lock::locked;
+use providers::editor::EditorEndpoints;
 use session::SessionHandle;
 use session::open::OpenOptions;
 
@@ -157,6 +158,8 @@ impl<S> LiveTurns<S> {
             denied: Vec::new(),
             // Can be chosen at any time.
             approvals: None,
+            // Are replaced when another connection has the session.
+            endpoints: EditorEndpoints::default(),
             ..options.clone()
         };
         self.options

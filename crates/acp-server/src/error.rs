@@ -29,8 +29,9 @@ pub enum RequestError {
     /// This server is about to stop and begins no new turns. The client can send the request to
     /// another one.
     Leaving,
-    /// The request would change the account, and the user may not do that: the reason, and who may.
-    AccountOnly(String),
+    /// The user of this connection may not do that, or the settings forbid it: the reason, and who
+    /// may change that.
+    Forbidden(String),
     /// A key or a login is missing: which one, and the way to provide it.
     NeedsAuth(String),
     Cancelled,
@@ -67,7 +68,7 @@ impl From<RequestError> for rpc::Error {
                 let handed_over = json!({ HANDED_OVER: true });
                 Self::new(code::INTERNAL, all).data(json!({ "details": all, OWN: handed_over }))
             }
-            RequestError::AccountOnly(why) => {
+            RequestError::Forbidden(why) => {
                 Self::new(code::INVALID_REQUEST, why.as_str()).details(why)
             }
             RequestError::NeedsAuth(words) => {

@@ -20,6 +20,7 @@ pub mod meta;
 pub mod meters;
 pub mod options;
 pub mod prompt;
+pub mod providers;
 pub mod server;
 pub mod sessions;
 mod shared;

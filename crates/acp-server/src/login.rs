@@ -56,7 +56,7 @@ pub fn log_out(
     let environment = server.shared.environment.clone();
     let allowed = server.shared.account().check(AccountProperty::ProviderKeys);
     async move {
-        allowed.map_err(RequestError::AccountOnly)?;
+        allowed.map_err(RequestError::Forbidden)?;
         let forgotten = base::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
         let failed = |e: std::io::Error| RequestError::Failed {
             message: format!("The stored key could not be removed: {e}."),

@@ -210,10 +210,8 @@ fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
         .partition(|model| place(model).is_some());
     used.sort_by_key(|model| place(model));
     let whole = |model: &Arc<Model>| {
-        alternative(
-            model.id.to_string(),
-            format!("{}/{}", model.provider_name, model.name),
-        )
+        let name = format!("{}/{}", model.provider_name, model.name);
+        of_model(model, name)
     };
     let now = now.to_string();
     let missing = used
@@ -243,7 +241,7 @@ fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
         let Some(one) = of_one.first() else { continue };
         let values = of_one
             .iter()
-            .map(|model| alternative(model.id.to_string(), model.name.clone()))
+            .map(|model| of_model(model, model.name.clone()))
             .collect();
         groups.push(Group {
             id: one.id.provider.clone(),
@@ -252,6 +250,15 @@ fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
         });
     }
     SettingValue::Groups(now, groups)
+}
+
+/// Returns a model as a value, with its address if that is set by the editor.
+fn of_model(model: &Model, name: String) -> Alternative {
+    let address = model.editor_address.as_deref();
+    Alternative {
+        description: address.map(|address| format!("At {address}, set by the editor.")),
+        ..alternative(model.id.to_string(), name)
+    }
 }
 
 /// A chosen value.

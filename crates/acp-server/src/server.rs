@@ -13,6 +13,7 @@ use super::detached::{ClientConnection, FoundSession, Hosted, LiveSession, Liven
 use super::editor_servers::EditorServers;
 use super::error::RequestError;
 use super::login::AccountReports;
+use super::providers::ConnectionEndpoints;
 use super::view::{DisplayCapabilities, NewView, SessionView};
 use base::id::SessionId;
 use base::lock::locked;
@@ -39,6 +40,8 @@ pub struct Server {
     refused: Mutex<HashSet<(SessionId, &'static str)>>,
     /// The keys and logins that the client was informed of.
     pub accounts: AccountReports,
+    /// The endpoints of model providers that the client has set.
+    pub endpoints: ConnectionEndpoints,
     /// The client's place on a server with many connections; `None` on standard input and output.
     remote: Option<RemoteClient>,
     /// The connection has ended, and its sessions wait for another.
@@ -162,6 +165,7 @@ impl Server {
             queues: Mutex::default(),
             refused: Mutex::default(),
             accounts: AccountReports::default(),
+            endpoints: ConnectionEndpoints::default(),
             remote,
             left: AtomicBool::new(false),
             editor_servers,
@@ -307,6 +311,12 @@ impl Server {
     pub fn live(&self, id: &str) -> Result<LiveSession<Self>, RequestError> {
         let live = self.lock().get(&SessionId::new(id)).cloned();
         live.ok_or_else(|| RequestError::no_session(id))
+    }
+
+    /// Returns all live sessions.
+    pub fn handles(&self) -> Vec<SessionHandle> {
+        let sessions = self.lock();
+        sessions.values().map(|live| live.handle.clone()).collect()
     }
 
     /// Claims a session for opening, closing or deleting it, after all earlier requests.
@@ -460,7 +470,14 @@ impl Server {
             hosted.took(&id, self);
         }
         live.handle.attach(self.editor_servers.clone());
+        let session = live.handle.clone();
         self.lock().insert(id, live);
+        // The endpoints may have changed while it was opened, or be those of another connection.
+        if self.hosted().is_some() || !self.endpoints.current().is_empty() {
+            let server = self.clone();
+            let used = session.use_endpoints(move || server.endpoints.current());
+            base::task::spawn_in(&self.shared.tasks, used);
+        }
     }
 
     /// Removes a session from the live ones, or from those that wait for a client.

@@ -791,6 +791,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
         servers,
         system,
         denied,
+        endpoints: server.endpoints.current(),
         approvals,
         notices,
     })

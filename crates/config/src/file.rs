@@ -41,7 +41,8 @@ pub use self::agent::Mode;
 pub use self::agent::{AgentConfig, PERMISSIONS, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
 pub use self::general::{
-    AttachmentSettings, Experimental, GeneralSettings, ImageSettings, WebfetchSettings,
+    AttachmentSettings, Experimental, GeneralSettings, ImageSettings, ProvidersSettings,
+    WebfetchSettings,
 };
 pub(crate) use self::hook::{HookConfig, HooksConfig};
 pub use self::hook::{HookFormat, HookPoint};
@@ -85,6 +86,9 @@ pub(crate) struct ConfigFile {
     /// Model providers by id.
     #[schemars(extend("x-trust" = "parts"))]
     pub provider: Option<Ordered<ProviderConfig>>,
+    /// Changes of providers by others. Read from your own files only.
+    #[schemars(extend("x-trust" = "user: only your own settings can say who sets the endpoints of providers"))]
+    pub providers: ProvidersSettings,
     /// MCP servers by name.
     #[schemars(extend("x-trust" = "waits"))]
     pub mcp: Option<Ordered<McpConfig>>,

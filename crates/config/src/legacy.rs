@@ -79,8 +79,32 @@ fn put(node: &mut Node, path: &[&str], value: Node) {
     }
 }
 
+/// The key of ours among the providers of OpenCode's coming second format.
+const OWN_PROVIDERS: [&str; 2] = ["providers", "from_editor"];
+
+/// Takes our own key out of `providers`, unless it is a provider of that name. Returns its value,
+/// and the location of `providers`.
+fn take_own_providers(node: &mut Node) -> Option<(Node, SourceLocation)> {
+    let entries = node.entries();
+    let providers = entries.iter().find(|entry| entry.key == OWN_PROVIDERS[0])?;
+    let at = providers.at.clone();
+    let own = node.at(&OWN_PROVIDERS)?.clone();
+    if matches!(own.value, NodeValue::Map(_)) {
+        return None;
+    }
+    remove(node, &OWN_PROVIDERS);
+    let is_empty = node
+        .get("providers")
+        .is_some_and(|rest| rest.entries().is_empty());
+    if is_empty {
+        node.take("providers");
+    }
+    Some((own, at))
+}
+
 /// Rewrites keys of OpenCode's coming second format, before the tree is checked.
 pub(crate) fn rewrite_later_format(node: &mut Node, problems: &mut Vec<Problem>) {
+    let own = take_own_providers(node);
     for (new, old) in [
         ("agents", "agent"),
         ("commands", "command"),
@@ -104,6 +128,12 @@ pub(crate) fn rewrite_later_format(node: &mut Node, problems: &mut Vec<Problem>)
             }
             node.set(old, entry.at, entry.node);
         }
+    }
+    if let Some((own, at)) = own {
+        if node.get("providers").is_none() {
+            node.set("providers", at.clone(), Node::empty(at));
+        }
+        put(node, &OWN_PROVIDERS, own);
     }
     for key in ["agent", "mode"] {
         for agent in node

@@ -41,6 +41,7 @@ pub(crate) fn settings(
         store: file.store.as_ref().and_then(super::store::database),
         compaction: compaction(file.compaction, environment),
         budget: file.budget,
+        provider_changes: file.providers,
         webfetch: file.webfetch,
         experimental: file.experimental,
         model: resolver.model(&file.model, &["model"]),

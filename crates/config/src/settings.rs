@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 pub use super::file::{
     BudgetSettings, CompactionSettings, Experimental, GeneralSettings, ImageSettings, McpLog, Mode,
-    OAuth, Ordered, OutputLimits, SandboxMode, SessionsSettings, WebfetchSettings,
+    OAuth, Ordered, OutputLimits, ProvidersSettings, SandboxMode, SessionsSettings,
+    WebfetchSettings,
 };
 pub use super::formatter::FormatterEntry;
 pub use super::hook::{HookEntry, HookFormat, HookPoint};
@@ -62,6 +63,8 @@ pub struct Settings {
     /// Sources of skills in addition to the usual folders.
     pub skills: SkillSources,
     pub references: Vec<ReferenceEntry>,
+    /// The changes of providers that others may make. A project cannot set them.
+    pub provider_changes: ProvidersSettings,
     /// The limits of a tool's result.
     pub tool_output: OutputLimits,
     /// The limits to which pictures are resized.

@@ -499,6 +499,35 @@ fn agent_spellings_are_accepted_and_unknown_keys_reported() {
     );
 }
 
+/// `providers` is also the name of providers in a later format of OpenCode.
+#[test]
+fn own_key_among_providers_of_the_later_format() {
+    let fixture = ConfigFixture::new();
+    let file = "home/.config/opencode/opencode.json";
+    let gateway = r#""gw":{"options":{"baseURL":"http://127.0.0.1:9/v1"}}"#;
+    for (providers, allowed, ids) in [
+        (r#"{"from_editor":false}"#.to_owned(), false, vec![]),
+        (
+            format!(r#"{{"from_editor":false,{gateway}}}"#),
+            false,
+            vec!["gw"],
+        ),
+        (format!("{{{gateway}}}"), true, vec!["gw"]),
+    ] {
+        fixture.write(file, format!(r#"{{"providers":{providers}}}"#));
+        // A project cannot allow it again.
+        let project = r#"{"providers":{"from_editor":true}}"#;
+        fixture.write("work/repo/opencode.json", project);
+        let settings = fixture.load().settings;
+        assert_eq!(
+            settings.provider_changes.from_editor, allowed,
+            "{providers}"
+        );
+        let found: Vec<_> = settings.providers.iter().map(|one| &*one.id).collect();
+        assert_eq!(found, ids, "{providers}");
+    }
+}
+
 #[test]
 fn command_names_itself_and_survives_bad_front_matter() {
     let place = ConfigFixture::new();

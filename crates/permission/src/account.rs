@@ -12,6 +12,8 @@ pub enum AccountProperty {
     McpLogins,
     /// The files of the account, outside of what tools may write.
     ExportedFiles,
+    /// The endpoints of providers, which requests go to from the server's network.
+    ModelEndpoints,
     /// The set of trusted projects, whose files start programs as the account.
     Trust,
 }
@@ -50,6 +52,10 @@ impl AccountAccess {
             AccountProperty::ExportedFiles => {
                 ("Files of exports belong", "`adjutant sessions export ID`")
             }
+            AccountProperty::ModelEndpoints => (
+                "Endpoints of providers, which requests go to from the network of this server, belong",
+                "the setting `provider.NAME.options.baseURL`",
+            ),
             AccountProperty::Trust => (
                 "Trust in a project belongs",
                 "`adjutant trust` in its directory",

@@ -12,7 +12,7 @@ use super::request_target::{RequestOptions, RequestTarget};
 use super::responses::Responses;
 use super::wire::{WireFormat, merge};
 use super::{AnswerStream, Error, Model, Provider, Request, family, local, platform};
-use crate::entry::Secret;
+use crate::entry::{Secret, without_secrets};
 
 /// Options that a request with default thinking would be rejected for: sampling parameters, and a
 /// limit that may be below the budget.
@@ -22,8 +22,10 @@ pub struct Endpoint {
     pub client: Arc<HttpClient>,
     pub wire: &'static dyn WireFormat,
     pub target: RequestTarget,
-    /// The key, wherever the target contains it; it is redacted from recordings and errors.
-    pub secret: Option<Secret>,
+    /// The keys, wherever the target contains them; they are redacted from recordings and errors.
+    pub secrets: Vec<Secret>,
+    /// Whether the editor has set the endpoint, which then gets no headers of plugins.
+    pub of_editor: bool,
     /// The login that provides the token, if there is no key.
     pub login: Option<TokenRefresher>,
     pub limits: RequestTimeouts,
@@ -136,7 +138,7 @@ impl Endpoint {
         &self,
         target: &RequestTarget,
         request: &Request,
-        secret: Option<Secret>,
+        secrets: Vec<Secret>,
     ) -> AnswerStream {
         let search_wire = if request.params.search {
             self.search_wire(&request.model)
@@ -156,24 +158,21 @@ impl Endpoint {
                     .params
                     .headers
                     .iter()
-                    .filter(|(name, _)| !has_header(name))
+                    .filter(|(name, _)| !self.of_editor && !has_header(name))
                     .cloned()
                     .collect();
                 call.headers.extend(more);
                 let decoder = wire.decoder(target);
-                let recording = self.client.record(
-                    wire.name(),
-                    &target.name,
-                    &request.model,
-                    &call,
-                    secret.as_ref(),
-                );
+                let recording =
+                    self.client
+                        .record(wire.name(), &target.name, &request.model, &call, &secrets);
                 let origin = RequestOrigin {
                     provider: target.provider.clone(),
                     model: request.model.id.model.clone(),
                     base: target.base_url.clone(),
                     url: shown(&call.url),
                     key: self.key_source.clone(),
+                    of_editor: self.of_editor,
                 };
                 let answer = self.client.ask(
                     target.name.as_str().into(),
@@ -186,7 +185,7 @@ impl Endpoint {
                 // Before the address, in which Gemini has the word "models".
                 let answer = with_suggestions(answer, requested, Arc::clone(&self.siblings));
                 let answer = with_origin(answer, origin);
-                without_key(answer, secret)
+                without_keys(answer, secrets)
             }
         }
     }
@@ -206,7 +205,7 @@ impl Provider for Arc<Endpoint> {
             return refuse(why.clone());
         }
         if self.login.is_none() {
-            return self.ask_at(&self.target, &request, self.secret.clone());
+            return self.ask_at(&self.target, &request, self.secrets.clone());
         }
         // The token is requested only when it is needed.
         let endpoint = Arc::clone(self);
@@ -222,7 +221,7 @@ impl Provider for Arc<Endpoint> {
                         key: Some(token.clone()),
                         ..endpoint.target.clone()
                     };
-                    endpoint.ask_at(&target, &request, Some(token))
+                    endpoint.ask_at(&target, &request, vec![token])
                 }
             }
         };
@@ -230,15 +229,10 @@ impl Provider for Arc<Endpoint> {
     }
 }
 
-/// Redacts the key in errors, because some providers repeat it in their messages.
-fn without_key(answer: AnswerStream, key: Option<Secret>) -> AnswerStream {
-    let Some(key) = key.filter(|key| key.expose().len() >= 6) else {
-        return answer;
-    };
+/// Redacts the keys in errors, because some providers repeat them in their messages.
+fn without_keys(answer: AnswerStream, keys: Vec<Secret>) -> AnswerStream {
     Box::pin(
-        answer.map(move |item| {
-            item.map_err(|e| e.reworded(|text| text.replace(key.expose(), "[key]")))
-        }),
+        answer.map(move |item| item.map_err(|e| e.reworded(|text| without_secrets(&text, &keys)))),
     )
 }
 
@@ -250,6 +244,8 @@ struct RequestOrigin {
     base: String,
     url: String,
     key: String,
+    /// Whether the editor has set the address and the key.
+    of_editor: bool,
 }
 
 impl RequestOrigin {
@@ -259,6 +255,10 @@ impl RequestOrigin {
             provider, url, key, ..
         } = self;
         match error {
+            // The user's keys have nothing to do with it.
+            Error::Auth(text) if self.of_editor => Error::Keyless(format!(
+                "{text} The request went to {url} with {key}: correct them there."
+            )),
             Error::Auth(text) => {
                 Error::Auth(format!("{text} The request went to {url} with {key}."))
             }
@@ -268,6 +268,9 @@ impl RequestOrigin {
             }
             Error::Refused(text) => {
                 let start = match local::start_command(provider, &self.base) {
+                    _ if self.of_editor => {
+                        "The editor has set it: start it, correct it there".into()
+                    }
                     Some(command) => format!("Start it with `{command}`"),
                     None => format!(
                         "Start it, correct provider.{provider}.options.baseURL in the configuration"
@@ -297,6 +300,7 @@ impl RequestOrigin {
     fn path_hint(&self) -> String {
         let asked = format!("The address is {}.", self.url);
         match platform::versioned(&shown(&self.base)) {
+            _ if self.of_editor => format!("{asked} The editor has set it."),
             Some(base) => format!(
                 "{asked} If {base} is meant, set provider.{}.options.baseURL to it.",
                 self.provider
@@ -328,7 +332,7 @@ fn is_wrong_path(text: &str) -> bool {
 }
 
 /// Returns an address without the parts that may be secret.
-fn shown(url: &str) -> String {
+pub(crate) fn shown(url: &str) -> String {
     let Ok(mut url) = reqwest::Url::parse(url) else {
         return String::new();
     };
@@ -400,7 +404,8 @@ mod tests {
             client: Arc::new(HttpClient::new(&environment)),
             wire,
             target: RequestTarget::default(),
-            secret: None,
+            secrets: Vec::new(),
+            of_editor: false,
             login: None,
             limits: RequestTimeouts::default(),
             options: options.as_object().cloned().unwrap_or_default(),
@@ -559,6 +564,7 @@ mod tests {
             model: "gemma3".into(),
             base: "http://me:pw@127.0.0.1:11434/openai".into(),
             url: shown("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
+            of_editor: false,
             key: "the key from ACME_KEY".into(),
         };
         let explained = |error: Error| origin.explain(error).to_string();

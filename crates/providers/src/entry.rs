@@ -1,10 +1,13 @@
 //! Settings of providers and their models, from the configuration, the catalogue or a server on
 //! this machine: all in one form, so that one can be merged over another.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::editor::CustomEndpoint;
 
 /// Options that determine the address of a provider's requests and their credentials.
 pub const LOCATION_OPTIONS: &[&str] = &[
@@ -61,6 +64,8 @@ pub struct ProviderEntry {
     pub unset_key: Option<String>,
     /// The same for the address.
     pub unset_address: Option<String>,
+    /// The endpoint that the editor has set, if these settings are for it.
+    pub endpoint: Option<Arc<CustomEndpoint>>,
 }
 
 /// The settings of a model. Missing values are assumed.
@@ -208,6 +213,17 @@ impl Secret {
     pub fn expose(&self) -> &str {
         &self.0
     }
+}
+
+/// Replaces secrets in a text, except for those that are too short to be any.
+pub fn without_secrets(text: &str, secrets: &[Secret]) -> String {
+    const MIN_SECRET_BYTES: usize = 6;
+    let secrets = secrets.iter().map(Secret::expose);
+    secrets
+        .filter(|secret| secret.len() >= MIN_SECRET_BYTES)
+        .fold(text.to_owned(), |text, secret| {
+            text.replace(secret, "[key]")
+        })
 }
 
 impl std::fmt::Debug for Secret {

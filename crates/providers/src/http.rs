@@ -5,9 +5,11 @@
 //! regularly. A task of its own reads the answer as long as its receiver exists, because a turn is
 //! many futures deep and there is one packet per word.
 
+pub mod guard;
 mod stream;
 
 use std::error::Error as _;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -18,6 +20,7 @@ use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout};
 
+use self::guard::{ConnectionGuard, lookup_host};
 use self::stream::ResponseStream;
 use super::recording::Recording;
 use super::wire::{Decoder, HttpCall};
@@ -32,6 +35,8 @@ pub struct HttpClient {
     environment: Environment,
     outside: OnceLock<Result<reqwest::Client, String>>,
     loopback: OnceLock<Result<reqwest::Client, String>>,
+    /// Returns the reason why an IP address is never connected to; `None` connects to any.
+    forbidden: Option<fn(IpAddr) -> Option<&'static str>>,
 }
 
 /// The time limit of a small request, and of its response.
@@ -44,6 +49,19 @@ impl HttpClient {
             environment: environment.clone(),
             outside: OnceLock::new(),
             loopback: OnceLock::new(),
+            forbidden: None,
+        }
+    }
+
+    /// Creates a client that connects to no address that `forbidden` names a reason for, whatever
+    /// its name. It uses no proxy, which would resolve the names itself.
+    pub fn guarded(
+        environment: &Environment,
+        forbidden: fn(IpAddr) -> Option<&'static str>,
+    ) -> Self {
+        Self {
+            forbidden: Some(forbidden),
+            ..Self::new(environment)
         }
     }
 
@@ -83,9 +101,9 @@ impl HttpClient {
         who: &str,
         model: &Model,
         call: &HttpCall,
-        key: Option<&Secret>,
+        keys: &[Secret],
     ) -> Option<Arc<Recording>> {
-        Recording::begin(&self.environment, wire, who, model, call, key)
+        Recording::begin(&self.environment, wire, who, model, call, keys)
     }
 
     /// Fetches a small JSON document, truncated to `limit` bytes.
@@ -251,7 +269,15 @@ impl HttpClient {
             Error::BadRequest(format!("\"{}\" is not an address: {e}.", address(url)))
         })?;
         // A server on this machine needs neither proxy nor certificates.
-        let client = if parsed.scheme() == "http" && is_loopback(&parsed) {
+        let client = if let Some(forbidden) = self.forbidden {
+            self.outside.get_or_init(|| {
+                let guard = ConnectionGuard {
+                    lookup: Arc::new(|host| Box::pin(lookup_host(host))),
+                    forbidden,
+                };
+                build(builder(&self.environment)?.no_proxy().dns_resolver(guard))
+            })
+        } else if parsed.scheme() == "http" && is_loopback(&parsed) {
             self.loopback
                 .get_or_init(|| build(reqwest::Client::builder().no_proxy().tls_certs_only([])))
         } else {

@@ -10,6 +10,7 @@ pub mod body;
 pub mod catalog;
 pub mod chat;
 pub mod delta;
+pub mod editor;
 pub mod endpoint;
 pub mod entry;
 pub mod error;
@@ -94,6 +95,8 @@ pub struct Model {
     pub temperature: bool,
     /// The available efforts, weakest first.
     pub efforts: Vec<String>,
+    /// The address of its requests, if the editor has set it.
+    pub editor_address: Option<Arc<str>>,
 }
 
 /// The image support of a model: known from the start, or looked up for the first image.
@@ -167,6 +170,7 @@ impl Model {
             reasoning: false,
             temperature: true,
             efforts: Vec::new(),
+            editor_address: None,
         }
     }
 

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 
 use super::wire::HttpCall;
 use super::{Error, Model};
-use crate::entry::{Rates, Secret};
+use crate::entry::{Rates, Secret, without_secrets};
 use base::environment::{Environment, private_dir, private_file};
 use base::lock::locked;
 use transcript::ModelRef;
@@ -143,7 +143,7 @@ impl RecordedModel {
 pub struct Recording {
     // A leaf lock around a file; never held across an await.
     file: Mutex<File>,
-    key: Option<Secret>,
+    keys: Vec<Secret>,
 }
 
 impl Recording {
@@ -154,14 +154,14 @@ impl Recording {
         provider: &str,
         model: &Model,
         call: &HttpCall,
-        key: Option<&Secret>,
+        keys: &[Secret],
     ) -> Option<Arc<Self>> {
         let dir = PathBuf::from(environment.var("ADJUTANT_RECORD")?);
         match Self::open(&dir) {
             Ok(file) => {
                 let tape = Self {
                     file: Mutex::new(file),
-                    key: key.cloned(),
+                    keys: keys.to_vec(),
                 };
                 let body = String::from_utf8_lossy(&call.body).into_owned();
                 let body = RawValue::from_string(tape.clean(&body))
@@ -170,7 +170,7 @@ impl Recording {
                     .headers
                     .iter()
                     .filter(|(name, _)| is_harmless(name))
-                    .cloned()
+                    .map(|(name, value)| (name.clone(), tape.clean(value)))
                     .collect();
                 tape.write(&RecordLine::Asked(Box::new(RecordedRequest {
                     adjutant: env!("CARGO_PKG_VERSION").into(),
@@ -238,15 +238,7 @@ impl Recording {
     }
 
     fn clean(&self, text: &str) -> String {
-        match self
-            .key
-            .as_ref()
-            .map(Secret::expose)
-            .filter(|key| key.len() >= 6)
-        {
-            Some(key) => text.replace(key, "[key]"),
-            None => text.to_owned(),
-        }
+        without_secrets(text, &self.keys)
     }
 
     fn write(&self, line: &RecordLine) {

@@ -10,7 +10,8 @@ use strsim::levenshtein;
 
 use super::auth::Auth;
 use super::catalog::Catalog;
-use super::endpoint::Endpoint;
+use super::editor::{ApiType, ConfigurableProvider, EditorEndpoints};
+use super::endpoint::{Endpoint, shown};
 use super::http::HttpClient;
 use super::oauth::TokenRefresher;
 use super::replay::ReplayProvider;
@@ -39,6 +40,10 @@ pub struct Sources<'a> {
     pub auth: &'a Auth,
     pub environment: &'a Environment,
     pub client: Arc<HttpClient>,
+    /// The client for endpoints that may only be at public addresses.
+    pub public_client: Arc<HttpClient>,
+    /// The endpoints that the editor has set.
+    pub editor: &'a EditorEndpoints,
     /// The offline model.
     pub offline: Arc<dyn Provider>,
 }
@@ -51,8 +56,9 @@ pub struct Registry {
     /// The model servers that were found on this machine.
     local: Vec<String>,
     facts: Vec<ProviderSummary>,
+    configurable: Vec<ConfigurableProvider>,
     make: EntryFactory,
-    /// Providers of the catalogue that lack a key, with the remedy.
+    /// Known providers that cannot be asked, with the reason and the remedy.
     keyless: BTreeMap<String, String>,
     /// Whether OpenCode's own provider has no key: some of its models are free for everyone.
     has_free_models: bool,
@@ -79,6 +85,8 @@ pub struct ProviderSummary {
 pub enum KeySource {
     /// From the settings.
     Configured,
+    /// The editor has set the endpoint with its headers.
+    Editor,
     /// The key or login is stored in an `auth.json`.
     Kept,
     /// The environment variable of this name.
@@ -101,6 +109,7 @@ struct EntryFactory {
     environment: Environment,
     auth: Auth,
     client: Arc<HttpClient>,
+    public_client: Arc<HttpClient>,
     catalog: Arc<Catalog>,
 }
 
@@ -143,10 +152,12 @@ impl Registry {
                     .enabled
                     .is_none_or(|only| only.iter().any(|e| e == id))
         };
+        let editor = sources.editor;
         let make = EntryFactory {
             environment: sources.environment.clone(),
             auth: sources.auth.clone(),
             client: Arc::clone(&sources.client),
+            public_client: Arc::clone(&sources.public_client),
             catalog: Arc::clone(sources.catalog),
         };
         let mut registry = Self {
@@ -155,6 +166,7 @@ impl Registry {
             configured: Vec::new(),
             local: Vec::new(),
             facts: Vec::new(),
+            configurable: Vec::new(),
             make,
             keyless: BTreeMap::new(),
             has_free_models: false,
@@ -172,11 +184,18 @@ impl Registry {
                     ..known.unwrap_or_default()
                 };
                 registry.configured.push(settings.id.clone());
-                registry.add(base.overlaid_with(settings), is_known);
+                registry.add_for(base.overlaid_with(settings), is_known, editor);
             }
         }
         for (id, env) in sources.catalog.ids() {
             if !allowed(id) || registry.configured.contains(id) {
+                continue;
+            }
+            if editor.custom(id).is_some() || editor.is_disabled(id) {
+                if let Some(known) = sources.catalog.find(id) {
+                    registry.configured.push(id.to_owned());
+                    registry.add_for(known, true, editor);
+                }
                 continue;
             }
             let has_key =
@@ -204,7 +223,16 @@ impl Registry {
         for settings in sources.local {
             if allowed(&settings.id) && !registry.configured.contains(&settings.id) {
                 registry.local.push(settings.id.clone());
-                registry.add(settings, false);
+                registry.add_for(settings, false, editor);
+            }
+        }
+        for id in ALWAYS_CONFIGURABLE {
+            let is_listed = registry.configurable.iter().any(|known| known.id == id);
+            if allowed(id)
+                && !is_listed
+                && let Some(known) = sources.catalog.find(id)
+            {
+                registry.configurable.push(configurable(&known, None));
             }
         }
         let id = ModelRef {
@@ -223,6 +251,29 @@ impl Registry {
         };
         registry.entries.insert((id.provider, id.model), entry);
         registry
+    }
+
+    /// Adds a provider as the editor wants it.
+    fn add_for(&mut self, settings: ProviderEntry, known: bool, editor: &EditorEndpoints) {
+        if editor.is_disabled(&settings.id) {
+            let name = settings.name.as_deref().unwrap_or(&settings.id);
+            let why = format!("The editor has disabled {name} for this connection.");
+            self.configurable.push(configurable(&settings, None));
+            self.keyless.insert(settings.id, why);
+            return;
+        }
+        match editor.custom(&settings.id).cloned() {
+            Some(endpoint) => {
+                let current = (endpoint.api, endpoint.base_url.clone());
+                let listed = configurable(&settings, Some(current));
+                self.add(settings.moved_to(&endpoint), known);
+                // Instead of the entry that `add` has made of the moved provider.
+                if let Some(last) = self.configurable.last_mut() {
+                    *last = listed;
+                }
+            }
+            None => self.add(settings, known),
+        }
     }
 
     fn add(&mut self, settings: ProviderEntry, known: bool) {
@@ -256,6 +307,13 @@ impl Registry {
         let open = settings.models.is_empty();
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
         let (_, access) = self.make.access(&settings, settings.npm.as_deref());
+        let current = match &access {
+            KeySource::Missing(_) => None,
+            _ => platform::usual_address(&settings, &self.make.environment),
+        };
+        let api = ApiType::of_package(settings.npm.as_deref());
+        let current = current.map(|address| (api, shown(&address)));
+        self.configurable.push(configurable(&settings, current));
         self.facts.push(ProviderSummary {
             id: settings.id.clone(),
             name,
@@ -263,7 +321,8 @@ impl Registry {
             open,
             known,
         });
-        if open {
+        // An endpoint of the editor's may have models that nothing here knows.
+        if open || settings.endpoint.is_some() {
             self.open.insert(settings.id.clone(), settings);
         }
     }
@@ -374,6 +433,22 @@ impl Registry {
             .partition(|m| m.id.provider == Self::OFFLINE);
         models.extend(last);
         models
+    }
+
+    /// Returns the providers whose endpoint an editor can set.
+    pub fn configurable(&self) -> &[ConfigurableProvider] {
+        &self.configurable
+    }
+
+    /// Returns the APIs that an endpoint for a provider may have; `None` if no endpoint can be set
+    /// for it. Providers of the catalogue need not be listed.
+    pub fn supported(&self, provider: &str) -> Option<Vec<ApiType>> {
+        let listed = self.configurable.iter().find(|known| known.id == provider);
+        let known = || {
+            let known = self.make.catalog.find(provider)?;
+            platform::is_spoken(&known).then(|| configurable(&known, None))
+        };
+        listed.cloned().or_else(known).map(|known| known.supported)
     }
 
     /// Returns the providers in the order of discovery.
@@ -527,6 +602,21 @@ impl Registry {
     }
 }
 
+/// The providers whose APIs gateways speak: an editor can set their endpoints without a key of the
+/// user's.
+const ALWAYS_CONFIGURABLE: [&str; 2] = ["anthropic", "openai"];
+
+fn configurable(
+    settings: &ProviderEntry,
+    current: Option<(ApiType, String)>,
+) -> ConfigurableProvider {
+    ConfigurableProvider {
+        id: settings.id.clone(),
+        supported: ApiType::of_package(settings.npm.as_deref()).supported(),
+        current,
+    }
+}
+
 /// The id of OpenCode's own provider.
 const OPENCODE: &str = "opencode";
 /// The key that OpenCode accepts from everyone for its free models.
@@ -550,6 +640,9 @@ fn offline_ref() -> ModelRef {
 impl EntryFactory {
     /// Returns the key of a provider, and its source.
     fn access(&self, settings: &ProviderEntry, npm: Option<&str>) -> (Option<Secret>, KeySource) {
+        if settings.endpoint.is_some() {
+            return (None, KeySource::Editor);
+        }
         let stored = || Some((self.auth.key(&settings.id)?, KeySource::Kept));
         let variable = || {
             let (name, key) = platform::key_variable(&settings.env, &self.environment)?;
@@ -681,7 +774,9 @@ impl EntryFactory {
                 &self.environment,
             )
         });
-        let secret = target.key.clone();
+        let mut secrets: Vec<Secret> = target.key.iter().cloned().collect();
+        let custom = settings.endpoint.as_deref();
+        secrets.extend(custom.iter().flat_map(|endpoint| endpoint.secrets()));
         platform::sign(npm, settings, &self.environment, &mut target);
 
         let variants: Vec<(String, Map<_, _>)> = model
@@ -694,13 +789,18 @@ impl EntryFactory {
         facts.efforts = efforts(&facts, model, wire);
         let mut options = platform::body_options(&settings.options);
         options.extend(model.options.clone());
-        let client = Arc::clone(&self.client);
+        facts.editor_address = custom.map(|endpoint| endpoint.base_url.as_str().into());
+        let client = match custom {
+            Some(endpoint) if endpoint.public_only => Arc::clone(&self.public_client),
+            _ => Arc::clone(&self.client),
+        };
         let endpoint = Endpoint {
             siblings: Arc::clone(names),
             client,
             wire,
             target,
-            secret,
+            secrets,
+            of_editor: custom.is_some(),
             login,
             limits: settings.limits,
             options,
@@ -730,6 +830,7 @@ fn described(
             "the key from the settings".to_owned()
         }
         KeySource::Configured => format!("the key from {}", settings.source),
+        KeySource::Editor => "the headers that the editor has set".to_owned(),
         KeySource::Kept if needs_login => "the login in auth.json".to_owned(),
         KeySource::Kept => "the key from auth.json".to_owned(),
         KeySource::Variable(name) => format!("the key from {name}"),

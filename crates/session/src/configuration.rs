@@ -1,7 +1,7 @@
 //! The configuration of a directory, read by sessions, `adjutant config check` and `adjutant
 //! doctor`, so that all of them show the same list of problems.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::models::ModelSources;
 use base::environment::Environment;
@@ -21,6 +21,16 @@ use transcript::ModelRef;
 
 /// The problems that are shown one by one when a session starts.
 const MAX_SHOWN_PROBLEMS: usize = 5;
+
+/// Returns the settings of the user's own files, read outside of any project. Blocks.
+pub fn own_settings(environment: &Environment) -> Settings {
+    let own = environment
+        .home
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("/"));
+    let worktree = Worktree::find(&own, &[], environment.home.as_deref());
+    config::load(environment, &worktree, &own).settings
+}
 
 /// Settings, agents, skills and instructions of a directory.
 pub struct ProjectDefinition {
@@ -131,7 +141,9 @@ impl NamedModels {
         let wrong = self
             .0
             .iter()
-            .filter(|(model, ..)| !is_answered(model, &everyone));
+            .filter(|(model, ..)| !is_answered(model, &everyone))
+            // The editor may have set the endpoint of its provider.
+            .filter(|(model, ..)| !configured.is_some_and(|registry| is_answered(model, registry)));
         wrong
             .map(|(model, at, key)| problem(model, at, key, &everyone))
             .collect()

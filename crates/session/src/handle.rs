@@ -20,6 +20,7 @@ use events::{CommandInfo, Event, EventSender, TurnMessage};
 use mcp::McpServers;
 use mcp::editor::EditorChannel;
 use permission::account::AccountAccess;
+use providers::editor::EditorEndpoints;
 use sandbox::Level;
 use tools::sandboxing::SandboxChoice;
 use transcript::{Content, ModelRef, Usage};
@@ -359,6 +360,20 @@ impl SessionHandle {
     /// of a turn if a file has changed.
     pub fn project(&self) -> Arc<ProjectConfig> {
         self.project.borrow().clone()
+    }
+
+    /// Uses the endpoints that the editor has set by now, from the next request on.
+    pub fn use_endpoints(
+        &self,
+        endpoints: impl FnOnce() -> EditorEndpoints + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let models = self.project().models.clone();
+        async move {
+            let used = base::task::spawn_blocking(move || models.use_endpoints(endpoints));
+            if let Err(e) = used.await {
+                tracing::error!("the endpoints of the editor are not used: {e}");
+            }
+        }
     }
 
     /// Returns the commands that are available now: those of the configuration, and the prompts

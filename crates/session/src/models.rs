@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use base::environment::Environment;
 use base::lock::locked;
 use config::settings::{ProviderEntry, Settings};
+use permission::url::forbidden_address;
 use providers::auth::Auth;
 use providers::catalog::{self, Catalog, CatalogRefresh};
+use providers::editor::EditorEndpoints;
 use providers::http::HttpClient;
 use providers::local::{self, SearchResult};
 use providers::offline::Offline;
@@ -16,13 +18,12 @@ use providers::registry::{self, Registry};
 use providers::{Error, Model};
 use transcript::ModelRef;
 
-/// Replaces a session's registry of models.
-pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;
-
 /// The sources of model registries, except for a session's settings.
 pub struct ModelSources {
     environment: Environment,
     client: Arc<HttpClient>,
+    /// The client for endpoints that may only be at public addresses.
+    public_client: Arc<HttpClient>,
     // Read when the first session is opened, and again after a refresh. The lock is held while
     // the file is read, but never across an await.
     catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
@@ -38,6 +39,7 @@ impl ModelSources {
         Self {
             environment: environment.clone(),
             client,
+            public_client: Arc::new(HttpClient::guarded(environment, forbidden_address)),
             catalog: Arc::default(),
             found: Mutex::default(),
             windowless: Mutex::default(),
@@ -51,19 +53,30 @@ impl ModelSources {
     /// Returns the models of the settings, the stored keys, the environment, and the model servers
     /// of this machine that have answered before. Reads files.
     pub fn configured(&self, settings: &Settings) -> Registry {
+        self.of_editor(settings, &EditorEndpoints::default())
+    }
+
+    /// Returns the same as `configured`, with the endpoints that the editor has set.
+    pub fn of_editor(&self, settings: &Settings, endpoints: &EditorEndpoints) -> Registry {
         let found = locked(&self.found).clone();
-        self.inputs().registry(settings, found, false)
+        self.inputs().registry(settings, endpoints, found, false)
     }
 
     /// Returns the same, and all other models of the catalogue, for listings.
     pub fn everyone(&self, settings: &Settings) -> Registry {
-        self.inputs().registry(settings, Vec::new(), true)
+        let endpoints = EditorEndpoints::default();
+        self.inputs()
+            .registry(settings, &endpoints, Vec::new(), true)
     }
 
     /// Returns the same as `configured`, together with the model servers that answer on this
     /// machine, or `None` if there are none. Waits for them at most two seconds. A server that has
     /// answered before and is silent now is busy, for example with loading a model.
-    pub async fn with_local(&self, settings: &Settings) -> Option<Registry> {
+    pub async fn with_local(
+        &self,
+        settings: &Settings,
+        endpoints: &EditorEndpoints,
+    ) -> Option<Registry> {
         let servers = local::servers(&self.environment)
             .inspect_err(|e| tracing::warn!("no model server on this machine is looked for: {e}"))
             .unwrap_or_default();
@@ -91,8 +104,11 @@ impl ModelSources {
         }
         let inputs = self.inputs();
         let settings = settings.clone();
-        let registry =
-            base::task::spawn_blocking(move || inputs.registry(&settings, found, false)).await;
+        let endpoints = endpoints.clone();
+        let registry = base::task::spawn_blocking(move || {
+            inputs.registry(&settings, &endpoints, found, false)
+        })
+        .await;
         registry
             .inspect_err(|e| tracing::error!("bringing the providers together failed: {e}"))
             .ok()
@@ -161,6 +177,7 @@ impl ModelSources {
         RegistryInputs {
             environment: self.environment.clone(),
             client: self.client.clone(),
+            public_client: self.public_client.clone(),
             catalog: self.catalog.clone(),
         }
     }
@@ -171,6 +188,7 @@ impl ModelSources {
 struct RegistryInputs {
     environment: Environment,
     client: Arc<HttpClient>,
+    public_client: Arc<HttpClient>,
     catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
 }
 
@@ -179,9 +197,11 @@ impl RegistryInputs {
     fn registry(
         self,
         settings: &Settings,
+        endpoints: &EditorEndpoints,
         local: Vec<ProviderEntry>,
         everything: bool,
     ) -> Registry {
+        let none = EditorEndpoints::default();
         let catalog = {
             let mut catalog = locked(&self.catalog);
             catalog
@@ -199,6 +219,12 @@ impl RegistryInputs {
                 .lent(settings.scripts.iter().any(|script| !script.project)),
             environment: &self.environment,
             client: self.client.clone(),
+            public_client: self.public_client.clone(),
+            editor: if settings.provider_changes.from_editor {
+                endpoints
+            } else {
+                &none
+            },
             offline: Arc::new(Offline),
         })
     }

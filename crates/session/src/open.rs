@@ -40,6 +40,7 @@ use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::{ForSession, McpServers};
 use permission::account::AccountProperty;
+use providers::editor::EditorEndpoints;
 use providers::local;
 use sandbox::Level;
 use snapshot::Tracker;
@@ -122,6 +123,8 @@ pub struct OpenOptions {
     /// The permissions that the session does not have, each with a pattern. A stored session keeps
     /// those that it lacked before.
     pub denied: Vec<(String, String)>,
+    /// The endpoints of model providers that the client has set.
+    pub endpoints: EditorEndpoints,
     /// The approvals of the session, if the client chooses them.
     pub approvals: Option<Approvals>,
     /// Notices for the user, shown at the first turn.
@@ -454,7 +457,11 @@ impl Sessions {
         };
         let project_name = self.project_name(&paths.worktree).await;
         let recent = RecentModels::of(&self.store, project_name.clone());
-        let (models, registry, local) = self.models(&read.settings, recent.read().await.into());
+        let (models, registry, local) = self.models(
+            &read.settings,
+            options.endpoints.clone(),
+            recent.read().await.into(),
+        );
         let known = record
             .agent
             .clone()
@@ -475,7 +482,7 @@ impl Sessions {
         let mut notices = options.notices.clone();
         notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
         let sources = self.models.clone();
-        let current = registry.borrow().clone();
+        let current = registry.current();
         let worktree = paths.worktree.clone();
         let checked = base::task::spawn_blocking(move || {
             (worktree.origin(), read.check_models(&current, &sources))
@@ -496,7 +503,7 @@ impl Sessions {
         notices.extend(self.unheld(approvals, &read.settings).await);
         let project = read.project_config(models.clone());
         let watcher = ConfigWatcher::new(
-            (self.maintenance.clone(), self.models.clone()),
+            self.maintenance.clone(),
             paths.clone(),
             read,
             models,

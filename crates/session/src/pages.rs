@@ -20,10 +20,14 @@ pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
     let agent = scope.project.agents.get(&choice.agent);
     let model = step_context::resolve_model(&choice, agent.as_deref(), &scope.project.models);
     let known = scope.project.models.find(&model).ok();
-    let window = known.map(|(model, _)| model.window());
+    let window = known.as_ref().map(|(model, _)| model.window());
+    let address = known.and_then(|(model, _)| model.editor_address.clone());
     let mut rows = vec![
         ("Mode", text::escaped(&choice.agent)),
-        ("Model", model_row(&model, window.is_some())),
+        (
+            "Model",
+            model_row(&model, window.is_some(), address.as_deref()),
+        ),
         ("Context", context_row(used, window)),
     ];
     if let Some(cost) = cx.history.cost() {
@@ -53,12 +57,13 @@ fn used(cx: &mut BuiltinContext<'_>) -> Option<u64> {
     used
 }
 
-fn model_row(model: &ModelRef, is_known: bool) -> String {
+/// Names the model, with the address that the editor has set for it.
+fn model_row(model: &ModelRef, is_known: bool, address: Option<&str>) -> String {
     let name = text::escaped(&model.to_string());
-    if is_known {
-        name
-    } else {
-        format!("{name} (not found)")
+    match address {
+        Some(address) => format!("{name} at {}, set by the editor", text::escaped(address)),
+        None if is_known => name,
+        None => format!("{name} (not found)"),
     }
 }
 

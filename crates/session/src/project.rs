@@ -12,11 +12,11 @@ use super::builtin::PLANNER;
 use super::commands::{CommandUses, Commands};
 use super::configuration::{self, NamedModels, ProjectDefinition, sight};
 use super::maintenance::Maintenance;
-use super::models::{ModelSources, RegistrySender};
+use super::models::ModelSources;
 use super::reported;
 use super::trust::{self, TrustOutcome};
 use crate::turn::live_denies::{self, DenyWatcher};
-use crate::turn::models::{LocalSearch, Models};
+use crate::turn::models::{Models, SessionRegistry};
 use crate::turn::{Background, SessionChoices, TurnContext};
 use base::environment::Environment;
 use base::task::JoinHandle;
@@ -380,11 +380,10 @@ const FETCH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Reads the project's configuration again when its files change.
 pub(super) struct ConfigWatcher {
     maintenance: Arc<Maintenance>,
-    sources: Arc<ModelSources>,
     paths: ProjectPaths,
     read: Arc<ConfigSnapshot>,
     current: watch::Sender<Arc<ProjectConfig>>,
-    registry: RegistrySender,
+    registry: Arc<SessionRegistry>,
     /// The problems that the greeting is about, until they are remembered as shown.
     greeted: Option<Vec<String>>,
     /// True if the client shows no notices, so that none is remembered as shown.
@@ -402,11 +401,11 @@ pub(super) struct ConfigWatcher {
 
 impl ConfigWatcher {
     pub(super) fn new(
-        (maintenance, sources): (Arc<Maintenance>, Arc<ModelSources>),
+        maintenance: Arc<Maintenance>,
         paths: ProjectPaths,
         read: ConfigSnapshot,
         models: Models,
-        registry: RegistrySender,
+        registry: Arc<SessionRegistry>,
         quiet: bool,
     ) -> Self {
         let current = watch::channel(Arc::new(read.project_config(models))).0;
@@ -417,7 +416,6 @@ impl ConfigWatcher {
             .collect();
         let mut watcher = Self {
             maintenance,
-            sources,
             paths,
             greeted: (!quiet).then(|| read.daily_texts()),
             quiet,
@@ -608,8 +606,8 @@ impl ConfigWatcher {
     ) {
         let old = self.current.borrow().clone();
         let models = self.models(&old, &read.settings).await;
-        let sources = self.sources.clone();
-        let registry = self.registry.borrow().clone();
+        let sources = self.registry.sources().clone();
+        let registry = self.registry.current();
         let checked =
             base::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
         let read = match checked {
@@ -670,25 +668,14 @@ impl ConfigWatcher {
         if providers(&old.settings) == providers(settings) {
             return old.models.clone();
         }
-        let sources = self.sources.clone();
+        let registry = self.registry.clone();
         let wanted = settings.clone();
-        match base::task::spawn_blocking(move || sources.configured(&wanted)).await {
-            Ok(registry) => {
-                self.registry.send_replace(Arc::new(registry));
-            }
-            Err(e) => tracing::error!("bringing the providers together failed: {e}"),
+        let replaced = base::task::spawn_blocking(move || registry.use_settings(wanted));
+        if let Err(e) = replaced.await {
+            tracing::error!("bringing the providers together failed: {e}");
         }
-        let search = LocalSearch {
-            sources: self.sources.clone(),
-            settings: settings.clone(),
-            registry: self.registry.clone(),
-        };
-        Models::new(
-            self.registry.subscribe(),
-            settings.model.clone(),
-            old.models.recent().clone(),
-        )
-        .with_search(search)
+        self.registry
+            .models(settings.model.clone(), old.models.recent().clone())
     }
 }
 
@@ -714,6 +701,7 @@ fn providers(settings: &Settings) -> impl PartialEq {
         settings.providers.clone(),
         settings.general.disabled_providers.clone(),
         settings.general.enabled_providers.clone(),
+        settings.provider_changes,
     )
 }
 

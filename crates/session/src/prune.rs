@@ -1,10 +1,8 @@
 //! Deletion of old sessions, by the age that the user has set.
 
-use std::path::PathBuf;
-
+use super::configuration::own_settings;
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
-use base::worktree::Worktree;
 use store::{Error, Record, Store};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,15 +40,7 @@ fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
 /// Returns the setting from the user's own files. Read outside of any project, so that a project
 /// cannot cause the deletion of the user's sessions.
 pub fn keep_days(environment: &Environment) -> Option<u64> {
-    let own = environment
-        .home
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("/"));
-    let worktree = Worktree::find(&own, &[], environment.home.as_deref());
-    config::load(environment, &worktree, &own)
-        .settings
-        .sessions
-        .keep_days
+    own_settings(environment).sessions.keep_days
 }
 
 /// Deletes sessions that are too old, together with their children, and day-old empty sessions that

@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::configuration::own_settings;
 use super::live::{HistoryGuard, LiveSessions};
 use super::maintenance::Maintenance;
-use super::models::{ModelSources, RegistrySender};
+use super::models::ModelSources;
 use super::published::SessionEvents;
 use crate::grants::Grants;
-use crate::turn::models::{LocalSearch, Models};
+use crate::turn::models::{Models, SessionRegistry};
 use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
@@ -24,7 +25,9 @@ use config::settings::TelemetrySettings;
 use events::bus::EventBus;
 use lsp::LanguageServers;
 use permission::account::AccountAccess;
+use providers::editor::EditorEndpoints;
 use providers::local;
+use providers::registry::Registry;
 use sandbox::Sandbox;
 use snapshot::Trackers;
 use store::{Record, Store};
@@ -174,35 +177,37 @@ impl Sessions {
         self.live.stop_subagent(id)
     }
 
-    /// Returns the models of a session, and the sender that replaces them. If the settings name
+    /// Returns the models of a session, and the owner of their registry. If the settings name
     /// none, the usual local model servers are searched in the background by the returned task.
     pub(super) fn models(
         self: &Arc<Self>,
         settings: &Arc<Settings>,
+        endpoints: EditorEndpoints,
         recent: Arc<[ModelRef]>,
-    ) -> (Models, RegistrySender, Option<JoinHandle<()>>) {
-        let configured = self.models.configured(settings);
+    ) -> (Models, Arc<SessionRegistry>, Option<JoinHandle<()>>) {
+        let registry = SessionRegistry::new(self.models.clone(), settings.clone(), endpoints);
+        let registry = Arc::new(registry);
+        let configured = registry.current();
         // A model of a server on this machine may be wanted in addition to configured ones.
         let is_missing =
             |model: &ModelRef| local::is_known(&model.provider) && !configured.has(model);
         let bare =
             configured.is_only_local() || settings.model.iter().chain(&*recent).any(is_missing);
         self.maintenance.refresh_catalog(&configured);
-        let (registry, current) = watch::channel(Arc::new(configured));
-        let search = LocalSearch {
-            sources: self.models.clone(),
-            settings: settings.clone(),
-            registry: registry.clone(),
-        };
         let local = bare.then(|| {
-            let search = search.clone();
-            base::task::spawn_in(&self.tasks, async move { search.run().await })
+            let registry = registry.clone();
+            base::task::spawn_in(&self.tasks, async move { registry.search().await })
         });
-        (
-            Models::new(current, settings.model.clone(), recent).with_search(search),
-            registry,
-            local,
-        )
+        let models = registry.models(settings.model.clone(), recent);
+        (models, registry, local)
+    }
+
+    /// Returns the settings of the user's own files, and the providers with the endpoints that an
+    /// editor has set. Blocks on file access.
+    pub fn own_providers(&self, endpoints: &EditorEndpoints) -> (Settings, Registry) {
+        let settings = own_settings(&self.environment);
+        let registry = self.models.of_editor(&settings, endpoints);
+        (settings, registry)
     }
 
     /// Returns the permissions granted with "always" in a project, shared by all its sessions.

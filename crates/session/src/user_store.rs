@@ -1,11 +1,9 @@
 //! The store of a user's sessions, at the location that the user's settings name; a project cannot
 //! change it.
 
-use std::path::PathBuf;
-
+use super::configuration::own_settings;
 use base::environment::Environment;
 use base::store_location::{DatabaseLocation, StoreLocation};
-use base::worktree::Worktree;
 use store::Store;
 
 /// Opens the store of the user's sessions. The settings are read by the store's own thread.
@@ -30,12 +28,7 @@ pub fn store_of(environment: &Environment, user: &str) -> Store {
 
 /// Returns the location of the store. Reads files: blocks.
 fn place(environment: &Environment) -> StoreLocation {
-    let own = environment
-        .home
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("/"));
-    let worktree = Worktree::find(&own, &[], environment.home.as_deref());
-    let database = config::load(environment, &worktree, &own).settings.store;
+    let database = own_settings(environment).store;
     database.map_or_else(
         || StoreLocation::Files(environment.dirs.data.clone()),
         StoreLocation::Database,

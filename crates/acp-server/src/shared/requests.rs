@@ -14,9 +14,11 @@ macro_rules! requests {
         use crate::error::RequestError;
         use crate::login::{self, Account};
         use crate::meta::{self, CHANGED};
+        use crate::providers::{self, EndpointRequest};
         use crate::server::Server;
         use crate::sessions::{self, SystemWords, Use};
         use base::id::SessionId;
+        use ::providers::editor::{ApiType, ConfigurableProvider};
         use store::{DiffStats, Record};
         use transcript::Usage;
 
@@ -24,6 +26,9 @@ macro_rules! requests {
         pub(crate) fn add_to(table: Table<Server>) -> Table<Server> {
             table
                 .request(auth_status)
+                .request(list_providers)
+                .request(set_provider)
+                .request(disable_provider)
                 .request(close)
                 .request(delete)
                 .request(set_title)
@@ -190,6 +195,58 @@ macro_rules! requests {
             let (state, accounts) = auth_state(known);
             let note = acp::AuthStatusUpdateNotification::new(state).accounts(accounts);
             rpc::note(<acp::AuthStatusUpdateNotification as Method>::NAME, &note)
+        }
+
+        /// providers/list.
+        pub(crate) fn list_providers(server: &Arc<Server>, _: RequestContext, _: acp::ListProvidersRequest) -> Reply<acp::ListProvidersResponse> {
+            let listed = providers::list(server);
+            Reply::later(async move {
+                let listed = listed.await?;
+                Ok(acp::ListProvidersResponse::new(listed.into_iter().map(provider_info).collect()))
+            })
+        }
+
+        fn provider_info(provider: ConfigurableProvider) -> acp::ProviderInfo {
+            let supported = provider.supported.into_iter().map(llm_protocol).collect();
+            let current = provider.current.map(|(api, address)| acp::ProviderCurrentConfig::new(llm_protocol(api), address));
+            acp::ProviderInfo::new(provider.id, supported, false, current)
+        }
+
+        fn llm_protocol(api: ApiType) -> acp::LlmProtocol {
+            match api {
+                ApiType::Anthropic => acp::LlmProtocol::Anthropic,
+                ApiType::OpenAi => acp::LlmProtocol::OpenAi,
+                ApiType::Azure => acp::LlmProtocol::Azure,
+                ApiType::Vertex => acp::LlmProtocol::Vertex,
+                ApiType::Bedrock => acp::LlmProtocol::Bedrock,
+                ApiType::Gemini => acp::LlmProtocol::Other(api.name().to_owned()),
+            }
+        }
+
+        /// providers/set.
+        pub(crate) fn set_provider(server: &Arc<Server>, _: RequestContext, request: acp::SetProviderRequest) -> Reply<acp::SetProviderResponse> {
+            let api = match request.api_type {
+                acp::LlmProtocol::Anthropic => ApiType::Anthropic.name().to_owned(),
+                acp::LlmProtocol::OpenAi => ApiType::OpenAi.name().to_owned(),
+                acp::LlmProtocol::Azure => ApiType::Azure.name().to_owned(),
+                acp::LlmProtocol::Vertex => ApiType::Vertex.name().to_owned(),
+                acp::LlmProtocol::Bedrock => ApiType::Bedrock.name().to_owned(),
+                acp::LlmProtocol::Other(name) => name,
+                _ => String::new(),
+            };
+            let set = providers::set(server, EndpointRequest {
+                provider: request.provider_id.0.to_string(),
+                api,
+                base_url: request.base_url,
+                headers: request.headers.into_iter().collect(),
+            });
+            Reply::later(async move { Ok(set.await.map(|()| acp::SetProviderResponse::default())?) })
+        }
+
+        /// providers/disable.
+        pub(crate) fn disable_provider(server: &Arc<Server>, _: RequestContext, request: acp::DisableProviderRequest) -> Reply<acp::DisableProviderResponse> {
+            let disabled = providers::disable(server, request.provider_id.0.to_string());
+            Reply::later(async move { Ok(disabled.await.map(|()| acp::DisableProviderResponse::default())?) })
         }
     };
 }

@@ -75,8 +75,9 @@ pub(super) fn initialize(
         .map(|program| program.display().to_string());
     let mut answer = answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"));
     if !server.shared.account().is_allowed() {
-        // A logout would be refused.
+        // They would be refused.
         answer.agent_capabilities.auth.logout = None;
+        answer.agent_capabilities.providers = None;
     }
     Reply::now(Ok(answer))
 }
@@ -100,6 +101,7 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
                 .resume(v1::SessionResumeCapabilities::new())
                 .close(v1::SessionCloseCapabilities::new()),
         )
+        .providers(v1::ProvidersCapabilities::new())
         .auth(
             v1::AgentAuthCapabilities::new()
                 .logout(v1::LogoutCapabilities::new())

@@ -55,12 +55,17 @@ pub(super) fn initialize(
         request.info.name,
         request.info.version
     );
-    Reply::now(Ok(answer(
+    let mut answer = answer(
         client
             .auth
             .as_ref()
             .is_some_and(|auth| auth.terminal.is_some()),
-    )))
+    );
+    if !server.shared.account().is_allowed() {
+        // They would be refused.
+        answer.capabilities.providers = None;
+    }
+    Reply::now(Ok(answer))
 }
 
 /// Returns the agent's half of the handshake. `terminal`: the client can run a login in a terminal.
@@ -91,6 +96,7 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .capabilities(
             v2::AgentCapabilities::new()
                 .session(session)
+                .providers(v2::ProvidersCapabilities::new())
                 .auth(v2::AgentAuthCapabilities::new().status(v2::AuthStatusCapabilities::new())),
         )
         .auth_methods(methods)

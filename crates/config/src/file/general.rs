@@ -89,6 +89,21 @@ impl Default for ImageSettings {
     }
 }
 
+/// Changes of providers by others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProvidersSettings {
+    /// Editors may set the endpoints of providers for their connection: the address and the headers
+    /// (`providers/set`, a draft of the protocol). Default: true.
+    pub from_editor: bool,
+}
+
+impl Default for ProvidersSettings {
+    fn default() -> Self {
+        Self { from_editor: true }
+    }
+}
+
 /// Access to the web.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -23,8 +23,8 @@ pub(crate) struct ServeConfig {
     pub proxy: Option<ProxyConfig>,
     /// Origins of web pages that may connect, such as `https://ide.example.com`. Default: none.
     pub origins: Option<Vec<String>>,
-    /// Users who may change the provider keys, MCP logins and trust decisions of the account that
-    /// the server runs as; all users share these. `*`: all users. Default: none. A client without a
+    /// Users who may change the provider keys and endpoints, MCP logins and trust decisions of the
+    /// account that the server runs as; all users share these. `*`: all users. Default: none. A client without a
     /// user name counts as the account itself.
     pub account_users: Option<Vec<String>>,
     /// The time, in seconds, for which the sessions of a disconnected editor and their work stay

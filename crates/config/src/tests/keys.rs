@@ -65,6 +65,7 @@ fn examples() -> Vec<(&'static str, Json)> {
         ("references", named(json!("/etc"))),
         ("references.<name>.path", json!("/etc")),
         ("store", json!({"url": "postgres://localhost/x"})),
+        ("providers", json!({"from_editor": false})),
         ("budget", json!({"steps": 9})),
         ("serve", json!({"grace": 9})),
         ("trust", json!("all")),

@@ -1,6 +1,7 @@
 use futures_util::StreamExt;
 
 use super::*;
+use crate::editor::{CustomEndpoint, EditorEndpoint};
 use crate::scripted::{Scripted, ScriptedAnswer};
 use crate::wire::entry;
 use crate::{Delta, Error, Request, request};
@@ -53,6 +54,8 @@ fn registry(configured: Vec<ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
         auth: &Auth::parse(r#"{"kept":{"type":"api","key":"k"}}"#),
         environment: &environment,
         client: Arc::new(HttpClient::new(&environment)),
+        public_client: Arc::new(HttpClient::new(&environment)),
+        editor: &EditorEndpoints::default(),
         offline: Scripted::new([ScriptedAnswer::text("nobody")]),
     })
 }
@@ -316,6 +319,8 @@ fn login_of_a_plugin_is_no_missing_key() {
                 .lent(lent),
             environment: &environment,
             client: Arc::new(HttpClient::new(&environment)),
+            public_client: Arc::new(HttpClient::new(&environment)),
+            editor: &EditorEndpoints::default(),
             offline: Scripted::new([ScriptedAnswer::text("nobody")]),
         })
     };
@@ -360,6 +365,8 @@ fn unconfigured(
         auth: &Auth::parse("{}"),
         environment,
         client: Arc::new(HttpClient::new(environment)),
+        public_client: Arc::new(HttpClient::new(environment)),
+        editor: &EditorEndpoints::default(),
         offline: Scripted::new([ScriptedAnswer::text("nobody")]),
     })
 }
@@ -446,4 +453,70 @@ fn local_model_without_tools_is_no_default() {
         "The model \"lmstudio/x\" cannot be used. LM Studio does not answer at 127.0.0.1:1234: start it with \
          `lms server start`, or choose another model."
     );
+}
+
+/// Returns the providers of a user with a key for Acme, with the changes of an editor.
+fn with_editor(editor: &EditorEndpoints) -> Registry {
+    let environment = environment(&[("ACME_KEY", "users-key")]);
+    Registry::new(Sources {
+        configured: Vec::new(),
+        local: Vec::new(),
+        catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+        disabled: &["opencode".into()],
+        enabled: None,
+        everything: false,
+        auth: &Auth::parse("{}"),
+        environment: &environment,
+        client: Arc::new(HttpClient::new(&environment)),
+        public_client: Arc::new(HttpClient::new(&environment)),
+        editor,
+        offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+    })
+}
+
+fn at_gateway() -> EditorEndpoint {
+    let header = ("Authorization".to_owned(), "Bearer editors-key".to_owned());
+    let endpoint = CustomEndpoint::new(ApiType::OpenAi, "https://gw.example/v1", [header]);
+    EditorEndpoint::Set(Arc::new(endpoint.unwrap()))
+}
+
+#[test]
+fn endpoint_of_the_editor_replaces_the_users() {
+    let mine = with_editor(&EditorEndpoints::default());
+    let facts = |registry: &Registry| registry.providers()[0].access.clone();
+    assert_eq!(facts(&mine), KeySource::Variable("ACME_KEY".into()));
+    let listed = |registry: &Registry| registry.configurable().to_vec();
+    let acme = |current: Option<&str>| ConfigurableProvider {
+        id: "acme".into(),
+        supported: vec![ApiType::OpenAi, ApiType::Anthropic],
+        current: current.map(|address| (ApiType::OpenAi, address.to_owned())),
+    };
+    assert_eq!(listed(&mine), [acme(Some("http://127.0.0.1:9/v1"))]);
+
+    let moved = with_editor(&EditorEndpoints::default().with("acme", at_gateway()));
+    assert_eq!(facts(&moved), KeySource::Editor);
+    assert_eq!(listed(&moved), [acme(Some("https://gw.example/v1"))]);
+    for name in ["acme/gpt-5", "acme/of-the-gateway"] {
+        let (model, _) = moved.find(&wanted(name)).ok().unwrap();
+        assert_eq!(
+            model.editor_address.as_deref(),
+            Some("https://gw.example/v1")
+        );
+    }
+
+    let disabled = EditorEndpoints::default().with("acme", EditorEndpoint::Disabled);
+    let off = with_editor(&disabled);
+    assert_eq!(listed(&off), [acme(None)]);
+    let error = off.find(&wanted("acme/gpt-5")).err().unwrap().to_string();
+    assert_eq!(
+        error,
+        "The model \"acme/gpt-5\" cannot be asked. The editor has disabled Acme for this connection."
+    );
+}
+
+#[test]
+fn endpoint_of_a_disabled_provider_is_not_used() {
+    let editor = EditorEndpoints::default().with("opencode", at_gateway());
+    let registry = with_editor(&editor);
+    assert!(registry.find(&wanted("opencode/dear")).is_err());
 }

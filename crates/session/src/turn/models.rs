@@ -1,12 +1,14 @@
 //! The models that are available to a session: the present registry and the user's default.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use crate::models::{ModelSources, RegistrySender};
+use crate::models::ModelSources;
+use base::lock::locked;
 use config::settings::Settings;
 use project::agent::{Agent, ModelFamily};
+use providers::editor::EditorEndpoints;
 use providers::local;
 use providers::registry::{NotFound, Registry};
 use providers::{Model, Provider};
@@ -19,23 +21,96 @@ pub struct Models {
     registry: watch::Receiver<Arc<Registry>>,
     preferred: Option<ModelRef>,
     recent: Arc<[ModelRef]>,
-    search: Option<LocalSearch>,
+    source: Option<Arc<SessionRegistry>>,
 }
 
-/// The search for model servers on this machine, which replaces the registry.
+/// The registry of a session's models, with what it is made of. The only one to replace it.
+pub(crate) struct SessionRegistry {
+    sources: Arc<ModelSources>,
+    // Held while files are read, so that the registry is always that of the last inputs, but never
+    // across an await.
+    inputs: Mutex<SessionInputs>,
+    registry: watch::Sender<Arc<Registry>>,
+}
+
+/// The inputs of a session's registry.
 #[derive(Clone)]
-pub(crate) struct LocalSearch {
-    pub(crate) sources: Arc<ModelSources>,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) registry: RegistrySender,
+struct SessionInputs {
+    settings: Arc<Settings>,
+    endpoints: EditorEndpoints,
 }
 
-impl LocalSearch {
-    /// Asks all servers. The result is dropped if the registry has been replaced meanwhile: it may be
-    /// that of newer settings.
-    pub(crate) async fn run(&self) {
-        let before = self.registry.borrow().clone();
-        let Some(found) = self.sources.with_local(&self.settings).await else {
+impl SessionRegistry {
+    /// Brings the models together. Reads files.
+    pub(crate) fn new(
+        sources: Arc<ModelSources>,
+        settings: Arc<Settings>,
+        endpoints: EditorEndpoints,
+    ) -> Self {
+        let registry = sources.of_editor(&settings, &endpoints);
+        Self {
+            sources,
+            inputs: Mutex::new(SessionInputs {
+                settings,
+                endpoints,
+            }),
+            registry: watch::channel(Arc::new(registry)).0,
+        }
+    }
+
+    pub(crate) fn sources(&self) -> &Arc<ModelSources> {
+        &self.sources
+    }
+
+    pub(crate) fn current(&self) -> Arc<Registry> {
+        self.registry.borrow().clone()
+    }
+
+    /// Returns the models with the default of the settings, and the models chosen in this project
+    /// before, the newest first.
+    pub(crate) fn models(
+        self: &Arc<Self>,
+        preferred: Option<ModelRef>,
+        recent: Arc<[ModelRef]>,
+    ) -> Models {
+        Models {
+            source: Some(self.clone()),
+            ..Models::new(self.registry.subscribe(), preferred, recent)
+        }
+    }
+
+    /// Brings the models of other settings together. Blocks on file access.
+    pub(crate) fn use_settings(&self, settings: Arc<Settings>) {
+        let mut inputs = locked(&self.inputs);
+        inputs.settings = settings;
+        self.replace(&inputs);
+    }
+
+    /// Brings the models together with the endpoints that the editor has set by now, if they are
+    /// others. Blocks on file access.
+    pub(crate) fn use_endpoints(&self, endpoints: impl FnOnce() -> EditorEndpoints) {
+        let mut inputs = locked(&self.inputs);
+        let endpoints = endpoints();
+        if inputs.endpoints != endpoints {
+            inputs.endpoints = endpoints;
+            self.replace(&inputs);
+        }
+    }
+
+    fn replace(&self, inputs: &SessionInputs) {
+        let registry = self.sources.of_editor(&inputs.settings, &inputs.endpoints);
+        self.registry.send_replace(Arc::new(registry));
+    }
+
+    /// Asks all model servers on this machine. The result is dropped if the registry has been
+    /// replaced meanwhile: it may be that of newer settings.
+    pub(crate) async fn search(&self) {
+        let before = self.current();
+        let SessionInputs {
+            settings,
+            endpoints,
+        } = locked(&self.inputs).clone();
+        let Some(found) = self.sources.with_local(&settings, &endpoints).await else {
             return;
         };
         self.registry.send_if_modified(|current| {
@@ -60,36 +135,27 @@ impl Models {
             registry,
             preferred,
             recent,
-            search: None,
-        }
-    }
-
-    /// Adds the search for model servers on this machine.
-    #[must_use]
-    pub(crate) fn with_search(self, search: LocalSearch) -> Self {
-        Self {
-            search: Some(search),
-            ..self
+            source: None,
         }
     }
 
     /// Prepares a model of a server on this machine for requests: asks the servers again if the
     /// model is unknown, and loads it if its context window is only known then.
     pub async fn prepare(&self, wanted: &ModelRef) {
-        let Some(search) = &self.search else {
+        let Some(source) = &self.source else {
             return;
         };
         match self.find(wanted) {
-            Err(_) if local::is_known(&wanted.provider) => search.run().await,
+            Err(_) if local::is_known(&wanted.provider) => source.search().await,
             Ok((model, _)) if self.must_be_loaded(&model) => {
-                if search.sources.is_windowless(&model.id) {
+                if source.sources.is_windowless(&model.id) {
                     return;
                 }
-                let is_loaded = search.sources.load_local(&model).await;
-                search.run().await;
+                let is_loaded = source.sources.load_local(&model).await;
+                source.search().await;
                 let again = self.find(wanted);
                 if is_loaded && again.is_ok_and(|(model, _)| self.must_be_loaded(&model)) {
-                    search.sources.add_windowless(&model.id);
+                    source.sources.add_windowless(&model.id);
                 }
             }
             _ => {}
@@ -101,6 +167,14 @@ impl Models {
     fn must_be_loaded(&self, model: &Model) -> bool {
         local::must_be_loaded(&model.id, model.context)
             && self.registry.borrow().is_found(&model.id.provider)
+    }
+
+    /// Uses the endpoints that the editor has set by now, from the next request on. Blocks on file
+    /// access.
+    pub fn use_endpoints(&self, endpoints: impl FnOnce() -> EditorEndpoints) {
+        if let Some(source) = &self.source {
+            source.use_endpoints(endpoints);
+        }
     }
 
     /// Returns the models chosen in this project before, the newest first.

@@ -3,29 +3,19 @@
 //! and another later. Redirects are never followed here.
 
 use std::error::Error as _;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper_util::client::proxy::matcher::Matcher;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE};
 
 use base::environment::Environment;
 use permission::url::{Address, forbidden_address};
 use providers::http;
+use providers::http::guard::{ConnectionGuard, ForbiddenAddress, judged, lookup_host};
 
 /// The maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// A function that resolves a name to addresses.
-type Lookup = Arc<
-    dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>
-        + Send
-        + Sync,
->;
 
 /// The clients, each created at its first use, because reading certificates takes milliseconds.
 #[derive(Default)]
@@ -82,7 +72,7 @@ impl Web {
         if !proxied {
             return Ok(if named { Egress::Named } else { Egress::Public });
         }
-        if !named && let Ok(found) = lookup(address.host.clone()).await {
+        if !named && let Ok(found) = lookup_host(address.host.clone()).await {
             // If only the proxy can resolve the name, the proxy decides.
             judged(&address.host, &found, forbidden_address).map_err(|e| e.to_string())?;
         }
@@ -92,8 +82,8 @@ impl Web {
     fn client(&self, way: Egress, environment: &Environment) -> Made {
         let made = match way {
             Egress::Public => self.public.get_or_init(|| {
-                let guard = Guard {
-                    lookup: Arc::new(|host| Box::pin(lookup(host))),
+                let guard = ConnectionGuard {
+                    lookup: Arc::new(|host| Box::pin(lookup_host(host))),
                     forbidden: forbidden_address,
                 };
                 build(http::builder(environment)?.no_proxy().dns_resolver(guard))
@@ -123,62 +113,10 @@ fn build(builder: reqwest::ClientBuilder) -> Made {
         .map_err(|e| http::chain(&e))
 }
 
-async fn lookup(host: String) -> io::Result<Vec<SocketAddr>> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // The port is replaced by that of the address.
-    Ok(tokio::net::lookup_host((bare, 0)).await?.collect())
-}
-
-/// A resolver that fails for names with forbidden addresses.
-struct Guard {
-    lookup: Lookup,
-    forbidden: fn(IpAddr) -> Option<&'static str>,
-}
-
-impl Resolve for Guard {
-    fn resolve(&self, name: Name) -> Resolving {
-        let host = name.as_str().to_owned();
-        let found = (self.lookup)(host.clone());
-        let forbidden = self.forbidden;
-        Box::pin(async move {
-            let found = found.await?;
-            judged(&host, &found, forbidden)?;
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
-/// The error for a name with a forbidden address.
-#[derive(Debug, thiserror::Error)]
-#[error("{host} leads to {address}, which {why}")]
-struct Forbidden {
-    host: String,
-    address: IpAddr,
-    why: &'static str,
-}
-
-/// Fails if at least one of the addresses is forbidden.
-fn judged(
-    host: &str,
-    found: &[SocketAddr],
-    forbidden: fn(IpAddr) -> Option<&'static str>,
-) -> Result<(), Forbidden> {
-    let bad = found
-        .iter()
-        .find_map(|address| Some((address.ip(), forbidden(address.ip())?)));
-    bad.map_or(Ok(()), |(address, why)| {
-        Err(Forbidden {
-            host: host.to_owned(),
-            address,
-            why,
-        })
-    })
-}
-
 pub(super) fn broken(e: &reqwest::Error) -> String {
     let mut next = e.source();
     while let Some(cause) = next {
-        if let Some(forbidden) = cause.downcast_ref::<Forbidden>() {
+        if let Some(forbidden) = cause.downcast_ref::<ForbiddenAddress>() {
             return forbidden.to_string();
         }
         next = cause.source();
@@ -189,12 +127,15 @@ pub(super) fn broken(e: &reqwest::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::io;
+    use std::net::{IpAddr, SocketAddr};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
+    use providers::http::guard::Lookup;
 
     // A home directory in which nothing can be created.
     fn environment() -> Environment {
@@ -225,7 +166,7 @@ mod tests {
         let builder = http::builder(&environment())
             .unwrap()
             .no_proxy()
-            .dns_resolver(Guard { lookup, forbidden });
+            .dns_resolver(ConnectionGuard { lookup, forbidden });
         let web = Web::default();
         web.public.set(build(builder)).unwrap();
         web.proxies

@@ -28,6 +28,7 @@ use project::agent::registry::Agents;
 use project::system::Surroundings;
 use providers::Delta;
 use providers::catalog::Catalog;
+use providers::editor::EditorEndpoints;
 use providers::http::HttpClient;
 use providers::registry::{Registry, Sources};
 use providers::request;
@@ -218,6 +219,8 @@ impl Stage {
             auth: &Default::default(),
             environment: &environment,
             client: Arc::new(HttpClient::new(&environment)),
+            public_client: Arc::new(HttpClient::new(&environment)),
+            editor: &EditorEndpoints::default(),
             offline: self.model.clone(),
         });
         let (agents, _) = Agents::build(&settings, &environment, &worktree);

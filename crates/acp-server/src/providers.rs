@@ -1,0 +1,255 @@
+//! Endpoints of model providers that a client sets, in all protocol versions. They are kept in
+//! memory for the connection only; the values of headers are never shown.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use super::error::RequestError;
+use super::server::Server;
+use base::lock::locked;
+use base::text;
+use config::Settings;
+use permission::Action;
+use permission::account::AccountProperty;
+use permission::url::Address;
+use providers::editor::{
+    ApiType, ConfigurableProvider, CustomEndpoint, EditorEndpoint, EditorEndpoints,
+};
+use providers::registry::Registry;
+
+/// The endpoints that the client of a connection has set. The only owner of them; sessions have
+/// copies.
+#[derive(Default)]
+pub struct ConnectionEndpoints {
+    // A std mutex around values: a leaf lock.
+    state: Mutex<EndpointState>,
+}
+
+#[derive(Default)]
+struct EndpointState {
+    endpoints: EditorEndpoints,
+    /// The number of changes that were requested.
+    requested: u64,
+    /// The number of the last change of each provider that was made.
+    made: BTreeMap<String, u64>,
+}
+
+impl ConnectionEndpoints {
+    /// Returns the endpoints that are set now.
+    pub fn current(&self) -> EditorEndpoints {
+        locked(&self.state).endpoints.clone()
+    }
+
+    /// Returns the number of a new change, in the order of the requests.
+    fn request(&self) -> u64 {
+        let mut state = locked(&self.state);
+        state.requested += 1;
+        state.requested
+    }
+
+    /// Makes a change, unless a later one of the same provider was made before.
+    fn change(&self, number: u64, provider: &str, endpoint: EditorEndpoint) {
+        let mut state = locked(&self.state);
+        let last = state.made.entry(provider.to_owned()).or_default();
+        if *last < number {
+            *last = number;
+            state.endpoints = state.endpoints.with(provider, endpoint);
+        }
+    }
+}
+
+/// A request to set an endpoint, as the client sent it.
+pub struct EndpointRequest {
+    pub provider: String,
+    pub api: String,
+    pub base_url: String,
+    pub headers: Vec<(String, String)>,
+}
+
+/// Lists the providers whose endpoints can be set: none if the settings forbid it.
+pub fn list(
+    server: &Arc<Server>,
+) -> impl Future<Output = Result<Vec<ConfigurableProvider>, RequestError>> + Send + 'static {
+    let server = server.clone();
+    async move {
+        check_account(&server)?;
+        let (settings, registry) = own_providers(&server).await?;
+        if !settings.provider_changes.from_editor {
+            return Ok(Vec::new());
+        }
+        Ok(registry.configurable().to_vec())
+    }
+}
+
+/// Sets the endpoint of a provider for this connection. Its sessions use it from their next request
+/// on.
+pub fn set(
+    server: &Arc<Server>,
+    request: EndpointRequest,
+) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
+    let number = server.endpoints.request();
+    let server = server.clone();
+    async move {
+        check_account(&server)?;
+        let (settings, registry) = own_providers(&server).await?;
+        check_settings(&settings)?;
+        let provider = request.provider.clone();
+        let endpoint = checked(&server, request, &settings, &registry)?;
+        let endpoint = EditorEndpoint::Set(Arc::new(endpoint));
+        server.endpoints.change(number, &provider, endpoint);
+        use_endpoints(&server).await;
+        Ok(())
+    }
+}
+
+/// Disables a provider for this connection. An unknown one is not used in any case.
+pub fn disable(
+    server: &Arc<Server>,
+    provider: String,
+) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
+    let number = server.endpoints.request();
+    let server = server.clone();
+    async move {
+        check_account(&server)?;
+        let (settings, registry) = own_providers(&server).await?;
+        check_settings(&settings)?;
+        if registry.supported(&provider).is_some() {
+            server
+                .endpoints
+                .change(number, &provider, EditorEndpoint::Disabled);
+            use_endpoints(&server).await;
+        }
+        Ok(())
+    }
+}
+
+/// Checks whether this client may know and set endpoints: on a server, they are asked from its
+/// network.
+fn check_account(server: &Server) -> Result<(), RequestError> {
+    let account = server.shared.account();
+    account
+        .check(AccountProperty::ModelEndpoints)
+        .map_err(RequestError::Forbidden)
+}
+
+fn check_settings(settings: &Settings) -> Result<(), RequestError> {
+    if settings.provider_changes.from_editor {
+        return Ok(());
+    }
+    Err(RequestError::Forbidden(
+        "The settings forbid editors to set the endpoints of model providers. To allow it, remove `providers.from_editor` from your own settings; if your organisation has set it, ask there.".into(),
+    ))
+}
+
+async fn own_providers(server: &Arc<Server>) -> Result<(Settings, Registry), RequestError> {
+    let server = server.clone();
+    let read = base::task::spawn_blocking(move || {
+        let endpoints = server.endpoints.current();
+        server.shared.own_providers(&endpoints)
+    });
+    read.await.map_err(|e| RequestError::Failed {
+        message: format!("The providers could not be read: {e}."),
+        advice: None,
+    })
+}
+
+/// Checks a requested endpoint. No error contains the value of a header.
+fn checked(
+    server: &Server,
+    request: EndpointRequest,
+    settings: &Settings,
+    registry: &Registry,
+) -> Result<CustomEndpoint, RequestError> {
+    let EndpointRequest {
+        provider,
+        api,
+        base_url,
+        headers,
+    } = request;
+    let Some(supported) = registry.supported(&provider) else {
+        return Err(RequestError::Invalid(format!(
+            "There is no provider \"{}\" whose endpoint can be set; providers/list lists them",
+            text::title(&provider)
+        )));
+    };
+    let known = ApiType::named(&api).filter(|api| supported.contains(api));
+    let Some(api) = known else {
+        let names: Vec<&str> = supported.iter().map(|api| api.name()).collect();
+        return Err(RequestError::Invalid(format!(
+            "{provider} cannot be asked with the API \"{}\"; it supports: {}",
+            text::title(&api),
+            names.join(", ")
+        )));
+    };
+    let mut endpoint =
+        CustomEndpoint::new(api, &base_url, headers).map_err(RequestError::Invalid)?;
+    if server.hosted().is_some() {
+        endpoint.public_only = !is_named(&endpoint.base_url, &settings.webfetch.private)?;
+    }
+    Ok(endpoint)
+}
+
+/// Returns whether the operator has named a host of the server's network. The addresses of other
+/// hosts must be public: the rules are those of `webfetch`.
+fn is_named(base_url: &str, private: &[String]) -> Result<bool, RequestError> {
+    let refused = |why: &str| {
+        RequestError::Forbidden(format!(
+            "The address cannot be set: {why} On a server it must be a public one, or that of a host in its setting `webfetch.private`."
+        ))
+    };
+    let address = Address::read(base_url).map_err(|why| refused(&format!("{why}.")))?;
+    match address.need(&[], private).floor {
+        Some((Action::Deny, why)) => Err(refused(&why)),
+        _ => Ok(address.is_named(private)),
+    }
+}
+
+/// Has all sessions of the connection use the endpoints that are set by now.
+async fn use_endpoints(server: &Arc<Server>) {
+    for session in server.handles() {
+        let server = server.clone();
+        session
+            .use_endpoints(move || server.endpoints.current())
+            .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_change_does_not_replace_a_later_one() {
+        let endpoints = ConnectionEndpoints::default();
+        let earlier = endpoints.request();
+        let later = endpoints.request();
+        let custom = CustomEndpoint::new(ApiType::OpenAi, "https://gw.example/v1", []).unwrap();
+        let set = EditorEndpoint::Set(Arc::new(custom));
+        endpoints.change(later, "openai", EditorEndpoint::Disabled);
+        endpoints.change(earlier, "openai", set.clone());
+        endpoints.change(earlier, "anthropic", set);
+        let current = endpoints.current();
+        assert!(current.is_disabled("openai"));
+        assert!(current.custom("anthropic").is_some());
+    }
+
+    #[test]
+    fn addresses_of_a_servers_network_are_refused_unless_named() {
+        let private = ["llm.internal".to_owned(), "127.0.0.1:8080".to_owned()];
+        let table = [
+            ("https://gw.example.com/v1", Ok(false)),
+            ("https://llm.internal/v1", Ok(true)),
+            ("http://127.0.0.1:8080/v1", Ok(true)),
+            ("http://127.0.0.1:9/v1", Err(())),
+            ("http://[::1]/v1", Err(())),
+            ("http://169.254.169.254/v1", Err(())),
+            ("http://10.0.0.1/v1", Err(())),
+            ("http://localhost/v1", Err(())),
+            ("http://db.internal/v1", Err(())),
+        ];
+        for (address, wanted) in table {
+            let named = is_named(address, &private).map_err(|_| ());
+            assert_eq!(named, wanted, "{address}");
+        }
+    }
+}
