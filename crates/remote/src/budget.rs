@@ -1,5 +1,5 @@
-//! Limits of the memory that incomplete messages take. Each message has its own limit; the
-//! incomplete messages of a user have one in all, and those of all users too.
+//! Limits on the memory of incomplete messages: one for each user, and one for all users together.
+//! The callers limit the size of a single message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const MAX_USER_MESSAGES: usize = 2;
 /// The budget of all users together, in messages of the maximum size.
 const MAX_ALL_MESSAGES: usize = 8;
 
-/// The budget for incomplete messages of one user, with the counters of the user and of all users.
+/// The budget of a user for incomplete messages. It counts the bytes of the user and of all users.
 #[derive(Debug, Clone)]
 pub struct MessageBudget {
     user: Arc<AtomicUsize>,
@@ -29,7 +29,7 @@ impl MessageBudget {
         Self { user, all, message }
     }
 
-    /// Begins a message.
+    /// Returns a new message without bytes.
     pub fn begin(&self) -> UnfinishedMessage {
         UnfinishedMessage {
             budget: self.clone(),
@@ -48,15 +48,16 @@ pub struct UnfinishedMessage {
 }
 
 impl UnfinishedMessage {
-    /// Counts more bytes. Returns `false` if the budget is exhausted.
+    /// Adds bytes to the message. Returns `false`, and adds none, if they would exceed the budget.
+    /// Ignores the bytes of a discarded message.
     pub fn grow(&self, bytes: usize) -> bool {
         if self.is_discarded.load(Ordering::Relaxed) {
             return true;
         }
         let MessageBudget { user, all, message } = &self.budget;
         let fits = |count: &AtomicUsize, messages: usize| {
-            let most = message.saturating_mul(messages);
-            let grown = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= most);
+            let limit = message.saturating_mul(messages);
+            let grown = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= limit);
             count
                 .try_update(Ordering::Relaxed, Ordering::Relaxed, grown)
                 .is_ok()
@@ -72,14 +73,15 @@ impl UnfinishedMessage {
         true
     }
 
-    /// Ends the message. Later bytes belong to the next one.
+    /// Ends the message, and returns its bytes to the budget. Later bytes belong to the next one.
     pub fn finish(&self) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         self.budget.user.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.all.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Stops counting: later bytes are read and discarded.
+    /// Returns the bytes to the budget, and stops counting: the caller discards the rest of the
+    /// message.
     pub fn discard(&self) {
         self.is_discarded.store(true, Ordering::Relaxed);
         self.finish();
@@ -92,8 +94,8 @@ impl Drop for UnfinishedMessage {
     }
 }
 
-/// A reader that counts all bytes towards a message until that is finished. Reading fails if the
-/// budget is exhausted.
+/// A connection that adds the bytes it reads to an incomplete message. Reading fails if the budget
+/// is exhausted.
 pub struct MeteredIo<T> {
     io: T,
     unfinished: Arc<UnfinishedMessage>,
@@ -117,7 +119,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for MeteredIo<T> {
         let full = || {
             std::io::Error::new(
                 std::io::ErrorKind::OutOfMemory,
-                "too many bytes of incomplete messages have arrived",
+                "the incomplete messages exceed their memory budget",
             )
         };
         Poll::Ready(if is_within_budget {
@@ -166,9 +168,9 @@ mod tests {
         assert!(two.grow(10) && !one.grow(1));
         drop(two);
         assert_eq!(all.load(Ordering::Relaxed), 0);
-        let of_others: Vec<_> = users[1..].iter().map(MessageBudget::begin).collect();
-        assert!(of_others.iter().all(|message| message.grow(20)));
-        assert!(!one.grow(1), "all have as much as there is");
+        let others: Vec<_> = users[1..].iter().map(MessageBudget::begin).collect();
+        assert!(others.iter().all(|message| message.grow(20)));
+        assert!(!one.grow(1), "the budget of all users is exhausted");
         assert_eq!(users[0].user.load(Ordering::Relaxed), 0);
     }
 
