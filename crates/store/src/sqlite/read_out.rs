@@ -1,5 +1,5 @@
-//! The file of a session, read one message at a time on the caller's thread, without the store's
-//! thread.
+//! Reading of a session's file one message at a time, on the caller's thread instead of the
+//! store's.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,31 @@ use base::id::SessionId;
 use base::lock::locked;
 use transcript::{Message, Part};
 
-/// The modification time and size of a file that no process has open.
+/// The modification time and size of a file that no process has open. A difference means that the
+/// file was changed while it was read.
 type IdleFileState = (SystemTime, u64);
 
-/// The numbers of the parts by message, ascending.
+/// The row numbers (`seq`) of the parts of each message, ascending, by the message's id.
 type PartNumbers = HashMap<String, Vec<i64>>;
 
-/// The messages of a file. The parts of each message are known beforehand, so that they are found
-/// by number.
+/// An iterator over the messages of a file. The row numbers of the parts are collected in advance,
+/// so that the parts of a message are found without a search.
 struct MessageRows {
     db: Connection,
     path: PathBuf,
     state: IdleFileState,
-    /// The number of the last message that was read.
+    /// The row number of the last message that was read.
     last: i64,
+    /// The parts of the messages that were not yet read.
     parts: PartNumbers,
+    /// Descriptions of the messages and parts that cannot be decoded, and are left out.
     damage: Arc<Mutex<Vec<String>>>,
-    is_over: bool,
+    is_finished: bool,
 }
 
-/// Opens a session's file for reading one message at a time, if no process has it open, it needs no
-/// repair, and all of its entries match their checksums. Also returns the number of its messages.
-/// Returns `None` if the file must be read in another way.
+/// Opens a session's file for reading one message at a time, and returns the number of its messages
+/// too. Returns `None` if the file must be read in another way, because a process has it open, it
+/// needs repair, or a row does not match its checksum.
 pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
     let path = session::path(dir, id);
     let state = state(&path)?;
@@ -51,7 +54,7 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
         last: i64::MIN,
         parts,
         damage: damage.clone(),
-        is_over: false,
+        is_finished: false,
     };
     Some((
         SessionFeed::new(record, messages).with_damage(damage),
@@ -59,7 +62,8 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
     ))
 }
 
-/// Returns the state of a file; `None` if it has a log, which is part of its contents.
+/// Returns the state of a file. Returns `None` if the file has a write-ahead log, because the log is
+/// part of its contents.
 fn state(path: &Path) -> Option<IdleFileState> {
     let meta = std::fs::symlink_metadata(path)
         .ok()
@@ -67,7 +71,8 @@ fn state(path: &Path) -> Option<IdleFileState> {
     (!wal::path(path).exists()).then_some((meta.modified().ok()?, meta.len()))
 }
 
-/// Opens a file that does not change: no lock is taken.
+/// Opens a file read-only and without a lock. The file must not change meanwhile. Returns `None` if
+/// its format is not the current one, or SQLite cannot open it.
 pub(super) fn connect(path: &Path) -> Option<Connection> {
     let plain = path
         .to_str()
@@ -80,8 +85,8 @@ pub(super) fn connect(path: &Path) -> Option<Connection> {
     (format == migrate::SESSION_FORMAT).then_some(db)
 }
 
-/// Reads the record, and the numbers of each message's parts. Returns `None` if an entry does not
-/// match its checksum, or a part has no message.
+/// Reads the record, and the row numbers of each message's parts. Returns `None` if the record is
+/// missing, a row does not match its checksum, or a part has no message.
 fn check(db: &Connection) -> rusqlite::Result<Option<(Record, PartNumbers)>> {
     let Some(record) = session::read_record(db)? else {
         return Ok(None);
@@ -106,6 +111,7 @@ fn check(db: &Connection) -> rusqlite::Result<Option<(Record, PartNumbers)>> {
 }
 
 impl MessageRows {
+    /// Reads the next message that can be decoded. Returns `None` after the last one.
     fn read(&mut self) -> rusqlite::Result<Option<Message>> {
         loop {
             let sql = "SELECT seq, id, data, crc FROM message WHERE seq > ?1 ORDER BY seq LIMIT 1";
@@ -152,11 +158,11 @@ impl Iterator for MessageRows {
     type Item = Result<Message, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
+        if self.is_finished {
             return None;
         }
         let read = self.read();
-        self.is_over = !matches!(read, Ok(Some(_)));
+        self.is_finished = !matches!(read, Ok(Some(_)));
         match read {
             Ok(Some(message)) => Some(Ok(message)),
             Ok(None) if state(&self.path) == Some(self.state) => None,
