@@ -1,37 +1,37 @@
-//! The change of a file as text, in the form that is stored with calls and displayed.
+//! A change to a text file, in the form that is stored with tool calls and displayed.
 
 use serde::{Deserialize, Serialize};
 
 use base::text;
 use base::text::diff::LineDiff;
 
-/// The maximum size of the old and new text that are stored and displayed for one file, in bytes.
+/// The maximum total size of the old and new text that are stored for one file, in bytes.
 const MAX_STORED_BYTES: usize = 256 << 10;
 
-/// The maximum size of texts that are compared line by line, in bytes.
+/// The maximum total size of two texts that are compared line by line, in bytes.
 const MAX_COMPARED_BYTES: usize = 8 << 20;
 
-/// The number of unchanged lines around a change.
+/// The number of unchanged lines that are stored before and after a change.
 const CONTEXT_LINES: usize = 3;
 
-/// The change of one file.
+/// A change to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// An absolute path.
+    /// The absolute path of the file.
     pub path: String,
-    /// `None` for a new file.
+    /// The text before the change; `None` for a new file.
     pub old: Option<String>,
-    /// Empty for a deleted file.
+    /// The text after the change; empty for a deleted file.
     pub new: String,
-    /// Whether the file was deleted, not emptied.
+    /// Whether the file was deleted, as opposed to emptied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// The position of the texts, if they are a part of the file.
+    /// The position of the texts in the file, if they are only a part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<PartLines>,
 }
 
-/// The number of lines before a part of a file.
+/// The number of lines that precede a part of a file, in its old and in its new version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PartLines {
     pub old: usize,
@@ -39,8 +39,8 @@ pub struct PartLines {
 }
 
 impl Change {
-    /// Returns the change in the form for storing and displaying: unchanged if its texts are small,
-    /// otherwise only the differing parts, at most 256 KiB of them.
+    /// Returns the change in the form that is stored and displayed: the complete texts if they are
+    /// small, otherwise only the differing parts, at most 256 KiB in all.
     pub fn parts(&self) -> Vec<Self> {
         let old = self.old.as_deref().unwrap_or_default();
         let new = self.new.as_str();
@@ -66,7 +66,7 @@ impl Change {
         vec![self.part(begins, cut(old_part), cut(new_part))]
     }
 
-    /// Compares the lines of its texts.
+    /// Compares the old and the new text line by line.
     pub fn lines(&self) -> LineDiff<'_> {
         let PartLines { old, new } = self.part.unwrap_or_default();
         LineDiff::of_parts(
@@ -76,8 +76,8 @@ impl Change {
         )
     }
 
-    /// Returns the groups of differing lines up to the maximum size; the first group is cut if it
-    /// is larger.
+    /// Returns the groups of differing lines that fit into the maximum size, and a note with the
+    /// number of omitted groups. If not even the first group fits, it is returned alone and cut.
     fn groups(&self, begins: PartLines, old: &str, new: &str) -> Vec<Self> {
         let diff = LineDiff::of(old, new);
         let mut parts: Vec<Self> = Vec::new();
@@ -100,7 +100,7 @@ impl Change {
                 }
                 None if parts.is_empty() => return vec![self.part(lines, cut(&old), cut(&new))],
                 None => {
-                    let left = text::count(groups.len() - place, "more place");
+                    let left = text::count(groups.len() - place, "more change");
                     parts.extend(parts.last().cloned().map(|last| Self {
                         old: self.old.as_ref().map(|_| String::new()),
                         new: format!("… {left} not shown\n"),
@@ -125,8 +125,8 @@ impl Change {
     }
 }
 
-/// Returns the length of the lines that both texts begin with, without the last few as context, in
-/// bytes.
+/// Returns the length of the lines that both texts begin with, in bytes. The last
+/// [`CONTEXT_LINES`] of them are not counted.
 fn common_start(old: &str, new: &str) -> usize {
     let same = old
         .bytes()
@@ -142,8 +142,8 @@ fn common_start(old: &str, new: &str) -> usize {
     ends.map(|(at, _)| at + 1).nth(CONTEXT_LINES).unwrap_or(0)
 }
 
-/// Returns the length of the lines that both texts end with, without the first few as context, in
-/// bytes.
+/// Returns the length of the lines that both texts end with, in bytes. The first [`CONTEXT_LINES`]
+/// of them are not counted.
 fn common_end(old: &str, new: &str) -> usize {
     let same = old
         .bytes()
@@ -158,7 +158,7 @@ fn common_end(old: &str, new: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// Cuts a text to half of the maximum size, and appends the size of the rest.
+/// Cuts a text to half of the maximum size, and appends a note with the number of omitted bytes.
 fn cut(text: &str) -> String {
     let head = text::head(text, MAX_STORED_BYTES / 2);
     let rest = text.len() - head.len();
@@ -253,7 +253,7 @@ mod tests {
             assert!(parts[0].new.ends_with("not shown\n"));
         }
 
-        // Characters and line endings are not divided.
+        // A part never begins within a character or a line ending.
         let ends = large.replace('\n', "\r\n");
         let parts = change(Some(&ends), &ends.replace("line 7 ", "Zeile 7 "));
         assert!(
