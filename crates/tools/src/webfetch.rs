@@ -1,6 +1,6 @@
-//! `webfetch`: fetches a web page for the model. Every address on the way is judged before anything
-//! is sent to it: by the rules, by its name, and by the addresses of the name. A redirect to
-//! another host needs another permission.
+//! `webfetch`: fetches a web page for the model. Every URL, including that of a redirect, is checked
+//! before a request is sent to it: against the rules, by its host name, and by the IP addresses of
+//! the host. A redirect to another host needs a permission of its own.
 
 mod markdown;
 mod page;
@@ -65,25 +65,29 @@ pub struct Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PageFormat {
-    /// Words with the marks of Markdown.
+    /// Converted to Markdown.
     #[default]
     Markdown,
-    /// Words alone.
+    /// Plain text.
     Text,
-    /// As it came.
+    /// Unchanged.
     Html,
 }
 
-/// A checked address, and the state of the call.
+/// A fetch of one URL: its checked address, and the state of the call.
 pub struct Visit {
     web: Arc<Web>,
     address: Address,
     /// The local and private hosts that the settings allow.
     private: Vec<String>,
+    /// Values that must not be sent in an address.
     secrets: Arc<[String]>,
     format: PageFormat,
+    /// The part of the timeout that is left.
     left: Duration,
+    /// The timeout of the call, redirects included.
     limit: Duration,
+    /// The number of redirects that were followed.
     hops: usize,
 }
 
@@ -137,27 +141,29 @@ impl Tool for WebfetchTool {
             limit,
             hops: 0,
         };
-        Ok((vec![visit.need()], visit))
+        Ok((vec![visit.access_request()], visit))
     }
 
     async fn run(&self, visit: Visit, context: ToolContext) -> Result<ToolOutput, Failure> {
         let cancelled = context.cancelled.clone();
         tokio::select! {
-            output = visit.make(&context) => output,
+            output = visit.fetch(&context) => output,
             () = cancelled.cancelled() => Err(Failure::Cancelled),
         }
     }
 }
 
 impl Visit {
-    fn need(&self) -> AccessRequest {
-        let mut need = self.address.need(&self.secrets, &self.private);
-        need.metadata
+    fn access_request(&self) -> AccessRequest {
+        let mut request = self.address.need(&self.secrets, &self.private);
+        request
+            .metadata
             .insert("url".into(), self.address.url.as_str().into());
-        need
+        request
     }
 
-    async fn make(self, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    /// Fetches the page. Returns a request for permission if the server redirects elsewhere.
+    async fn fetch(self, context: &ToolContext) -> Result<ToolOutput, Failure> {
         let until = Instant::now() + self.left;
         let url = self.address.url.clone();
         let fail = |why: String| Failure::ForModel(format!("{url} could not be fetched: {why}."));
@@ -169,14 +175,14 @@ impl Visit {
                 "text/html, application/xhtml+xml;q=0.9, text/plain;q=0.8, */*;q=0.1"
             }
         };
-        let late = |came: usize| {
-            let came = if came > 0 {
-                format!("; {} had arrived", text::count(came, "byte"))
+        let timed_out = |received: usize| {
+            let received = if received > 0 {
+                format!("; {} had arrived", text::count(received, "byte"))
             } else {
                 String::new()
             };
             format!(
-                "it did not arrive within {}{came}",
+                "it did not arrive within {}{received}",
                 text::count(self.limit.as_secs() as usize, "second")
             )
         };
@@ -185,7 +191,10 @@ impl Visit {
             self.web
                 .get(&context.project.environment, &self.address, named, accept),
         );
-        let mut response = answer.await.map_err(|_| fail(late(0)))?.map_err(fail)?;
+        let mut response = answer
+            .await
+            .map_err(|_| fail(timed_out(0)))?
+            .map_err(fail)?;
         let status = response.status();
         if status.is_redirection()
             && let Some(to) = response.headers().get(LOCATION)
@@ -205,7 +214,7 @@ impl Visit {
         let content_type = text::title(content_type);
         let too_large = || {
             fail(format!(
-                "it has more than {} MiB ({content_type})",
+                "it is larger than {} MiB ({content_type})",
                 MAX_PAGE_BYTES >> 20
             ))
         };
@@ -219,7 +228,7 @@ impl Visit {
         loop {
             let piece = timeout_at(until, response.chunk())
                 .await
-                .map_err(|_| fail(late(bytes.len())))?;
+                .map_err(|_| fail(timed_out(bytes.len())))?;
             let Some(piece) = piece.map_err(|e| fail(visit::broken(&e)))? else {
                 break;
             };
@@ -292,12 +301,13 @@ impl Visit {
         })
     }
 
-    /// Returns the request for permission to follow a redirect.
+    /// Returns a request for permission to follow a redirect, as a failure of this fetch, or the
+    /// reason why the redirect cannot be followed.
     fn follow(self, to: &str, left: Duration) -> Failure {
         let from = self.address.url.clone();
         let fail = |why: String| Failure::ForModel(format!("{from} could not be fetched: {why}."));
         if self.hops >= MAX_REDIRECTS {
-            return fail(format!("it has redirected {MAX_REDIRECTS} times"));
+            return fail(format!("it redirected more than {MAX_REDIRECTS} times"));
         }
         let next = from
             .join(to)
@@ -305,36 +315,37 @@ impl Visit {
             .and_then(|url| Address::read(url.as_str()));
         let address = match next {
             Ok(address) => address,
-            Err(why) => return fail(format!("it redirects to {}, and {why}", text::title(to))),
+            Err(why) => return fail(format!("it redirects to {}: {why}", text::title(to))),
         };
-        let is_agreed = same_place(&from, &address.url);
+        let is_agreed = is_covered(&from, &address.url);
         let next = Self {
             address,
             left,
             hops: self.hops + 1,
             ..self
         };
-        let mut need = next.need();
-        need.origin = Some(from.as_str().to_owned());
+        let mut request = next.access_request();
+        request.origin = Some(from.as_str().to_owned());
         let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
             Box::pin(async move {
                 let cancelled = context.cancelled.clone();
                 tokio::select! {
-                    output = next.make(&context) => output,
+                    output = next.fetch(&context) => output,
                     () = cancelled.cancelled() => Err(Failure::Cancelled),
                 }
             })
         };
         let call = PreparedCall {
-            needs: vec![need],
+            needs: vec![request],
             run: Box::new(run),
         };
         Failure::NeedsPermission(Box::new(FurtherCall { call, is_agreed }))
     }
 }
 
-/// Returns whether permission for one address covers another: the same host, and no less secure.
-fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
+/// Returns whether permission for a URL covers the target of a redirect: the same host and port,
+/// with the same scheme or `https` in place of `http`.
+fn is_covered(from: &reqwest::Url, to: &reqwest::Url) -> bool {
     let upgraded = from.scheme() == "http"
         && to.scheme() == "https"
         && from.port().is_none()
@@ -346,7 +357,7 @@ fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
 
 /// Returns the secrets that must not be sent in an address: the keys in the settings, in the
 /// environment and in `auth.json`, and the credentials of MCP servers. Reads a few small files
-/// synchronously, so that parallel calls keep their order.
+/// synchronously, so that parallel calls stay in order.
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     let mut secrets: Vec<String> = settings
         .providers
@@ -363,8 +374,8 @@ pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     secrets
 }
 
-/// Returns the secrets in the settings of a provider: its key, and headers and options that are
-/// named like one.
+/// Returns the secrets in the settings of a provider: its key, and the headers and options whose
+/// names suggest a secret.
 fn provider_secrets(entry: &ProviderEntry) -> Vec<String> {
     let models = entry.models.iter();
     let headers = entry
@@ -381,7 +392,7 @@ fn provider_secrets(entry: &ProviderEntry) -> Vec<String> {
     key.chain(header_secrets(headers)).chain(options).collect()
 }
 
-/// Returns the secrets in headers: the part after the name of a scheme (`Bearer …`).
+/// Returns the secrets in headers, without the name of an authentication scheme (`Bearer …`).
 fn header_secrets<'h>(
     headers: impl IntoIterator<Item = &'h (String, String)>,
 ) -> impl Iterator<Item = String> {
@@ -391,7 +402,7 @@ fn header_secrets<'h>(
         .filter_map(|(_, value)| value.rsplit(' ').next().map(str::to_owned))
 }
 
-/// Returns the secrets in a command line: the values of options that are named like a key, as in
+/// Returns the secrets in a command line: the values of options whose names suggest a secret, as in
 /// `--token abc` and `--api-key=abc`.
 fn option_secrets(command: &[String]) -> impl Iterator<Item = String> {
     command.iter().enumerate().filter_map(|(at, word)| {
@@ -409,7 +420,7 @@ fn option_secrets(command: &[String]) -> impl Iterator<Item = String> {
 }
 
 /// Returns the secrets in the settings of an MCP server: headers with credentials, variables and
-/// options that are named like a key, the client secret.
+/// command-line options whose names suggest a secret, and the OAuth client secret.
 fn server_secrets(entry: &McpEntry) -> Vec<String> {
     match &entry.transport {
         Transport::Local {
@@ -442,8 +453,8 @@ mod tests {
     use config::Settings;
     use providers::entry::Secret;
 
-    /// A server that answers once with a head and a body. If it is `slow`, it then sends nothing
-    /// more.
+    /// Starts a server that answers one request, and returns its URL. A `slow` server then leaves
+    /// the connection open without sending more.
     async fn server(head: &'static str, body: Vec<u8>, slow: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -499,8 +510,6 @@ mod tests {
         }
     }
 
-    /// U36 and U37: an endless page, and one that decompresses to gigabytes, are neither awaited
-    /// nor stored.
     #[test]
     fn secret_options_of_a_command_are_found() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -510,12 +519,14 @@ mod tests {
             ("server --keyboard us token x", vec![]),
             ("server --token", vec![]),
         ];
-        for (line, wanted) in table {
+        for (line, expected) in table {
             let found: Vec<String> = option_secrets(&words(line)).collect();
-            assert_eq!(found, wanted, "{line}");
+            assert_eq!(found, expected, "{line}");
         }
     }
 
+    /// Rows U36 and U37 of `editor-tests/data/url_cases.csv`: a page that never ends, and one that
+    /// decompresses to far more than the limit.
     #[tokio::test]
     async fn slow_and_endless_pages_are_refused() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -535,26 +546,26 @@ mod tests {
                 "content-type: text/plain\r\ncontent-encoding: gzip\r\n",
                 bomb,
                 false,
-                "it has more than 5 MiB (text/plain).",
+                "it is larger than 5 MiB (text/plain).",
             ),
             (
                 "content-type: text/html\r\n",
                 vec![b'x'; MAX_PAGE_BYTES + 1],
                 false,
-                "it has more than 5 MiB (text/html).",
+                "it is larger than 5 MiB (text/html).",
             ),
             (
                 "content-type: text/html\r\ncontent-length: 99999999\r\n",
                 vec![b'x'],
                 true,
-                "it has more than 5 MiB (text/html).",
+                "it is larger than 5 MiB (text/html).",
             ),
         ];
         for (head, body, slow, expected) in table {
             let url = server(head, body, slow).await;
-            let said = fetch(&url, if slow { 3 } else { 30 }).await;
+            let failure = fetch(&url, if slow { 3 } else { 30 }).await;
             assert_eq!(
-                said,
+                failure,
                 format!("{url} could not be fetched: {expected}"),
                 "{head}"
             );
@@ -598,12 +609,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let environment =
             Environment::from_vars([("HOME".to_owned(), dir.path().display().to_string())].into());
-        let kept = json!({"a": {"tokens": {"accessToken": "access-1", "refreshToken": "refresh-1"},
+        let stored = json!({"a": {"tokens": {"accessToken": "access-1", "refreshToken": "refresh-1"},
             "clientInfo": {"clientId": "c1", "clientSecret": "client-1"}, "serverUrl": "https://a.example"}});
         std::fs::create_dir_all(&environment.dirs.data).unwrap();
         std::fs::write(
             environment.dirs.data.join("mcp-auth.json"),
-            kept.to_string(),
+            stored.to_string(),
         )
         .unwrap();
         let entry = |transport| McpEntry {
@@ -672,8 +683,8 @@ mod tests {
             ("http://a.example/x", "http://user@a.example/x", false),
         ];
         let url = |text: &str| reqwest::Url::parse(text).unwrap();
-        for (from, to, same) in table {
-            assert_eq!(same_place(&url(from), &url(to)), same, "{from} {to}");
+        for (from, to, covered) in table {
+            assert_eq!(is_covered(&url(from), &url(to)), covered, "{from} {to}");
         }
     }
 }
