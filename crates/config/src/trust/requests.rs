@@ -1,10 +1,11 @@
-//! Parts of a project's settings about model requests that need trust: the address, the key, and
-//! options that make a provider pass the conversation on.
+//! The settings of a project that affect model requests and need trust: the address, the
+//! credentials, and options that may make a provider forward the conversation.
 
 use crate::node::{Node, NodeValue};
 use providers::entry::LOCATION_OPTIONS;
 
-/// Returns the keys of a provider that decide the address of requests and their credentials.
+/// Returns the paths of the set keys of a provider that determine the address of its requests or
+/// their credentials.
 pub(super) fn provider_key_paths(provider: &Node) -> Vec<Vec<String>> {
     let key_path = |keys: &[&str]| {
         keys.iter()
@@ -33,9 +34,9 @@ pub(super) fn provider_key_paths(provider: &Node) -> Vec<Vec<String>> {
     key_paths
 }
 
-/// Returns the keys of model options that do more than tune an answer. Options go to the provider
-/// unchanged, and may make it pass the conversation on to a server or another provider that they
-/// name, or run its own tools.
+/// Returns the paths of model options that may do more than tune an answer. Options are sent to the
+/// provider unchanged, and may make it forward the conversation to another server or provider, or
+/// run tools of its own.
 pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
     let mut option_maps: Vec<Vec<&str>> = Vec::new();
     for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
@@ -66,7 +67,7 @@ pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
         let is_provider = option_map.len() == 3 && option_map[0] == "provider";
         for option in node.at(&option_map).map(Node::entries).unwrap_or_default() {
             let is_location = is_provider && LOCATION_OPTIONS.contains(&option.key.as_str());
-            if !is_location && !tunes(&option.node) {
+            if !is_location && !only_tunes(&option.node) {
                 key_paths.push(
                     option_map
                         .iter()
@@ -81,9 +82,9 @@ pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
     key_paths
 }
 
-/// Returns whether an option consists of numbers, switches and plain words. A name of a location has dots
-/// or slashes, and names of tools or servers are a list.
-fn tunes(option: &Node) -> bool {
+/// Returns whether an option consists of numbers, booleans and plain words. A location has dots or
+/// slashes, and names of tools or servers are in a list.
+fn only_tunes(option: &Node) -> bool {
     const MAX_WORD_BYTES: usize = 64;
     match &option.value {
         NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) => true,
@@ -94,6 +95,6 @@ fn tunes(option: &Node) -> bool {
                     .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         }
         NodeValue::List(_) => false,
-        NodeValue::Map(entries) => entries.iter().all(|entry| tunes(&entry.node)),
+        NodeValue::Map(entries) => entries.iter().all(|entry| only_tunes(&entry.node)),
     }
 }
