@@ -1,6 +1,6 @@
-//! The schemas of tools as providers get them: the shapes that 43 published MCP servers list
-//! (`data/tool_schemas.jsonl.gz`; names and structure, without the texts of their authors), through the real binary
-//! and each wire format, against the documented rules of the provider.
+//! The schemas of tools as providers receive them. The schemas of 43 published MCP servers
+//! (`data/tool_schemas.jsonl.gz`: names and structure, without descriptions) pass through the real binary in each
+//! wire format, and are checked against the documented rules of the provider.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -14,18 +14,21 @@ use crate::project::Project;
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 1] = [(
     "schemas of published servers follow the rules of every provider",
-    every_provider_takes_them,
+    published_schemas_follow_the_rules,
 )];
 
 const ROWS: &[u8] = include_bytes!("data/tool_schemas.jsonl.gz");
 
-/// A wire format: its SDK package, the declarations of a request, and the rules for one.
+/// A wire format and the rules of its provider.
 struct Wire {
+    /// The SDK package.
     npm: &'static str,
-    /// Returns name and schema of each declared function; the schema is null if it has no arguments.
+    /// Returns the name and the schema of each function that a request declares. The schema is null if the function has
+    /// no arguments.
     declared: fn(&Value) -> Vec<(String, Value)>,
+    /// Returns the rules that a schema violates.
     problems: fn(&Value) -> Vec<String>,
-    /// Objects whose arguments have no names known in advance can be described.
+    /// The format can describe objects with arbitrary keys.
     open_objects: bool,
 }
 
@@ -75,7 +78,7 @@ fn functions(tools: &Value, name: &str, schema: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// A published tool.
+/// A tool of a published server.
 struct Published {
     label: String,
     schema: Value,
@@ -96,7 +99,7 @@ fn published() -> Vec<Published> {
     text.lines().map(row).collect()
 }
 
-/// A server whose list is `tools.json`.
+/// The script of an MCP server that lists the tools in `tools.json`.
 const SERVER: &str = r#"
 while read -r line; do
   id=${line#*\"id\":}
@@ -111,7 +114,7 @@ while read -r line; do
 done
 "#;
 
-fn every_provider_takes_them() {
+fn published_schemas_follow_the_rules() {
     let published = published();
     assert!(published.len() >= 300, "{}", published.len());
     let listed: Vec<Value> = published
@@ -146,7 +149,7 @@ fn every_provider_takes_them() {
             let name = format!("odd_t{n}");
             let at = || format!("{}: {}", wire.npm, tool.label);
             let Some((_, sent)) = declared.iter().find(|(other, _)| *other == name) else {
-                problems.push(format!("{}: it is not declared", at()));
+                problems.push(format!("{}: not declared", at()));
                 continue;
             };
             // A function of Gemini without arguments has no schema.
@@ -160,7 +163,7 @@ fn every_provider_takes_them() {
             } else {
                 (wire.problems)(sent)
             };
-            found.extend(lost(&tool.schema, sent, wire.open_objects));
+            found.extend(differences(&tool.schema, sent, wire.open_objects));
             problems.extend(
                 found
                     .into_iter()
@@ -176,9 +179,9 @@ fn every_provider_takes_them() {
     );
 }
 
-/// Compares a sent schema with the published one: arguments, required ones, and the values of enumerations. Returns
-/// the differences.
-fn lost(published: &Value, sent: &Value, open_objects: bool) -> Vec<String> {
+/// Returns the differences between a published schema and the sent one: missing arguments, other required arguments,
+/// and missing values of enumerations.
+fn differences(published: &Value, sent: &Value, open_objects: bool) -> Vec<String> {
     let names = |schema: &Value| -> BTreeSet<String> {
         schema["properties"]
             .as_object()
@@ -189,11 +192,11 @@ fn lost(published: &Value, sent: &Value, open_objects: bool) -> Vec<String> {
         let list = schema[key].as_array().into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let mut lost = Vec::new();
+    let mut differences = Vec::new();
     let arguments = names(published);
     let missing: Vec<_> = arguments.difference(&names(sent)).cloned().collect();
     if !missing.is_empty() {
-        lost.push(format!("the arguments {missing:?} are gone"));
+        differences.push(format!("the arguments {missing:?} are missing"));
     }
     let required: BTreeSet<_> = listed(published, "required")
         .intersection(&arguments)
@@ -201,23 +204,23 @@ fn lost(published: &Value, sent: &Value, open_objects: bool) -> Vec<String> {
         .collect();
     let sent_required = listed(sent, "required");
     if required != sent_required {
-        lost.push(format!(
-            "{required:?} are required, but {sent_required:?} are sent as such"
+        differences.push(format!(
+            "{required:?} are required, but {sent_required:?} are sent as required"
         ));
     }
     let mut wanted = BTreeSet::new();
-    choices(&published["properties"], open_objects, &mut wanted);
+    collect_choices(&published["properties"], open_objects, &mut wanted);
     let mut found = BTreeSet::new();
-    choices(&sent["properties"], open_objects, &mut found);
+    collect_choices(&sent["properties"], open_objects, &mut found);
     let missing: Vec<_> = wanted.difference(&found).collect();
     if !missing.is_empty() {
-        lost.push(format!("the values {missing:?} are gone"));
+        differences.push(format!("the values {missing:?} are missing"));
     }
-    lost
+    differences
 }
 
-/// Collects the values of enumerations that are texts, with those of arguments without names if these can be described.
-fn choices(schema: &Value, open_objects: bool, out: &mut BTreeSet<String>) {
+/// Collects the strings in enumerations and constants. Includes those of `additionalProperties` with `open_objects`.
+fn collect_choices(schema: &Value, open_objects: bool, out: &mut BTreeSet<String>) {
     match schema {
         Value::Object(map) => {
             let values = map
@@ -230,11 +233,11 @@ fn choices(schema: &Value, open_objects: bool, out: &mut BTreeSet<String>) {
             map.iter()
                 .filter(|(key, _)| !["enum", "const", "default"].contains(&key.as_str()))
                 .filter(|(key, _)| open_objects || *key != "additionalProperties")
-                .for_each(|(_, inner)| choices(inner, open_objects, out));
+                .for_each(|(_, inner)| collect_choices(inner, open_objects, out));
         }
         Value::Array(list) => list
             .iter()
-            .for_each(|inner| choices(inner, open_objects, out)),
+            .for_each(|inner| collect_choices(inner, open_objects, out)),
         _ => {}
     }
 }
@@ -243,7 +246,7 @@ const TYPES: [&str; 7] = [
     "object", "array", "string", "number", "integer", "boolean", "null",
 ];
 
-/// Calls a function for a schema and each schema in it, with its place.
+/// Calls a function for a schema and each schema in it, with its path.
 fn walk(schema: &Value, at: &str, visit: &mut dyn FnMut(&Map<String, Value>, &str)) {
     let Value::Object(map) = schema else { return };
     visit(map, at);
@@ -267,12 +270,12 @@ fn walk(schema: &Value, at: &str, visit: &mut dyn FnMut(&Map<String, Value>, &st
     }
 }
 
-/// Rules that all providers share: an object at the top, known types, arrays with items, references that lead
-/// somewhere.
-fn common(schema: &Value) -> Vec<String> {
+/// Checks the rules that all providers share: an object at the top, known types, arrays with items, references with a
+/// target, required arguments that exist.
+fn common_problems(schema: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     if schema["type"] != "object" || !schema["properties"].is_object() {
-        problems.push("it is no object with properties".to_owned());
+        problems.push("not an object with properties".to_owned());
     }
     for key in ["anyOf", "oneOf", "allOf", "not", "enum"] {
         if schema.get(key).is_some() {
@@ -289,7 +292,7 @@ fn common(schema: &Value) -> Vec<String> {
             .iter()
             .any(|one| !one.as_str().is_some_and(|name| TYPES.contains(&name)))
         {
-            problems.push(format!("{at}: the type {}", map["type"]));
+            problems.push(format!("{at}: the unknown type {}", map["type"]));
         }
         if types.iter().any(|one| *one == "array") && !map.contains_key("items") {
             problems.push(format!("{at}: an array without items"));
@@ -301,12 +304,12 @@ fn common(schema: &Value) -> Vec<String> {
             problems.push(format!("{at}: an enumeration without values"));
         }
         let target = map.get("$ref").and_then(Value::as_str);
-        let leads = |path: &str| {
+        let has_target = |path: &str| {
             path.strip_prefix('#')
                 .is_some_and(|path| schema.pointer(path).is_some())
         };
-        if target.is_some_and(|path| !leads(path)) {
-            problems.push(format!("{at}: a reference to nothing"));
+        if target.is_some_and(|path| !has_target(path)) {
+            problems.push(format!("{at}: a reference without a target"));
         }
         let names: BTreeSet<&str> = map
             .get("required")
@@ -318,26 +321,29 @@ fn common(schema: &Value) -> Vec<String> {
         if let Some(properties) = map.get("properties").and_then(Value::as_object)
             && let Some(unknown) = names.iter().find(|name| !properties.contains_key(**name))
         {
-            problems.push(format!("{at}: {unknown} is required, and no argument"));
+            problems.push(format!(
+                "{at}: {unknown} is required, but is not a property"
+            ));
         }
     });
     problems
 }
 
-/// Function calling of OpenAI without `strict`, in Chat Completions and in Responses.
+/// Checks a schema against OpenAI's rules for function calling without `strict`, in Chat Completions and in Responses.
 fn openai(schema: &Value) -> Vec<String> {
-    let mut problems = common(schema);
+    let mut problems = common_problems(schema);
     if !jsonschema::meta::is_valid(schema) {
-        problems.push("it is no JSON Schema".to_owned());
+        problems.push("not a valid JSON Schema".to_owned());
     }
     problems
 }
 
-/// `input_schema` of Anthropic: JSON Schema draft 2020-12, whose arguments have plain names.
+/// Checks a schema against Anthropic's rules for `input_schema`: JSON Schema draft 2020-12, with plain names of
+/// arguments.
 fn anthropic(schema: &Value) -> Vec<String> {
-    let mut problems = common(schema);
+    let mut problems = common_problems(schema);
     if let Err(error) = jsonschema::draft202012::meta::validate(schema) {
-        problems.push(format!("it is no schema of draft 2020-12: {error}"));
+        problems.push(format!("not a schema of draft 2020-12: {error}"));
     }
     let is_plain = |name: &str| {
         (1..=64).contains(&name.len())
@@ -347,11 +353,11 @@ fn anthropic(schema: &Value) -> Vec<String> {
     };
     let names = schema["properties"].as_object().into_iter().flatten();
     let odd = names.map(|(name, _)| name).find(|name| !is_plain(name));
-    problems.extend(odd.map(|name| format!("the name of the argument {name}")));
+    problems.extend(odd.map(|name| format!("the unsupported argument name {name}")));
     problems
 }
 
-/// The subset of OpenAPI of Gemini's function declarations.
+/// Checks a schema against Gemini's rules for function declarations: a subset of OpenAPI.
 fn gemini(schema: &Value) -> Vec<String> {
     const KEYWORDS: [&str; 22] = [
         "type",
@@ -377,14 +383,14 @@ fn gemini(schema: &Value) -> Vec<String> {
         "propertyOrdering",
         "default",
     ];
-    let mut problems = common(schema);
+    let mut problems = common_problems(schema);
     walk(schema, "", &mut |map, at| {
         if let Some(key) = map.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
-            problems.push(format!("{at}: the keyword {key}"));
+            problems.push(format!("{at}: the unsupported keyword {key}"));
         }
         if map.contains_key("anyOf") {
             if map.len() > 1 {
-                problems.push(format!("{at}: a union with more than its members"));
+                problems.push(format!("{at}: a union with keywords besides anyOf"));
             }
         } else if !map.get("type").is_some_and(Value::is_string) {
             problems.push(format!("{at}: no single type"));
@@ -392,7 +398,9 @@ fn gemini(schema: &Value) -> Vec<String> {
         if let Some(values) = map.get("enum").and_then(Value::as_array) {
             let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
             if map["type"] != "string" || !values.iter().all(is_text) {
-                problems.push(format!("{at}: an enumeration of something else than texts"));
+                problems.push(format!(
+                    "{at}: an enumeration with values that are not strings"
+                ));
             }
         }
         if map.get("type").is_some_and(|kind| kind == "object")
