@@ -1,8 +1,8 @@
 //! Searches unparsed command text for denied commands.
 //!
-//! Text stays unparsed if there is too much of it, or if it is unknown which of its words begins a
-//! program. The search makes one pass over the words, and compares a rule in full only if the
-//! rule's first word is found.
+//! Text is left unparsed if it is too long, or if it is unknown which of its words name a program.
+//! The search makes one pass over the words, and compares a whole pattern only at words that match
+//! the first word of the pattern.
 
 use super::first_word::{beginning, starts, with_rest};
 use super::rule_index::{IndexedRule, RulesAbout};
@@ -17,10 +17,10 @@ pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
         .filter(|command| !command.is_empty())
 }
 
-/// Returns the first deny that matches a command in a text, with that command.
+/// Returns the first deny in force that matches a command in a text, and that command.
 ///
-/// Quotes are removed, not parsed, so a quoted text may look like a command; a program that runs
-/// others may run any of its words.
+/// Quotes are removed, not parsed, so quoted text may be taken for a command. After a program that
+/// runs others, every word may begin a command.
 pub(super) fn denied<'r>(
     rules: &RulesAbout<'r>,
     text: &str,
