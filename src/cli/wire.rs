@@ -1,5 +1,5 @@
-//! The log of a connection, for reports of errors: both directions with times, one JSON object per
-//! line. Keys are blanked, so that the file can be shown to others.
+//! The log of a connection, for bug reports: the lines of both directions with their times, as one
+//! JSON object each. Known keys are blanked, so that the file can be shared.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,13 +12,14 @@ use super::blanking::KnownKeys;
 use base::environment::{Environment, private_log_at};
 use base::lock::locked;
 
-/// The variable with the same effect as `--log-wire`.
+/// The environment variable with the same effect as `--log-wire`.
 pub(super) const VARIABLE: &str = "ADJUTANT_WIRE";
 
-/// The longest line that is logged as a whole, in bytes.
+/// The maximum length of a line that is logged completely, in bytes. Only the length of a longer
+/// line is logged.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// The sender of the text that is read.
+/// The name of the sender of the input in the log.
 const CLIENT: &str = "client";
 
 /// A log of both directions of a connection.
@@ -27,7 +28,7 @@ pub(super) struct WireLog(Arc<LogState>);
 
 struct LogState {
     environment: Environment,
-    // A leaf lock.
+    // A leaf lock: no other lock is taken while it is held.
     output: Mutex<LogOutput>,
 }
 
@@ -37,7 +38,7 @@ struct LogOutput {
 }
 
 impl WireLog {
-    /// Opens a log, which only this user can read, also if the file exists already.
+    /// Opens a log to append to it. Only its owner can read it, even if the file existed before.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -51,18 +52,18 @@ impl WireLog {
         })))
     }
 
-    /// Returns an input whose lines are logged.
-    pub(super) fn input<R: Read>(&self, inner: R) -> Tapped<R> {
-        self.tap(inner, CLIENT)
+    /// Returns a reader that logs the lines of the input.
+    pub(super) fn input<R: Read>(&self, inner: R) -> LoggedStream<R> {
+        self.wrap(inner, CLIENT)
     }
 
-    /// Returns an output whose lines are logged.
-    pub(super) fn output<W: Write>(&self, inner: W) -> Tapped<W> {
-        self.tap(inner, "agent")
+    /// Returns a writer that logs the lines of the output.
+    pub(super) fn output<W: Write>(&self, inner: W) -> LoggedStream<W> {
+        self.wrap(inner, "agent")
     }
 
-    fn tap<T>(&self, inner: T, from: &'static str) -> Tapped<T> {
-        Tapped {
+    fn wrap<T>(&self, inner: T, from: &'static str) -> LoggedStream<T> {
+        LoggedStream {
             inner,
             from,
             log: self.clone(),
@@ -77,24 +78,25 @@ impl WireLog {
         let time = state.environment.now().iso();
         let mut output = locked(&state.output);
         let message = if line.len() < length {
-            // A cut line is no JSON, so the names of its members would not blank their values.
-            Value::from(format!("(a line of {length} bytes)"))
+            // A cut line is not JSON, so the keys in it could not be found by their names.
+            Value::from(format!("(a line of {length} bytes, too long to be logged)"))
         } else {
             logged(&String::from_utf8_lossy(line), from, &mut output.keys)
         };
         let entry = json!({ "time": time, "from": from, "message": message });
-        // The connection goes on if the disk is full.
+        // A failure, such as a full disk, does not end the connection.
         writeln!(output.file, "{entry}").ok();
     }
 }
 
-/// Returns a line as it is logged: as JSON if it is, with keys blanked.
+/// Returns a line in the form that is logged: as a JSON value, or as a string if it is not JSON.
+/// Blanks the known keys in it.
 fn logged(line: &str, from: &str, keys: &mut KnownKeys) -> Value {
     let mut value = serde_json::from_str(line).unwrap_or_else(|_| Value::String(line.to_owned()));
     keys.refresh();
     if from == CLIENT {
         keys.refresh_projects();
-        // A session has the settings of its directory.
+        // A session uses the settings of its directory, and these may contain keys.
         if let Some(cwd) = value["params"]["cwd"].as_str() {
             keys.read_project(Path::new(cwd));
         }
@@ -104,8 +106,8 @@ fn logged(line: &str, from: &str, keys: &mut KnownKeys) -> Value {
     value
 }
 
-/// An input or output with a log of its lines.
-pub(super) struct Tapped<T> {
+/// A reader or writer that logs its lines.
+pub(super) struct LoggedStream<T> {
     inner: T,
     from: &'static str,
     log: WireLog,
@@ -115,8 +117,9 @@ pub(super) struct Tapped<T> {
     length: usize,
 }
 
-impl<T> Tapped<T> {
-    fn take(&mut self, bytes: &[u8]) {
+impl<T> LoggedStream<T> {
+    /// Logs each line that these bytes complete.
+    fn record(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
             let ends = piece.ends_with(b"\n");
@@ -136,22 +139,22 @@ impl<T> Tapped<T> {
     }
 }
 
-impl<R: Read> Read for Tapped<R> {
+impl<R: Read> Read for LoggedStream<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
-        self.take(&buffer[..n]);
+        self.record(&buffer[..n]);
         if n == 0 && !buffer.is_empty() && self.length > 0 {
-            // The sender ended within a line.
+            // The input ended without a line break.
             self.end_line();
         }
         Ok(n)
     }
 }
 
-impl<W: Write> Write for Tapped<W> {
+impl<W: Write> Write for LoggedStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.inner.write(bytes)?;
-        self.take(&bytes[..n]);
+        self.record(&bytes[..n]);
         Ok(n)
     }
 
