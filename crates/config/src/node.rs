@@ -1,6 +1,6 @@
-//! The tree of a settings file before it is decoded: values in written order, each with its file,
-//! line and column. JSON with comments and YAML both become such a tree, so that checks, merging
-//! and locations are implemented once.
+//! The tree of a settings file before it is decoded: values in the order of the file, each with its
+//! file, line and column. JSON with comments and YAML are both parsed into this tree, so that
+//! checks, merging and locations are implemented once.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,25 +8,25 @@ use std::sync::Arc;
 
 use serde_json::Number;
 
-/// The source of a setting, lowest first: the order in which layers win.
+/// The source of a setting, from the lowest precedence to the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
     BuiltIn,
-    /// The defaults of an organisation, as last fetched.
+    /// The defaults of an organisation, as they were last fetched.
     Remote,
     /// The user's own files.
     Global,
     /// The file that `ADJUTANT_CONFIG` or `OPENCODE_CONFIG` names.
     Named,
-    /// `opencode.json`, `adjutant.json` in the project.
+    /// `opencode.json` or `adjutant.json` in the project.
     Project,
     /// A `.opencode` or `.adjutant` directory, or the one named by a variable.
     Directory,
-    /// `ADJUTANT_CONFIG_CONTENT`, `OPENCODE_CONFIG_CONTENT`.
+    /// `ADJUTANT_CONFIG_CONTENT` or `OPENCODE_CONFIG_CONTENT`.
     Inline,
     /// The administrator's files.
     Managed,
-    /// `ADJUTANT_PERMISSION`, `OPENCODE_PERMISSION` and other variables.
+    /// `ADJUTANT_PERMISSION`, `OPENCODE_PERMISSION`, or another variable for a single setting.
     Variable,
 }
 
@@ -39,17 +39,18 @@ pub struct ConfigOrigin {
     /// The file, if it is one.
     pub path: Option<PathBuf>,
     pub layer: Layer,
-    /// Whether it is from the project, so that it may not run or loosen anything before the user
-    /// trusts that.
+    /// Whether it belongs to the project, and therefore may not run or loosen anything before the
+    /// user trusts it.
     pub project: bool,
 }
 
+/// A place in a text that contains settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceLocation {
     pub origin: Arc<ConfigOrigin>,
-    /// From 1; 0 for the whole text.
+    /// The line, counted from 1; 0 for the whole text.
     pub line: u32,
-    /// From 1, in characters.
+    /// The column in characters, counted from 1; 0 for the whole text.
     pub column: u32,
 }
 
@@ -63,7 +64,7 @@ impl SourceLocation {
         }
     }
 
-    /// Returns `file:line`, for the source of a rule.
+    /// Returns `file:line`, the form in which the source of a rule is displayed.
     pub fn short(&self) -> String {
         if self.line == 0 {
             self.origin.name.clone()
@@ -90,18 +91,20 @@ pub struct Node {
     pub at: SourceLocation,
 }
 
+/// A value of JSON or YAML.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeValue {
-    /// `null`: the same as an absent key.
+    /// `null`, which counts as an absent key.
     Null,
     Bool(bool),
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    /// Keys in written order, each once.
+    /// The entries of an object in the order of the file, with unique keys.
     Map(Vec<MapEntry>),
 }
 
+/// A key of an object, its location, and its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MapEntry {
     pub key: String,
@@ -110,6 +113,7 @@ pub struct MapEntry {
 }
 
 impl Node {
+    /// Creates an empty object.
     pub fn empty(at: SourceLocation) -> Self {
         Self {
             value: NodeValue::Map(Vec::new()),
@@ -124,6 +128,7 @@ impl Node {
         }
     }
 
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries()
             .iter()
@@ -203,7 +208,7 @@ impl Node {
         }
     }
 
-    /// Converts it to JSON; the order of keys is lost.
+    /// Converts the tree to JSON, without locations and the order of keys.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             NodeValue::Null => serde_json::Value::Null,
@@ -218,7 +223,7 @@ impl Node {
         }
     }
 
-    /// Returns the displayed type, such as `a string` or `an object`.
+    /// Returns the type as it is displayed, such as `a string` or `an object`.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             NodeValue::Null => "nothing",
@@ -230,7 +235,7 @@ impl Node {
         }
     }
 
-    /// Calls `f` for every value of the tree with its path of keys, outermost first.
+    /// Calls `f` for every value of the tree with its path of keys, parents before children.
     pub fn walk<'a>(&'a self, path: &mut Vec<String>, f: &mut dyn FnMut(&[String], &'a Self)) {
         f(path, self);
         match &self.value {
@@ -253,8 +258,8 @@ impl Node {
     }
 }
 
-/// Returns a number as an integer if it is whole, such as `1e3` and `5.0`. A number beyond every
-/// type becomes the largest integer.
+/// Returns a number as an integer if it has no fraction, such as `1e3` and `5.0`. A number outside
+/// the range of `i128` becomes the nearest integer of that range.
 pub(crate) fn whole(number: &Number) -> Option<i128> {
     let exact = number
         .as_u64()
@@ -264,15 +269,16 @@ pub(crate) fn whole(number: &Number) -> Option<i128> {
         let n = number.as_f64().filter(|n| n.fract() == 0.0)?;
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "it is whole, and one that is too large stays too large"
+            reason = "the number has no fraction, and the conversion saturates"
         )]
         let n = n as i128;
         Some(n)
     })
 }
 
-/// Merges `over` into `under`: objects key by key (an existing key keeps its position), everything
-/// else is replaced. Two lists are extended instead: `instructions` and `plugin`.
+/// Merges `over` into `under`. Objects are merged key by key, and an existing key keeps its position.
+/// The top-level lists `instructions` and `plugin` are extended. Any other value except `null`
+/// replaces the lower one.
 pub fn merge(under: &mut Node, over: Node) {
     merge_at(under, over, 0, "");
 }
@@ -312,7 +318,8 @@ fn merge_at(under: &mut Node, over: Node, depth: usize, key: &str) {
     }
 }
 
-/// Returns the name of a plugin without its version, so that a later layer's version wins.
+/// Returns the name of a plugin without its version, so that the version of a higher layer replaces
+/// that of a lower one.
 fn package(node: &Node) -> String {
     let spec = match &node.value {
         NodeValue::List(parts) => parts.first().and_then(Node::as_text),
