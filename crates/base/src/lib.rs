@@ -1,14 +1,14 @@
-//! Foundations of adjutant: small modules without knowledge of sessions, models or editors.
+//! Foundations of adjutant: small modules that know nothing of sessions, models or editors.
 //!
-//! - [`environment`]: variables, directories, clock and ids, read once and passed on.
+//! - [`environment`]: variables, directories, clock and randomness, read once and passed on.
 //! - [`id`]: identifiers of sessions, messages and parts.
-//! - [`file`](mod@file), [`executable`], [`open_files`]: untrusted files, programs, the limit on open files.
+//! - [`file`](mod@file), [`executable`], [`open_files`]: reading of untrusted files, lookup of
+//!   programs, the limit on open files.
 //! - [`git`], [`worktree`]: the project that a directory belongs to.
-//! - [`text`]: cutting, comparing and displaying untrusted text.
-//! - [`task`], [`channel`], [`lock`]: threads and tasks.
-//! - [`trace`]: places in the traces of clients.
-//! - [`variables`]: the environment of programs that adjutant starts.
-//! - [`approvals`], [`store_location`]: settings that several layers share.
+//! - [`text`], [`listing`]: cutting, comparing and displaying untrusted text, tables for a terminal.
+//! - [`task`], [`channel`], [`lock`]: tasks, queues and locks.
+//! - [`variables`]: the environment variables of programs that adjutant starts.
+//! - [`approvals`], [`store_location`]: settings that several crates share.
 
 pub mod approvals;
 pub mod channel;
