@@ -1,5 +1,5 @@
-//! Settings and instructions in files, and the resources that they name: seen through the commands, and through
-//! conversations with servers of these tests.
+//! Tests of settings and instructions in files, and of the web pages that they name: through the command line, and
+//! through conversations with local test servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -19,11 +19,11 @@ pub const ALL: [(&str, fn()); 8] = [
     ("project is trusted and trust is revoked", trusted),
     (
         "agent's processes cannot answer for the user",
-        agents_do_not_answer,
+        marked_processes_do_not_answer,
     ),
     (
-        "agent's processes without a mark cannot answer for the user",
-        agents_below_us_do_not_answer,
+        "agent's processes without ADJUTANT_CHILD cannot answer for the user",
+        unmarked_processes_do_not_answer,
     ),
     ("run without a terminal trusts nothing", untrusted_run),
     (
@@ -43,7 +43,7 @@ pub const ALL: [(&str, fn()); 8] = [
 
 const ROOT: &str = "the project";
 
-/// Returns a project that loosens a rule of the user's.
+/// Returns a project whose settings loosen a rule of the user.
 fn loose() -> Project {
     let project = Project::new();
     project.write(
@@ -54,23 +54,23 @@ fn loose() -> Project {
     project
 }
 
-/// With the project's path written shorter.
+/// Returns the output of a command, with [`ROOT`] in place of the project's path.
 fn shown(project: &Project, words: &[&str]) -> String {
     stdout_of(project, words).replace(&project.cwd().display().to_string(), ROOT)
 }
 
 fn trusted() {
     let project = loose();
-    let wants = "- looser rule permission.bash: bash *: allow (opencode.json:1)";
+    let item = "- looser rule permission.bash: bash *: allow (opencode.json:1)";
     assert_eq!(shown(&project, &["trust", "--list"]), "No decisions.\n");
     let rules = || stdout_of(&project, &["agents", "show", "build"]);
     assert!(!rules().contains("(opencode.json:1)"), "{}", rules());
-    // Without a user there is no question: the list is shown, and nothing is decided.
+    // Without a terminal, the list is shown, no question is asked, and nothing is decided.
     let output = adjutant(&project, &["trust"], "y\n");
     let shown_only = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{shown_only}");
     assert!(
-        shown_only.contains(wants) && !rules().contains("(opencode.json:1)"),
+        shown_only.contains(item) && !rules().contains("(opencode.json:1)"),
         "{shown_only}"
     );
     let no = shown(&project, &["trust", "--no"]);
@@ -81,18 +81,18 @@ fn trusted() {
     assert!(shown(&project, &["trust"]).contains("Not trusted: these are off."));
     let first = shown(&project, &["trust", "--yes"]);
     assert!(
-        first.starts_with(&format!("The files of {ROOT} would do this:\n{wants}\n")),
+        first.starts_with(&format!("The files of {ROOT} would do this:\n{item}\n")),
         "{first}"
     );
     assert!(first.contains("Trusted."), "{first}");
     assert!(rules().contains("opencode.json:1"), "{}", rules());
     assert_eq!(
         shown(&project, &["trust"]),
-        format!("{ROOT} is trusted:\n{wants}\n")
+        format!("{ROOT} is trusted:\n{item}\n")
     );
     let list = shown(&project, &["trust", "--list"]);
     assert!(
-        list.starts_with(&format!("{ROOT}: trusted (")) && list.contains(wants),
+        list.starts_with(&format!("{ROOT}: trusted (")) && list.contains(item),
         "{list}"
     );
     assert_eq!(
@@ -111,8 +111,8 @@ fn trusted() {
     );
 }
 
-/// Checks that a process started by an agent cannot answer for the user, whatever its environment.
-fn agents_do_not_answer() {
+/// Checks that a process cannot answer for the user if `ADJUTANT_CHILD` marks it as started by an agent.
+fn marked_processes_do_not_answer() {
     let project = loose();
     let binary = env!("CARGO_BIN_EXE_adjutant");
     for words in [
@@ -124,19 +124,19 @@ fn agents_do_not_answer() {
         "agents create x",
     ] {
         let line = format!("ADJUTANT_CHILD=1:x {binary} {words} 2>&1 || true");
-        let said = project.shell(&line);
+        let output = project.shell(&line);
         assert!(
-            said.contains("only the user may do this"),
-            "{words}: {said}"
+            output.contains("only the user may do this"),
+            "{words}: {output}"
         );
     }
-    let said = project.shell(&format!("ADJUTANT_CHILD=1:x {binary} trust --list"));
-    assert_eq!(said, "No decisions.\n");
+    let output = project.shell(&format!("ADJUTANT_CHILD=1:x {binary} trust --list"));
+    assert_eq!(output, "No decisions.\n");
 }
 
-/// Checks the same for a process that removes its mark, calls adjutant by another name, or leaves its parents: it is
-/// a descendant of adjutant, or in the sandbox.
-fn agents_below_us_do_not_answer() {
+/// Checks the same for a process that removes `ADJUTANT_CHILD`, calls adjutant by another name, or outlives its parents:
+/// it is recognised as a descendant of adjutant, or by the sandbox.
+fn unmarked_processes_do_not_answer() {
     let binary = env!("CARGO_BIN_EXE_adjutant");
     let mut commands = vec![
         format!("env -u ADJUTANT_CHILD {binary} trust --yes 2>&1"),
@@ -149,9 +149,9 @@ fn agents_below_us_do_not_answer() {
     if sandboxed() {
         // Started only after its parent has ended.
         let orphan = |name: &str| {
-            let work = format!("cat go >/dev/null; ./{name} trust --yes >said 2>&1");
+            let work = format!("cat go >/dev/null; ./{name} trust --yes >output 2>&1");
             format!(
-                "mkfifo go said; (env -u ADJUTANT_CHILD setsid sh -c '{work}' &); echo >go; cat said"
+                "mkfifo go output; (env -u ADJUTANT_CHILD setsid sh -c '{work}' &); echo >go; cat output"
             )
         };
         commands.push(format!("ln -s {binary} y; {}", orphan("y")));
@@ -164,7 +164,7 @@ fn agents_below_us_do_not_answer() {
         );
         let model = Model::start(model::script(&script).unwrap());
         let project = Project::new();
-        // An orphan is known by its sandbox alone.
+        // An orphan is recognised only by its sandbox.
         let sandbox = if command.contains("setsid") {
             json!({ "mode": "auto" })
         } else {
@@ -191,31 +191,31 @@ fn agents_below_us_do_not_answer() {
     }
 }
 
-/// Returns whether this machine has a sandbox that a command cannot leave by leaving its parents.
+/// Returns whether this machine has a sandbox that still confines a command after its parents have ended.
 fn sandboxed() -> bool {
     let doctor = adjutant(&loose(), &["doctor", "--json"], "");
-    let told: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&doctor.stdout).unwrap();
     matches!(
-        told["sandbox"]["workspaceWrite"]["mechanism"].as_str(),
+        report["sandbox"]["workspaceWrite"]["mechanism"].as_str(),
         Some("bwrap" | "landlock")
     )
 }
 
 fn untrusted_run() {
     let project = loose();
-    // Allowing every single question does not answer a question whose answer is stored.
+    // `--allow` and `--deny` answer questions about calls, not the question about trust, whose answer is stored.
     for more in [&[][..], &["--allow"], &["--deny"]] {
         let words = [&["run", "run `true`"], more].concat();
         let output = adjutant(&project, &words, "");
-        // With 3, the command was rejected.
+        // Exit status 3 means that the command was rejected.
         assert!(
             matches!(output.status.code(), Some(0 | 3)),
             "{words:?}: {output:?}"
         );
-        let aside = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            aside.contains("This project is not trusted"),
-            "{words:?}: {aside}"
+            stderr.contains("This project is not trusted"),
+            "{words:?}: {stderr}"
         );
     }
     assert_eq!(stdout_of(&project, &["trust", "--list"]), "No decisions.\n");
@@ -262,7 +262,7 @@ fn page_fetched() {
     client.prompt(2, &session, "Hello.");
     assert_eq!(update_text(&client.answer(2).1), "It rains.");
     let project = client.leave();
-    // Later, without the server: the fetched defaults apply.
+    // If the server fails later, the stored page applies.
     status.store(500, Ordering::Relaxed);
     let mut client = Client::new(project);
     let session = client.open();
@@ -294,7 +294,7 @@ fn page_missing() {
     let words = update_text(&client.answer(3).1);
     assert!(
         !words.contains("could not be fetched"),
-        "told once: {words}"
+        "reported once: {words}"
     );
     client.leave();
 }
@@ -322,7 +322,7 @@ fn defaults_fetched() {
     });
     let mut client = Client::new(member(&server));
     let session = client.open();
-    // The session is there at once; a turn some time later knows the agent, without a restart.
+    // The session opens without waiting for the server; a later turn has the agent, without a restart.
     let begun = Instant::now();
     let found = (2..).find(|id| {
         client.prompt(*id, &session, "hello");
@@ -338,7 +338,7 @@ fn defaults_fetched() {
     });
     assert!(
         begun.elapsed() <= RESPONSE_TIMEOUT,
-        "not there after {found:?} turns"
+        "no agent after {found:?} turns"
     );
     let asked: Vec<_> = server
         .received()
@@ -367,7 +367,7 @@ fn defaults_missing() {
     });
     assert!(
         begun.elapsed() <= RESPONSE_TIMEOUT,
-        "not told after {found:?} turns"
+        "no report after {found:?} turns"
     );
     client.leave();
 }
