@@ -26,7 +26,7 @@ pub enum Layer {
     Inline,
     /// The administrator's files.
     Managed,
-    /// `ADJUTANT_PERMISSION`, `OPENCODE_PERMISSION`, or another variable for a single setting.
+    /// `ADJUTANT_PERMISSION` or `OPENCODE_PERMISSION`.
     Variable,
 }
 
