@@ -1,11 +1,12 @@
-//! Tests of bad input: a mistake in a file affects only itself.
+//! Tests of bad input: a mistake in a settings file is reported and affects no other setting.
 
 use super::*;
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn bad_input_is_reported_and_affects_only_itself() {
-    // (files, the expected report); the good key in the same file still applies.
+    // (name, the text of opencode.json, the expected report). The good key in the same file still
+    // applies.
     let good = r#""small_model": "p/small""#;
     let table: Vec<(&str, String, &str)> = vec![
         (
@@ -34,7 +35,7 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "permission.bash: expected one of allow, ask, deny or an object, found \"alow\"; did you mean \"allow\"?",
         ),
         (
-            "wrong action deep",
+            "wrong action in a nested rule",
             format!("{{{good}, \"permission\": {{\"bash\": {{\"x\": \"no\"}}}}}}"),
             "permission.bash.x: expected one of allow, ask, deny, found \"no\"",
         ),
@@ -44,12 +45,12 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "warning: opencode.json:2:2: permisson: there is no such key; it is ignored; did you mean \"permission\"?",
         ),
         (
-            "unknown key deep",
+            "unknown nested key",
             format!("{{{good}, \"compaction\": {{\"autom\": true}}}}"),
             "compaction.autom: there is no such key; it is ignored; did you mean \"auto\"?",
         ),
         (
-            "near option",
+            "misspelt option",
             format!("{{{good}, \"agent\": {{\"a\": {{\"temprature\": 1}}}}}}"),
             "agent.a.temprature: there is no such key; it is ignored; did you mean \"temperature\"?",
         ),
@@ -59,22 +60,22 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "file_encoding: there is no encoding \"gkb\"; use a name of the Encoding Standard",
         ),
         (
-            "negative",
+            "negative number",
             format!("{{{good}, \"subagent_depth\": -1}}"),
             "subagent_depth: expected 0 to 16, found -1",
         ),
         (
-            "no steps",
+            "zero steps",
             format!("{{{good}, \"agent\": {{\"a\": {{\"steps\": 0}}}}}}"),
             "agent.a.steps: expected at least 1, found 0",
         ),
         (
-            "colour",
+            "wrong colour",
             format!("{{{good}, \"agent\": {{\"a\": {{\"color\": \"#12\"}}}}}}"),
             "agent.a.color: expected #RRGGBB or the name of a colour",
         ),
         (
-            "no provider",
+            "model without provider",
             format!("{{{good}, \"model\": \"gpt-5\"}}"),
             "model: expected provider/model, such as \"openai/gpt-5\", found \"gpt-5\"",
         ),
@@ -89,17 +90,17 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "username: {file:./nope.txt}: there is no file",
         ),
         (
-            "file circle",
+            "file that includes itself",
             format!("{{{good}, \"username\": \"{{file:./opencode.json}}\"}}"),
             "username: {file:./opencode.json} includes itself: opencode.json -> opencode.json",
         ),
         (
-            "doubled key",
+            "duplicate key",
             format!("{{{good}, \"permission\": {{\"bash\": \"deny\", \"bash\": \"allow\"}}}}"),
             "permission.bash: this key is already set in line 1; keep one",
         ),
         (
-            "rules of v2",
+            "rules of a later format",
             format!("{{{good}, \"permissions\": []}}"),
             "permissions: rules as a list belong to a later format",
         ),
@@ -109,12 +110,12 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "mcp.x: a local server needs a command",
         ),
         (
-            "mcp by address",
+            "mcp with an unsupported scheme",
             format!("{{{good}, \"mcp\": {{\"x\": {{\"url\": \"ftp://x\"}}}}}}"),
             "mcp.x.url: a server cannot be reached over ftp:",
         ),
         (
-            "mcp with a token in the open",
+            "mcp with a token over http",
             format!(
                 "{{{good}, \"mcp\": {{\"x\": {{\"url\": \"http://m.example\", \"headers\": {{\"Authorization\": \"Bearer a\"}}}}}}}}"
             ),
@@ -131,12 +132,12 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "error: opencode.json:1:1: expected an object, found a list",
         ),
         (
-            "trusts itself",
+            "project that declares itself trusted",
             format!("{{{good}, \"trust\": \"all\"}}"),
             "trust: ignored: a project cannot declare itself trusted",
         ),
         (
-            "old key",
+            "deprecated key",
             format!("{{{good}, \"autoshare\": true}}"),
             "deprecated: opencode.json:1:28: autoshare: \"autoshare\" is an old spelling; it still works; write \"share\"",
         ),
@@ -168,11 +169,11 @@ fn bad_input_is_reported_and_affects_only_itself() {
     }
 }
 
-/// Numbers out of range and lists with `null`, for every key: each affects only its key and is
-/// reported.
+/// Tries numbers out of range and lists with `null` for every key.
 #[test]
 fn bad_number_or_list_affects_only_its_key() {
-    const NEVER: [&str; 8] = [
+    // Valid for no key that expects a whole number.
+    const INVALID: [&str; 8] = [
         "-1",
         "0.5",
         "-0.5",
@@ -182,8 +183,10 @@ fn bad_number_or_list_affects_only_its_key() {
         "1e400",
         "18446744073709551616",
     ];
-    const PERHAPS: [&str; 5] = ["4294967296", "18446744073709551615", "1e16", "1e19", "0"];
-    const OPEN: [&str; 2] = ["experimental.policies", "provider.n.models.n.cost.tiers"];
+    // Valid for some keys.
+    const EXTREME: [&str; 5] = ["4294967296", "18446744073709551615", "1e16", "1e19", "0"];
+    // Keys with lists whose items are not checked.
+    const UNCHECKED_LISTS: [&str; 2] = ["experimental.policies", "provider.n.models.n.cost.tiers"];
     let mut tried = (0, 0);
     for row in declare::keys::rows() {
         let key = row.key.replace("<name>", "n");
@@ -191,7 +194,7 @@ fn bad_number_or_list_affects_only_its_key() {
         let takes_number = row.kind.contains("number");
         let takes_list = row.kind.contains("list");
         let texts: Vec<&str> = if takes_number {
-            NEVER.into_iter().chain(PERHAPS).collect()
+            INVALID.into_iter().chain(EXTREME).collect()
         } else if takes_list {
             vec!["[null]", "[null, \"x\"]", "[\"x\", null]"]
         } else {
@@ -199,9 +202,9 @@ fn bad_number_or_list_affects_only_its_key() {
         };
         let must_be_reported = |text: &str| {
             if takes_number {
-                text == "1e400" || whole && NEVER.contains(&text)
+                text == "1e400" || whole && INVALID.contains(&text)
             } else {
-                !OPEN.contains(&key.as_str())
+                !UNCHECKED_LISTS.contains(&key.as_str())
             }
         };
         tried = (
@@ -242,10 +245,9 @@ fn bad_number_or_list_affects_only_its_key() {
     assert!(tried.0 > 30 && tried.1 > 30, "{tried:?}");
 }
 
-/// One value that does not fit, in an untrusted project or in the user's own file, affects no other
-/// setting.
+/// Tries invalid values in an untrusted project and in the user's own file.
 #[test]
-fn misfit_value_discards_nothing_else() {
+fn invalid_value_affects_no_other_setting() {
     let own = r#"{"agent": {"guard": {"permission": {"bash": "deny"}}}, "approvals": "ask",
         "hook": {"h": {"on": "prompt", "command": ["true"]}}, "disabled_providers": ["p"]}"#;
     let table = [
@@ -321,7 +323,7 @@ fn misfit_value_discards_nothing_else() {
             assert_eq!(settings.general.disabled_providers, ["p"], "{file} {text}");
             assert!(
                 settings.small_model.is_some(),
-                "{file} {text}: the rest of the file holds"
+                "{file} {text}: the rest of the file applies"
             );
             assert_eq!(loaded.trust.items, [], "{file} {text}");
         }
@@ -329,7 +331,7 @@ fn misfit_value_discards_nothing_else() {
 }
 
 #[test]
-fn misfit_number_costs_agent_file_only_its_key() {
+fn invalid_number_in_agent_file_affects_only_its_key() {
     for (number, found) in [
         ("4294967296", "4294967296"),
         ("1e300", "1e+300"),
@@ -400,7 +402,7 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
     assert_ne!(
         place.load().trust.digest,
         loaded.trust.digest,
-        "what is in them counts"
+        "the digest covers the contents of scripts"
     );
     place.var("ADJUTANT_TRUST", "all");
     assert_eq!(names(&place.load()).len(), 5);
@@ -418,7 +420,7 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
 }
 
 #[test]
-fn package_in_project_needs_trust_whatever_names_it() {
+fn package_in_project_needs_trust_even_if_user_names_it() {
     let mut place = ConfigFixture::new();
     place.write(
         "home/.config/opencode/opencode.json",
@@ -570,7 +572,7 @@ fn bad_agent_files_are_reported() {
 }
 
 #[test]
-fn values_are_substituted() {
+fn variables_and_files_in_values_are_substituted() {
     let mut place = ConfigFixture::new();
     place.var("KEY", "va\"lue");
     place.var("PORT_MS", "1234");
@@ -608,7 +610,7 @@ fn values_are_substituted() {
 }
 
 #[test]
-fn keys_are_substituted() {
+fn variables_and_files_in_keys_are_substituted() {
     let mut place = ConfigFixture::new();
     place.var("WORK", "/srv/work");
     place.var("NAME", "reviewer");
@@ -632,7 +634,7 @@ fn keys_are_substituted() {
     assert_eq!(
         agents,
         [("reviewer", Some("one")), ("other", Some("reviewer"))],
-        "the first counts"
+        "the first definition applies"
     );
     assert_eq!(
         reports(&loaded),
@@ -699,10 +701,10 @@ fn unquoted_variables_are_substituted() {
     );
 }
 
-/// Paths in a variable's settings are relative to the project, whichever that is. A file that the
-/// user includes from there includes nothing from elsewhere.
+/// Relative paths in `ADJUTANT_CONFIG_CONTENT` name files of the project. These may not be links to
+/// files outside or to secrets, and may not include such files.
 #[test]
-fn files_of_variable_do_not_lead_out_of_project() {
+fn file_included_by_variable_does_not_lead_out_of_project() {
     let mut place = ConfigFixture::new();
     place
         .write("home/key", "secret")
@@ -734,7 +736,7 @@ fn files_of_variable_do_not_lead_out_of_project() {
             "{file:~/key}: this leads out of the project, to ",
         ),
         ("in.txt", Some("[note]"), "{file:.env}: this leads to "),
-        // Named by the user, therefore read.
+        // The user may name these files.
         (".env", Some("KEY=1"), ""),
         ("~/key", Some("secret"), ""),
         ("~/own.txt", Some("[secret]"), ""),
