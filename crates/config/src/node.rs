@@ -226,7 +226,7 @@ impl Node {
     /// Returns the type as it is displayed, such as `a string` or `an object`.
     pub fn kind(&self) -> &'static str {
         match &self.value {
-            NodeValue::Null => "nothing",
+            NodeValue::Null => "null",
             NodeValue::Bool(_) => "true or false",
             NodeValue::Number(_) => "a number",
             NodeValue::Text(_) => "a string",

@@ -261,11 +261,11 @@ fn invalid_value_affects_no_other_setting() {
         ),
         (
             r#""instructions": [null, "a.md"]"#,
-            "instructions.0: expected a string, found nothing",
+            "instructions.0: expected a string, found null",
         ),
         (
             r#""disabled_providers": [null]"#,
-            "disabled_providers.0: expected a string, found nothing",
+            "disabled_providers.0: expected a string, found null",
         ),
         (
             r#""provider": {"n": {"options": {"timeout": 1e20}}}"#,
