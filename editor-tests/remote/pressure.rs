@@ -94,7 +94,7 @@ pub(super) fn endless_messages_are_bounded() {
     let post = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
     let refused = served.http(post, &" ".repeat(20_000));
     assert!(
-        refused.starts_with("HTTP/1.1 503") && refused.contains("too many incomplete messages"),
+        refused.starts_with("HTTP/1.1 503") && refused.contains("messages are incomplete"),
         "{refused}"
     );
     // Their places are free again.

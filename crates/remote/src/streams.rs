@@ -459,7 +459,7 @@ async fn whole(
             return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if !unfinished.grow(data.len()) {
-            let why = "too many incomplete messages are in flight; send this one again later";
+            let why = "too many messages are incomplete; send this one again later";
             return Err(wrong(StatusCode::SERVICE_UNAVAILABLE, why));
         }
         all.extend_from_slice(&data);

@@ -230,7 +230,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             Err(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
                 return bad(
                     CloseCode::Size,
-                    "the message is longer than this server takes",
+                    "the message is longer than this server allows",
                 );
             }
             Err(Error::Utf8(_)) => return bad(CloseCode::Invalid, "a text frame is not UTF-8"),
@@ -239,10 +239,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             }
             Err(Error::Protocol(_)) => return bad(CloseCode::Protocol, "this is not a WebSocket"),
             Err(Error::Io(e)) if e.kind() == ErrorKind::OutOfMemory => {
-                return bad(
-                    CloseCode::Again,
-                    "too many incomplete messages are in flight",
-                );
+                return bad(CloseCode::Again, "too many messages are incomplete");
             }
             Err(_) => return End::BROKEN,
         };
