@@ -1,6 +1,6 @@
-//! `webfetch`: fetches a web page for the model. Every URL, including that of a redirect, is checked
-//! before a request is sent to it: against the rules, by its host name, and by the IP addresses of
-//! the host. A redirect to another host needs a permission of its own.
+//! `webfetch`: fetches a web page for the model. Every URL, including that of a redirect, is
+//! checked before a request is sent to it: against the rules, by its host name, and by the IP
+//! addresses of the host. A redirect to another host needs a permission of its own.
 
 mod markdown;
 mod page;
@@ -162,7 +162,7 @@ impl Visit {
         request
     }
 
-    /// Fetches the page. Returns a request for permission if the server redirects elsewhere.
+    /// Fetches the page. Fails with a further call if the server redirects.
     async fn fetch(self, context: &ToolContext) -> Result<ToolOutput, Failure> {
         let until = Instant::now() + self.left;
         let url = self.address.url.clone();
@@ -301,8 +301,8 @@ impl Visit {
         })
     }
 
-    /// Returns a request for permission to follow a redirect, as a failure of this fetch, or the
-    /// reason why the redirect cannot be followed.
+    /// Returns the failure of a fetch that was redirected: the further call that follows the redirect,
+    /// or the reason why it cannot be followed.
     fn follow(self, to: &str, left: Duration) -> Failure {
         let from = self.address.url.clone();
         let fail = |why: String| Failure::ForModel(format!("{from} could not be fetched: {why}."));

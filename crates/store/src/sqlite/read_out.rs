@@ -62,8 +62,8 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
     ))
 }
 
-/// Returns the state of a file. Returns `None` if it is not a regular file, or if it has a write-ahead
-/// log, which is part of its contents.
+/// Returns the state of a file. Returns `None` if it is not a regular file, or if it has a
+/// write-ahead log, which is part of its contents.
 fn state(path: &Path) -> Option<IdleFileState> {
     let meta = std::fs::symlink_metadata(path)
         .ok()
