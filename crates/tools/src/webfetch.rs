@@ -301,8 +301,8 @@ impl Visit {
         })
     }
 
-    /// Returns the failure of a fetch that was redirected: the further call that follows the redirect,
-    /// or the reason why it cannot be followed.
+    /// Returns the failure of a fetch that was redirected: the further call that follows the
+    /// redirect, or the reason why it cannot be followed.
     fn follow(self, to: &str, left: Duration) -> Failure {
         let from = self.address.url.clone();
         let fail = |why: String| Failure::ForModel(format!("{from} could not be fetched: {why}."));
