@@ -5,11 +5,11 @@
 //! - [`file`](mod@file), [`executable`], [`open_files`]: reading of untrusted files, lookup of
 //!   programs, the limit on open files.
 //! - [`git`], [`worktree`]: the project that a directory belongs to.
-//! - [`text`], [`listing`]: cutting, comparing and displaying untrusted text, tables for a
-//!   terminal.
-//! - [`task`], [`channel`], [`lock`]: tasks, queues and locks.
-//! - [`variables`]: the environment variables of programs that adjutant starts.
-//! - [`approvals`], [`store_location`]: settings that several crates share.
+//! - [`text`], [`listing`]: cutting, comparing and displaying untrusted text, tables for a terminal.
+//! - [`task`], [`channel`], [`lock`]: threads and tasks.
+//! - [`trace`]: places in the traces of clients.
+//! - [`variables`]: the environment of programs that adjutant starts.
+//! - [`approvals`], [`store_location`]: settings that several layers share.
 
 pub mod approvals;
 pub mod channel;
