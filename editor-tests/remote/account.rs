@@ -168,7 +168,7 @@ impl Shared {
     }
 
     /// Sends a command as a user, and returns its answer.
-    fn said(&self, served: &Served, user: usize, version: u8, command: &str) -> String {
+    fn answer_to(&self, served: &Served, user: usize, version: u8, command: &str) -> String {
         let mut socket = self.connect(served, user, version);
         let session = socket.session(&self.project);
         socket.prompt(2, &session, command);
@@ -292,7 +292,7 @@ pub(super) fn account_methods_are_refused_to_users() {
             "{why}"
         );
         assert!(why.contains("`adjutant auth logout PROVIDER`"), "{why}");
-        let why = shared.said(&served, 1, version, "/export talk.md");
+        let why = shared.answer_to(&served, 1, version, "/export talk.md");
         assert!(
             why.starts_with("Files of exports belong to the account")
                 && why.contains("`/export` without a file"),

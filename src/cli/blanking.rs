@@ -198,9 +198,10 @@ fn blank_endpoint(message: &mut Value) {
 /// Returns the values of the headers of an endpoint that the client sets, with and without the
 /// scheme before the key (`Bearer …`).
 fn endpoint_keys(message: &Value) -> Vec<String> {
-    let headers = message["params"]["headers"]
-        .as_object()
-        .filter(|_| message["method"] == SET_ENDPOINT);
+    if message["method"] != SET_ENDPOINT {
+        return Vec::new();
+    }
+    let headers = message["params"]["headers"].as_object();
     let values = headers.into_iter().flat_map(|headers| headers.values());
     values
         .filter_map(Value::as_str)

@@ -183,7 +183,7 @@ pub fn queue(
     parts: Vec<Content>,
 ) -> Result<(SessionHandle, Option<TurnStream>), RequestError> {
     let session = server.session(id)?;
-    if !parts.iter().any(is_said) {
+    if !parts.iter().any(is_input) {
         return Ok((session, None));
     }
     for part in &parts {
@@ -305,8 +305,8 @@ fn lost() -> Fault {
     }
 }
 
-/// Returns whether the user has said something with it.
-fn is_said(content: &Content) -> bool {
+/// Returns whether it is input of the user, rather than an option of the prompt.
+fn is_input(content: &Content) -> bool {
     !matches!(content, Content::PromptOptions(_) | Content::Format { .. }) && has_content(content)
 }
 

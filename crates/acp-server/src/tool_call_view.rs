@@ -182,8 +182,8 @@ impl ShownCall {
             .output
             .as_ref()
             .filter(|output| over && self.ran() && !self.fed && !output.is_empty());
-        let coloured = update.coloured.as_ref().filter(|_| all.is_some());
-        update.stream.as_ref().or(coloured).or(all)
+        let all = all.map(|plain| update.coloured.as_ref().unwrap_or(plain));
+        update.stream.as_ref().or(all)
     }
 
     /// Returns whether the output is that of a program that ran.

@@ -68,7 +68,7 @@ pub(super) struct McpLink {
     /// changes; `None` before the first call.
     // A leaf lock around a number.
     called: Mutex<Option<u64>>,
-    /// Whether its transport carries only the newest protocol, which has no `initialize`.
+    /// True if its transport carries only the newest protocol, which has no `initialize`.
     always_modern: bool,
     /// Whether it supports only the newest protocol.
     modern: AtomicBool,

@@ -24,7 +24,7 @@ pub struct Endpoint {
     pub target: RequestTarget,
     /// The keys, wherever the target contains them; they are redacted from recordings and errors.
     pub secrets: Vec<Secret>,
-    /// Whether the editor has set the endpoint, which then gets no headers of plugins.
+    /// True if the editor has set the endpoint, which then gets no headers of plugins.
     pub of_editor: bool,
     /// The login that provides the token, if there is no key.
     pub login: Option<TokenRefresher>,
@@ -244,7 +244,7 @@ struct RequestOrigin {
     base: String,
     url: String,
     key: String,
-    /// Whether the editor has set the address and the key.
+    /// True if the editor has set the address and the key.
     of_editor: bool,
 }
 
