@@ -126,17 +126,17 @@ pub const PERMISSIONS: &[(&str, &str)] = &[
     ("webfetch", "Fetching a page; patterns are addresses."),
     ("websearch", "Searching the web; patterns are queries."),
     ("codesearch", "Searching public code."),
-    ("lsp", "Asking a language server."),
-    ("todowrite", "Keeping the plan."),
-    ("todoread", "Reading the plan."),
+    ("lsp", "Querying a language server."),
+    ("todowrite", "Updating the todo list."),
+    ("todoread", "Reading the todo list."),
     ("question", "Asking you a question."),
     ("plan_enter", "Proposing to switch to planning."),
     ("plan_exit", "Proposing to leave planning."),
     (
         "external_directory",
-        "Touching anything outside the project; patterns are directories.",
+        "Accessing anything outside the project; patterns are directories.",
     ),
-    ("doom_loop", "Going on when the model repeats itself."),
+    ("doom_loop", "Continuing when the model repeats itself."),
 ];
 
 /// The permissions of agents that only look for something.
@@ -179,7 +179,7 @@ impl JsonSchema for Permission {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let action = generator.subschema_for::<Action>();
         let rule = json_schema!({
-            "description": "An action, or actions by pattern; the last pattern that fits counts, `*` is the default wherever it stands.",
+            "description": "An action, or actions by pattern; the last pattern that matches decides, and `*` is the default in any position.",
             "anyOf": [action, { "type": "object", "additionalProperties": action }],
         });
         let mut known: Map<String, Value> = PERMISSIONS
@@ -204,7 +204,7 @@ impl JsonSchema for Permission {
             })
         };
         let examples = json_schema!({
-            "description": "Commands, or objects such as `{\"edit\": \"src/a.rs\"}`, with the verdict you expect. Checked when the file is read: where one is wrong, nothing that the file allows counts.",
+            "description": "Commands, or objects such as `{\"edit\": \"src/a.rs\"}`, with the verdict you expect. Checked when the file is read: if one is wrong, nothing that the file allows applies.",
             "type": "object",
             "properties": { "allow": cases("allow"), "ask": cases("ask about"), "deny": cases("deny") },
             "additionalProperties": false,
