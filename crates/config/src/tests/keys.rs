@@ -66,6 +66,7 @@ fn examples() -> Vec<(&'static str, Json)> {
         ("references.<name>.path", json!("/etc")),
         ("store", json!({"url": "postgres://localhost/x"})),
         ("providers", json!({"from_editor": false})),
+        ("telemetry.headers", json!({"a": "b"})),
         ("budget", json!({"steps": 9})),
         ("serve", json!({"grace": 9})),
         ("trust", json!("all")),
@@ -423,7 +424,8 @@ fn every_key_is_read_or_explained() {
         unread.extend(
             fields(path)
                 .into_iter()
-                .filter(|name| !is_read(name, &used))
+                // It is another spelling of `telemetry.enabled`, read when settings are resolved.
+                .filter(|name| name != "open_telemetry" && !is_read(name, &used))
                 .map(|name| format!("{path}: {name}")),
         );
     }
