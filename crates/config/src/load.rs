@@ -76,7 +76,7 @@ pub fn load_with(
     let mut settings = loading.resolve(&tree, &trust);
     settings.trust_all |= is_trusted_everywhere;
     settings.trusted = is_trusted_everywhere || trust.decision == trust::Decision::Trusted;
-    name_unset_variables(&mut settings, &loading.disk.problems);
+    name_unset_variables(&mut settings, &tree, &loading.disk.problems);
     settings.directories = std::mem::take(&mut loading.directories);
     settings.scripts = std::mem::take(&mut loading.scripts);
     loading.restore_sandbox(&mut settings, &user);
@@ -324,13 +324,12 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// Adds to each provider the variables for its key and address that are not set. Values of a project
-/// that is not trusted are not used anyway.
-fn name_unset_variables(settings: &mut Settings, problems: &[Problem]) {
+/// Adds to each provider the variables for its key and address that are not set. Values that a
+/// higher layer replaces, or that are withheld, need none.
+fn name_unset_variables(settings: &mut Settings, tree: &Node, problems: &[Problem]) {
     let unset: Vec<&Problem> = problems
         .iter()
         .filter(|problem| problem.code == ProblemCode::UnsetVariable)
-        .filter(|problem| settings.trusted || !problem.location.origin.project)
         .collect();
     for provider in &mut settings.providers {
         let options = format!("provider.{}.options.", provider.id);
@@ -338,8 +337,15 @@ fn name_unset_variables(settings: &mut Settings, problems: &[Problem]) {
             let Some(option) = problem.key.strip_prefix(&options) else {
                 continue;
             };
-            let clause = format!("{} ({})", problem.message, problem.location.short());
             let header = option.strip_prefix("headers.");
+            let keys = match header {
+                Some(name) => vec!["provider", provider.id.as_str(), "options", "headers", name],
+                None => vec!["provider", provider.id.as_str(), "options", option],
+            };
+            if tree.at(&keys).map(|node| &node.at) != Some(&problem.location) {
+                continue;
+            }
+            let clause = format!("{} ({})", problem.message, problem.location.short());
             let is_key_header = header.is_some_and(|name| {
                 providers::platform::has_key(&[(name.to_owned(), String::new())])
             });

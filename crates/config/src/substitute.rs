@@ -61,6 +61,22 @@ fn is_open(text: &str) -> bool {
 /// Marks a text that was unquoted in the file: its value is a number or a boolean.
 const BARE: char = '\0';
 
+/// Returns whether a key is the key or the address of a provider, whose missing variable is reported
+/// when that provider is used.
+fn is_reported_on_use(key_path: &[String]) -> bool {
+    let [first, _, options, option @ ..] = key_path else {
+        return false;
+    };
+    let is_named = match option {
+        [key] => key == "apiKey" || key == "baseURL",
+        [headers, name] => {
+            headers == "headers" && providers::platform::has_key(&[(name.clone(), String::new())])
+        }
+        _ => false,
+    };
+    is_named && first == "provider" && options == "options"
+}
+
 /// Puts quotes around unquoted variables, so that they are substituted like all others.
 fn quote_variables(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -211,9 +227,7 @@ impl Substitution<'_, '_> {
             Some(value) => value.to_owned(),
             None => {
                 let text = format!("the environment variable {name} is not set");
-                // The variable of a provider is reported when that provider is used.
-                let is_of_provider = key_path.first().is_some_and(|key| key == "provider");
-                let severity = if is_of_provider {
+                let severity = if is_reported_on_use(key_path) {
                     ProblemSeverity::Note
                 } else {
                     ProblemSeverity::Warning
