@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Command;
 use clap_complete::CompletionCandidate;
@@ -21,6 +22,9 @@ use transcript::ModelRef;
 
 /// The variable that names the shell for which candidates are printed. Set by completion scripts.
 pub(super) const VARIABLE: &str = "ADJUTANT_COMPLETE";
+
+/// The time limit of reading sessions: a database may be away, and the shell waits.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The script for bash. That of `clap_complete` loses the part of a word before a colon or an equals
 /// sign, at which bash splits words: the models of Ollama have a colon in their names.
@@ -232,7 +236,10 @@ pub(super) fn sessions() -> Vec<CompletionCandidate> {
     let Ok(runtime) = runtime else {
         return Vec::new();
     };
-    let found = runtime.block_on(sessions::newest(&environment));
+    let found = runtime.block_on(async {
+        tokio::time::timeout(STORE_TIMEOUT, sessions::newest(&environment)).await
+    });
     runtime.shutdown_background();
+    let found = found.ok().and_then(Result::ok);
     candidates(found.unwrap_or_default())
 }

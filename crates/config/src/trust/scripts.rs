@@ -146,7 +146,8 @@ fn is_foreign_source(after: &str) -> bool {
     let called = after.trim_start().strip_prefix('(');
     let named = called.unwrap_or(after).trim_start();
     let Some(quote @ ('"' | '\'')) = named.chars().next() else {
-        return called.is_some();
+        // A comment may precede the name.
+        return called.is_some() || named.starts_with("/*") || named.starts_with("//");
     };
     let module = named[1..].split(quote).next().unwrap_or_default();
     !is_harmless_module(module)
@@ -232,7 +233,7 @@ mod tests {
     #[test]
     fn plugin_guards_with_the_hooks_that_its_text_mentions() {
         let both = &GUARDS[..];
-        let table: [(&str, &[&str]); 20] = [
+        let table: [(&str, &[&str]); 21] = [
             ("({ \"tool.execute.before\": f })", &["tool.execute.before"]),
             ("({ permission: { ask } })", &["permission.ask"]),
             ("import x from \"fs\"\n({ \"chat.params\": f })", &[]),
@@ -267,6 +268,10 @@ mod tests {
             ("({ \"chat.params\": f, ...require('guard') })", both),
             ("await import(name); ({ \"chat.params\": f })", both),
             ("await import(`guard`); ({ \"chat.params\": f })", both),
+            (
+                "import g from /* a */ \"./guard.js\"\n({ \"chat.params\": f })",
+                both,
+            ),
             ("export { Guard } from \"./guard.js\"", both),
             ("module.exports = require(\"./guard\")", both),
             (
