@@ -757,6 +757,24 @@ fn plugin_that_no_longer_guards_is_reported() {
     );
 }
 
+/// The file of a plugin does not mention the hooks that it takes from a package.
+#[test]
+fn plugin_that_imports_guard_is_reported_when_gone() {
+    let place = ConfigFixture::new();
+    let file = "work/repo/.opencode/plugin/guard.js";
+    let text =
+        "import g from \"guard\"\nexport const p = async () => ({ \"chat.params\": f, ...g })\n";
+    place.write(file, text);
+    place.trust();
+    assert_eq!(lost(&place.load()), [] as [&str; 0]);
+    std::fs::remove_file(place.path(file)).unwrap();
+    let lost = lost(&place.load());
+    assert!(
+        lost.len() == 1 && lost[0].contains("is gone or switched off"),
+        "{lost:?}"
+    );
+}
+
 #[test]
 fn guard_is_read_from_line_of_older_answer() {
     let place = ConfigFixture::new();

@@ -204,10 +204,14 @@ fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<Trust
             })
         }
         TrustKind::Extension => {
-            let is_plugin =
-                |script: &ScriptEntry| script.name == item.key && script.kind == ScriptKind::Plugin;
-            let can_refuse = REFUSING.iter().any(|hook| item.detail.contains(hook));
-            (can_refuse && scripts.iter().any(is_plugin)).then_some(covers_all)
+            let names_guard = REFUSING.iter().any(|hook| item.detail.contains(hook));
+            // The detail has only hooks that the plugin's own file mentions.
+            let can_refuse = |script: &ScriptEntry| {
+                script.name == item.key
+                    && script.kind == ScriptKind::Plugin
+                    && (names_guard || !script.guards().is_empty())
+            };
+            scripts.iter().any(can_refuse).then_some(covers_all)
         }
         _ => None,
     }
