@@ -271,6 +271,15 @@ impl Resolver<'_> {
             headers: written.headers.unwrap_or_default().0,
             content: written.content.unwrap_or(false),
         };
+        // An address of another type was removed when the file was checked.
+        let is_removed = self.problems.iter().any(|problem| {
+            problem.code == ProblemCode::WrongValue
+                && problem.key == "telemetry.endpoint"
+                && !problem.location.origin.project
+        });
+        if is_removed && telemetry.endpoint.is_none() {
+            telemetry.enabled = false;
+        }
         let is_address = |text: &String| {
             let rest = text
                 .strip_prefix("http://")
