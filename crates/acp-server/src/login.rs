@@ -105,7 +105,7 @@ pub struct AccountReports {
 struct ReportState {
     /// The last report; `None` before the client's first request for one.
     reported: Option<Vec<Account>>,
-    /// The number of reports without a request.
+    /// The number of reports without a request, and of changes before the first answer.
     updates: u64,
     /// An update is being made, which is the only one.
     updates_now: bool,
@@ -119,6 +119,8 @@ impl AccountReports {
     fn begin(&self) -> bool {
         let mut state = locked(&self.state);
         if state.reported.is_none() {
+            // The first answer may be on its way, with keys that were read before.
+            state.updates += 1;
             return false;
         }
         state.is_due = true;
@@ -196,6 +198,10 @@ mod tests {
     fn one_update_is_made_at_a_time_and_the_newest_is_last() {
         let reports = AccountReports::default();
         assert!(!reports.begin(), "nobody has asked");
+        let first = reports.updates();
+        assert!(!reports.begin());
+        // The first answer was read before a change.
+        assert!(reports.answer(&accounts(&["a"]), first));
         let first = reports.updates();
         assert!(!reports.answer(&accounts(&["a"]), first));
         assert!(reports.begin() && reports.is_due());

@@ -359,6 +359,11 @@ async fn come_back(
     let live_turns = live.live_turns.clone();
     // From now on other requests find the session on this connection.
     server.take_in(live);
+    // The first prompt must not go to an endpoint of the other connection, with its headers.
+    let connection = server.clone();
+    session
+        .use_endpoints(move || connection.endpoints.current())
+        .await;
     if let Some(approvals) = place.approvals {
         // The response does not wait until the choice is saved.
         drop(session.choose_approvals(approvals)?);

@@ -129,7 +129,7 @@ impl Endpoint {
                 super::gemini::searches(id).then_some(self.wire)
             }
             // xAI searches in this wire format only.
-            ("xai", _) => Some(&Responses),
+            ("xai", "chat" | "responses") => Some(&Responses),
             _ => None,
         }
     }

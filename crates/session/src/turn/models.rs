@@ -163,9 +163,11 @@ impl Models {
     }
 
     /// Returns whether a search after loading a model would find its context window. A provider of
-    /// the settings is never replaced by one that is found.
+    /// the settings is never replaced by one that is found, and one at an endpoint of the editor's
+    /// is not on this machine.
     fn must_be_loaded(&self, model: &Model) -> bool {
-        local::must_be_loaded(&model.id, model.context)
+        model.editor_address.is_none()
+            && local::must_be_loaded(&model.id, model.context)
             && self.registry.borrow().is_found(&model.id.provider)
     }
 
