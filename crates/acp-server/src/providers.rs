@@ -207,10 +207,7 @@ fn is_named(base_url: &str, private: &[String]) -> Result<bool, RequestError> {
 /// Has all sessions of the connection use the endpoints that are set by now.
 async fn use_endpoints(server: &Arc<Server>) {
     for session in server.handles() {
-        let server = server.clone();
-        session
-            .use_endpoints(move || server.endpoints.current())
-            .await;
+        server.use_endpoints(&session).await;
     }
 }
 

@@ -474,10 +474,21 @@ impl Server {
         self.lock().insert(id, live);
         // The endpoints may have changed while it was opened, or be those of another connection.
         if self.hosted().is_some() || !self.endpoints.current().is_empty() {
-            let server = self.clone();
-            let used = session.use_endpoints(move || server.endpoints.current());
-            base::task::spawn_in(&self.shared.tasks, used);
+            base::task::spawn_in(&self.shared.tasks, self.use_endpoints(&session));
         }
+    }
+
+    /// Has a session use the endpoints of this connection, unless it belongs to another one by then.
+    pub fn use_endpoints(
+        self: &Arc<Self>,
+        session: &SessionHandle,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let server = self.clone();
+        let id = session.id.clone();
+        session.use_endpoints(move || {
+            let is_here = server.lock().contains_key(&id);
+            is_here.then(|| server.endpoints.current())
+        })
     }
 
     /// Removes a session from the live ones, or from those that wait for a client.

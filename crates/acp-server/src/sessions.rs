@@ -360,10 +360,7 @@ async fn come_back(
     // From now on other requests find the session on this connection.
     server.take_in(live);
     // The first prompt must not go to an endpoint of the other connection, with its headers.
-    let connection = server.clone();
-    session
-        .use_endpoints(move || connection.endpoints.current())
-        .await;
+    server.use_endpoints(&session).await;
     if let Some(approvals) = place.approvals {
         // The response does not wait until the choice is saved.
         drop(session.choose_approvals(approvals)?);

@@ -362,10 +362,11 @@ impl SessionHandle {
         self.project.borrow().clone()
     }
 
-    /// Uses the endpoints that the editor has set by now, from the next request on.
+    /// Uses the endpoints that the editor has set by now, from the next request on; `None` changes
+    /// nothing.
     pub fn use_endpoints(
         &self,
-        endpoints: impl FnOnce() -> EditorEndpoints + Send + 'static,
+        endpoints: impl FnOnce() -> Option<EditorEndpoints> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
         let models = self.project().models.clone();
         async move {

@@ -87,11 +87,12 @@ impl SessionRegistry {
     }
 
     /// Brings the models together with the endpoints that the editor has set by now, if they are
-    /// others. Blocks on file access.
-    pub(crate) fn use_endpoints(&self, endpoints: impl FnOnce() -> EditorEndpoints) {
+    /// others; `None` changes nothing. Blocks on file access.
+    pub(crate) fn use_endpoints(&self, endpoints: impl FnOnce() -> Option<EditorEndpoints>) {
         let mut inputs = locked(&self.inputs);
-        let endpoints = endpoints();
-        if inputs.endpoints != endpoints {
+        if let Some(endpoints) = endpoints()
+            && inputs.endpoints != endpoints
+        {
             inputs.endpoints = endpoints;
             self.replace(&inputs);
         }
@@ -171,9 +172,9 @@ impl Models {
             && self.registry.borrow().is_found(&model.id.provider)
     }
 
-    /// Uses the endpoints that the editor has set by now, from the next request on. Blocks on file
-    /// access.
-    pub fn use_endpoints(&self, endpoints: impl FnOnce() -> EditorEndpoints) {
+    /// Uses the endpoints that the editor has set by now, from the next request on; `None` changes
+    /// nothing. Blocks on file access.
+    pub fn use_endpoints(&self, endpoints: impl FnOnce() -> Option<EditorEndpoints>) {
         if let Some(source) = &self.source {
             source.use_endpoints(endpoints);
         }
