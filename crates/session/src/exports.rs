@@ -34,7 +34,11 @@ pub(super) async fn export(scope: &TurnContext, rest: &str) -> String {
         return "There is nothing to export yet.".into();
     }
     if rest.is_empty() {
-        return shown(&conversation::markdown(&export::visible(stored), &[]));
+        let answer =
+            spawn_blocking(move || shown(&conversation::markdown(&export::visible(stored), &[])));
+        return answer
+            .await
+            .unwrap_or_else(|e| format!("The conversation could not be shown: {e}."));
     }
     let environment = scope.environment.clone();
     let path = target(rest, &scope.project.cwd, environment.home.as_deref());
