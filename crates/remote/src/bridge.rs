@@ -224,8 +224,8 @@ impl Bridge {
         }
     }
 
-    /// Introduces the client to a server, loads its sessions there, and sends its unanswered
-    /// requests again.
+    /// Introduces the client to a server, sets its endpoints and loads its sessions there, and sends
+    /// its unanswered requests again.
     async fn settle(
         &mut self,
         socket: &mut Halves<Upgraded>,
@@ -235,6 +235,12 @@ impl Bridge {
         self.ask(socket, initialize, None, outbox)
             .await?
             .map_err(|_| Broken)?;
+        // Before the sessions: their requests must not go elsewhere, with other keys.
+        for change in self.conversation.endpoints() {
+            self.ask(socket, change, None, outbox)
+                .await?
+                .map_err(|_| Broken)?;
+        }
         // Sessions with an unanswered prompt come first: when the lost server has released them, it
         // has released the others too.
         let mut sessions = self.conversation.sessions();

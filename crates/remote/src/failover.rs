@@ -1,7 +1,7 @@
 //! A conversation that moves to another server when its server is lost or stops. The bridge records
-//! the messages between client and server that this takes: the client's `initialize`, its open
-//! sessions, its unanswered requests, and the updates it was shown. Supports only version 1 of the
-//! protocol.
+//! the messages between client and server that this takes: the client's `initialize`, the endpoints
+//! that it has set, its open sessions, its unanswered requests, and the updates it was shown.
+//! Supports only version 1 of the protocol.
 //!
 //! No message is repeated: of a session that is loaded again, the client is shown only the part
 //! that it has not seen; and each prompt has an idempotency key, by which the next server knows
@@ -36,6 +36,10 @@ pub(super) struct CarriedConversation {
     initialize: Option<Box<RawValue>>,
     /// A server has answered `initialize` with a supported version.
     agreed: bool,
+    /// The last accepted change of each provider's endpoint.
+    endpoints: BTreeMap<String, EndpointChange>,
+    /// The number of changes of endpoints that the client has requested.
+    changes: u64,
     /// The sessions that the client has open.
     sessions: BTreeMap<String, OpenSession>,
     /// The messages and calls shown in each session by id, including subagents' sessions.
@@ -52,6 +56,15 @@ pub(super) struct CarriedConversation {
     servers: u32,
     /// The number of requests made by the bridge itself.
     made: u64,
+}
+
+/// A change of a provider's endpoint.
+#[derive(Debug, Clone)]
+struct EndpointChange {
+    /// The number of the request among the changes.
+    number: u64,
+    method: String,
+    params: Members,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +108,11 @@ enum RequestKind {
         session: String,
         method: String,
         choice: Members,
+    },
+    /// Changes the endpoint of a provider.
+    Endpoint {
+        provider: String,
+        change: EndpointChange,
     },
     /// Closes the session with this id.
     Closing(String),
@@ -162,6 +180,8 @@ impl CarriedConversation {
             prompts: 0,
             initialize: None,
             agreed: false,
+            endpoints: BTreeMap::new(),
+            changes: 0,
             sessions: BTreeMap::new(),
             shown: HashMap::new(),
             last: HashMap::new(),
@@ -232,6 +252,21 @@ impl CarriedConversation {
                         method: method.to_owned(),
                         choice,
                     },
+                    None => RequestKind::Anything,
+                }
+            }
+            "providers/set" | "providers/disable" => {
+                let params = members();
+                match provider(&params) {
+                    Some(provider) => {
+                        self.changes += 1;
+                        let change = EndpointChange {
+                            number: self.changes,
+                            method: method.to_owned(),
+                            params,
+                        };
+                        RequestKind::Endpoint { provider, change }
+                    }
                     None => RequestKind::Anything,
                 }
             }
@@ -432,6 +467,12 @@ impl CarriedConversation {
                     fresh.push((method, choice));
                 }
             }
+            RequestKind::Endpoint { provider, change } => {
+                let before = self.endpoints.get(&provider);
+                if before.is_none_or(|before| before.number < change.number) {
+                    self.endpoints.insert(provider, change);
+                }
+            }
             RequestKind::Closing(session) => self.forget(&session),
             RequestKind::Prompt { .. } | RequestKind::Anything => {}
         }
@@ -507,6 +548,15 @@ impl CarriedConversation {
     pub(super) fn introduction(&mut self) -> (String, Bytes) {
         let initialize = self.initialize.clone();
         self.request("initialize", &initialize)
+    }
+
+    /// Creates the requests that repeat the changes of endpoints: their ids, and their lines.
+    pub(super) fn endpoints(&mut self) -> Vec<(String, Bytes)> {
+        let changes = self.endpoints.clone();
+        changes
+            .into_values()
+            .map(|change| self.request(&change.method, &change.params))
+            .collect()
     }
 
     /// Returns the sessions that the client has open.
@@ -681,6 +731,11 @@ fn session(params: &Members) -> Option<String> {
     serde_json::from_str(params.get("sessionId")?.get()).ok()
 }
 
+/// Returns the provider's id in params.
+fn provider(params: &Members) -> Option<String> {
+    serde_json::from_str(params.get("providerId")?.get()).ok()
+}
+
 fn is_handed_over(meta: &Value) -> bool {
     meta[OWN][HANDED_OVER] == true
 }
@@ -834,6 +889,42 @@ mod tests {
             line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
         assert_eq!(talk.on_server_line(done.clone()), Some(done));
         assert_eq!(talk.again().0, Vec::<Bytes>::new());
+    }
+
+    #[test]
+    fn endpoints_are_set_again() {
+        let mut talk = begun();
+        let request = |id: u64, method: &str, params: Value| {
+            line(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+        };
+        let set = |base: &str| json!({ "providerId": "a", "apiType": "openai", "baseUrl": base });
+        let disable = |provider: &str| json!({ "providerId": provider });
+        for change in [
+            request(3, "providers/set", set("http://one.example")),
+            request(4, "providers/set", set("http://two.example")),
+            request(5, "providers/disable", disable("b")),
+            request(6, "providers/disable", disable("a")),
+        ] {
+            assert_eq!(talk.on_client_line(change.clone()), Some(change));
+        }
+        let done = |id: u64| json!({ "jsonrpc": "2.0", "id": id, "result": {} });
+        let refused =
+            json!({ "jsonrpc": "2.0", "id": 6, "error": { "code": -32602, "message": "no" } });
+        // The later of two changes may be answered first.
+        for answer in [done(4), done(3), done(5), refused] {
+            talk.on_server_line(line(&answer)).unwrap();
+        }
+        talk.leave();
+        let again: Vec<Value> = talk
+            .endpoints()
+            .iter()
+            .map(|(_, line)| text(line))
+            .collect();
+        assert_eq!(again.len(), 2);
+        assert_eq!(again[0]["method"], "providers/set");
+        assert_eq!(again[0]["params"], set("http://two.example"));
+        assert_eq!(again[1]["method"], "providers/disable");
+        assert_eq!(again[1]["params"], disable("b"));
     }
 
     #[test]
