@@ -228,11 +228,6 @@ impl EditorEndpoints {
         self.0.get(provider) == Some(&EditorEndpoint::Disabled)
     }
 
-    /// Returns the ids of all providers that were changed.
-    pub fn ids(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-
     /// Returns these endpoints with one more change.
     #[must_use]
     pub fn with(&self, provider: &str, endpoint: EditorEndpoint) -> Self {
