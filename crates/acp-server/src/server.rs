@@ -478,7 +478,7 @@ impl Server {
         }
     }
 
-    /// Has a session use the endpoints of this connection, unless it belongs to another one by then.
+    /// Has a session use the endpoints of this connection, unless another one has it by then.
     pub fn use_endpoints(
         self: &Arc<Self>,
         session: &SessionHandle,

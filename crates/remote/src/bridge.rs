@@ -224,8 +224,8 @@ impl Bridge {
         }
     }
 
-    /// Introduces the client to a server, sets its endpoints and loads its sessions there, and sends
-    /// its unanswered requests again.
+    /// Introduces the client to a server, sets its endpoints and loads its sessions there, and
+    /// sends its unanswered requests again.
     async fn settle(
         &mut self,
         socket: &mut Halves<Upgraded>,
