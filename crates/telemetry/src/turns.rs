@@ -26,6 +26,9 @@ use events::bus::{
 /// because the events of their ends may have been lost.
 const MAX_UNFINISHED: usize = 1024;
 
+/// The longest content in an attribute, in bytes. Events have longer ones.
+const MAX_CONTENT_BYTES: usize = 20_000;
+
 /// Something that is complete.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Finished {
@@ -429,7 +432,8 @@ impl Turns {
             Some("tool") => turn.call(part, event, self.content),
             Some("text") if self.content => {
                 if let Some(step) = turn.steps.get_mut(&text(&part["messageID"])) {
-                    step.set_text(text(&part["id"]), text(&part["text"]));
+                    let answer = part["text"].as_str().unwrap_or_default();
+                    step.set_text(text(&part["id"]), beginning(answer));
                 }
                 Vec::new()
             }
@@ -494,11 +498,11 @@ impl Turn {
         };
         let mut contents = Vec::new();
         if content {
-            let arguments = state["input"].to_string();
+            let arguments = beginning(&state["input"].to_string());
             contents.push(KeyValue::new(names::TOOL_ARGUMENTS, arguments));
             let result = state["output"].as_str().or_else(|| state["error"].as_str());
             contents
-                .extend(result.map(|result| KeyValue::new(names::TOOL_RESULT, result.to_owned())));
+                .extend(result.map(|result| KeyValue::new(names::TOOL_RESULT, beginning(result))));
         }
         let error = has_failed.then(|| "tool_error".to_owned());
         self.call_ended(&id, call, contents, error, event.at)
@@ -663,6 +667,11 @@ fn forget_oldest<T>(unfinished: &mut HashMap<String, T>, start: impl Fn(&T) -> T
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns the part of a content that is sent.
+fn beginning(content: &str) -> String {
+    base::text::head(content, MAX_CONTENT_BYTES).to_owned()
 }
 
 fn provider(id: &str) -> String {
