@@ -26,10 +26,12 @@ pub(crate) struct CollectorClient {
     has_failed: AtomicBool,
 }
 
-/// The client, and the runtime that drives it.
+/// The clients, and the runtime that drives them.
 #[derive(Debug)]
 struct Connections {
-    client: reqwest::Client,
+    outside: reqwest::Client,
+    /// For a collector on this machine, which no proxy reaches.
+    loopback: reqwest::Client,
     runtime: Option<Runtime>,
 }
 
@@ -57,19 +59,24 @@ impl CollectorClient {
 
     fn connections(&self) -> Result<&Connections, String> {
         let start = || {
-            let client = providers::http::builder(&self.environment)?
-                .timeout(self.timeout)
-                // Nothing reads from a connection between two batches.
-                .pool_max_idle_per_host(0)
-                .redirect(reqwest::redirect::Policy::none())
-                .build()
-                .map_err(|e| e.to_string())?;
+            let client = |builder: reqwest::ClientBuilder| {
+                builder
+                    .timeout(self.timeout)
+                    // Nothing reads from a connection between two batches.
+                    .pool_max_idle_per_host(0)
+                    .redirect(reqwest::redirect::Policy::none())
+                    .build()
+                    .map_err(|e| e.to_string())
+            };
+            let outside = client(providers::http::builder(&self.environment)?)?;
+            let loopback = client(providers::http::builder(&self.environment)?.no_proxy())?;
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .map_err(|e| e.to_string())?;
             Ok(Connections {
-                client,
+                outside,
+                loopback,
                 runtime: Some(runtime),
             })
         };
@@ -85,9 +92,15 @@ impl CollectorClient {
             return Err("the process is ending".into());
         };
         let (head, body) = request.into_parts();
-        let request = connections
-            .client
-            .request(head.method, head.uri.to_string())
+        let url = head.uri.to_string();
+        let is_near = reqwest::Url::parse(&url).is_ok_and(|url| providers::is_loopback(&url));
+        let client = if is_near {
+            &connections.loopback
+        } else {
+            &connections.outside
+        };
+        let request = client
+            .request(head.method, url)
             .headers(head.headers)
             .body(body);
         runtime.block_on(async {
