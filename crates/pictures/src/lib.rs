@@ -154,10 +154,9 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
     const START_OF_SCAN: u8 = 0xda;
     const END: [u8; 2] = [0xff, 0xd9];
     let mut at = 2;
-    while let Some([0xff, marker, rest @ ..]) = bytes.get(at..) {
-        if *marker == START_OF_SCAN {
-            return rest.windows(END.len()).any(|two| two == END);
-        }
+    while let Some([0xff, marker, rest @ ..]) = bytes.get(at..)
+        && *marker != START_OF_SCAN
+    {
         let [high, low, ..] = rest else { return false };
         // A marker may have any number of fill bytes before it.
         at += match marker {
@@ -165,7 +164,9 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
             _ => 2 + usize::from(u16::from_be_bytes([*high, *low])),
         };
     }
-    false
+    // Decoders skip bytes between the segments that belong to none.
+    let rest = bytes.get(at..).unwrap_or_default();
+    rest.windows(END.len()).any(|two| two == END)
 }
 
 /// Returns whether all providers accept a format; others are converted.
