@@ -510,7 +510,7 @@ fn endpoint_of_the_editor_replaces_the_users() {
     let error = off.find(&wanted("acme/gpt-5")).err().unwrap().to_string();
     assert_eq!(
         error,
-        "The model \"acme/gpt-5\" cannot be asked. The editor has disabled Acme for this connection."
+        "The model \"acme/gpt-5\" cannot be used. The editor has disabled Acme for this connection."
     );
 }
 
