@@ -270,6 +270,12 @@ impl HttpClient {
         })?;
         // A server on this machine needs neither proxy nor certificates.
         let client = if let Some(forbidden) = self.forbidden {
+            // The resolver is not asked about an IP address.
+            let host = parsed.host_str().unwrap_or_default();
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            if let Some(why) = bare.parse::<IpAddr>().ok().and_then(forbidden) {
+                return Err(Error::BadRequest(format!("{} {why}.", address(url))));
+            }
             self.outside.get_or_init(|| {
                 let guard = ConnectionGuard {
                     lookup: Arc::new(|host| Box::pin(lookup_host(host))),
