@@ -482,20 +482,23 @@ impl Turn {
             Some("error") => true,
             status => {
                 let call = self.calls.entry(id).or_insert_with(|| Call {
-                    tool: text(&part["tool"]),
+                    tool: String::new(),
                     message: text(&part["messageID"]),
                     asked: None,
                     start: None,
                 });
+                // It changes if the call was one for several, or had a name that is repaired.
+                call.tool = text(&part["tool"]);
                 if status == Some("running") {
                     call.start.get_or_insert(event.at);
                 }
                 return Vec::new();
             }
         };
-        let Some(call) = self.calls.remove(&id) else {
+        let Some(mut call) = self.calls.remove(&id) else {
             return Vec::new();
         };
+        call.tool = text(&part["tool"]);
         let mut contents = Vec::new();
         if content {
             let arguments = beginning(&state["input"].to_string());
