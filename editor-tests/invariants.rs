@@ -77,6 +77,8 @@ pub struct Invariants {
     /// Capabilities of the client, from the handshake.
     capabilities: Value,
     sessions: BTreeSet<String>,
+    /// MCP servers that live in the editor, by their ids.
+    servers: BTreeSet<String>,
     /// Addresses that are open, by their ids.
     addresses: BTreeSet<String>,
     /// Subagents' sessions, and whose they are.
@@ -114,6 +116,14 @@ impl Invariants {
             && let Some(session) = message["params"]["sessionId"].as_str()
         {
             self.sessions.insert(session.into());
+        }
+        let servers = message["params"]["mcpServers"].as_array();
+        for server in servers.into_iter().flatten() {
+            if server["type"] == "acp"
+                && let Some(id) = server["serverId"].as_str()
+            {
+                self.servers.insert(id.into());
+            }
         }
         if let Some(id) = message.get("id") {
             self.pending
@@ -185,8 +195,15 @@ impl Invariants {
                 return;
             }
         }
-        if matches!(method, "auth/status_update" | "mcp/message") {
-            // About the connection, not a session.
+        // These are about the connection, not a session.
+        if method == "auth/status_update" {
+            return;
+        }
+        if method == "mcp/message" {
+            let server = params["serverId"].as_str().unwrap_or_default();
+            if !self.servers.contains(server) {
+                self.wrong(format!("the editor gave no such server: {line}"));
+            }
             return;
         }
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();

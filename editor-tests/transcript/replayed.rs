@@ -44,6 +44,10 @@ impl ShownCalls {
             self.update(&message["params"]);
             return Vec::new();
         }
+        // A request of the agent has an id of its own, which may be that of a load.
+        if message.get("method").is_some() {
+            return Vec::new();
+        }
         let Some(session) = self.loads.remove(&message["id"].to_string()) else {
             return Vec::new();
         };
@@ -139,6 +143,7 @@ pub(super) fn own_tests() {
         calls.observe_client(
             &serde_json::json!({ "id": 1, "method": "session/load", "params": { "sessionId": "s" } }),
         );
+        calls.observe_agent(&serde_json::json!({ "id": 1, "method": "mcp/message" }));
         calls.observe_agent(&update(status, text));
         let found = calls.observe_agent(&serde_json::json!({ "id": 1, "result": {} }));
         assert_eq!(found.len(), wanted, "{found:?}");

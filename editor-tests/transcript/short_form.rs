@@ -143,11 +143,19 @@ fn message(line: &str, fields: Lines) -> Option<Value> {
         session = format!("${{SESSION{}}}", head.word());
     }
     let word = head.word();
+    let has_fields = fields.clone().next().is_some();
+    if has_fields && matches!(word, "answer" | "update" | "$/cancel_request") {
+        return None;
+    }
     let update = match word {
-        "answer" => return answer(&mut head),
+        "answer" => {
+            let answer = answer(&mut head)?;
+            return head.0.is_empty().then_some(answer);
+        }
         "$/cancel_request" => {
             let id = placeholder(head.word());
-            return Some(json!({ "method": "$/cancel_request", "params": { "requestId": id } }));
+            let cancel = json!({ "method": "$/cancel_request", "params": { "requestId": id } });
+            return head.0.is_empty().then_some(cancel);
         }
         "update" => other_update(&mut head)?,
         _ if CHUNKS.iter().any(|(name, _)| *name == word) => chunk(word, &mut head, fields)?,
@@ -181,9 +189,7 @@ fn answer(head: &mut Head) -> Option<Value> {
     if let Some(data) = head.json(&['{', '[', '"']) {
         error["data"] = data;
     }
-    head.0
-        .is_empty()
-        .then(|| json!({ "id": id, "error": error }))
+    Some(json!({ "id": id, "error": error }))
 }
 
 fn other_update(head: &mut Head) -> Option<Value> {
@@ -748,7 +754,18 @@ pub(super) fn own_tests() {
     for message in wire {
         assert_eq!(shorten(&message), format!("{message}\n"));
     }
-    for wrong in ["tool read", "  | a", "text part1 \"a\" b", "ask1 call2"] {
+    let wrongs = [
+        "tool read",
+        "  | a",
+        "text part1 \"a\" b",
+        "ask1 call2",
+        "answer 1 {} b",
+        "answer 2 end_turn b",
+        "answer 2 end_turn\n  | a",
+        "update plan\n  | a",
+        "$/cancel_request ask1 b",
+    ];
+    for wrong in wrongs {
         assert!(expand(wrong).is_err(), "{wrong}");
     }
 }
