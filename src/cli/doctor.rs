@@ -129,9 +129,9 @@ const OPTIONAL_PROGRAMS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The last line of a report without faults, and the line before the faults.
 /// The column of the texts, after the names.
 pub(super) const DOCTOR_COLUMN: usize = 13;
+/// The last line of a report without faults, and the line before the faults.
 pub(super) const WORKS: &str = "Everything works.";
 pub(super) const BROKEN: &str = "Does not work:";
 
