@@ -481,6 +481,7 @@ impl Run {
         self.editor = None;
         self.asks.clear();
         self.shown.begin_again();
+        self.editor_servers = EditorServers::default();
         let invariants = std::mem::take(&mut self.invariants);
         self.problems.extend(invariants.problems().iter().cloned());
     }
