@@ -24,7 +24,8 @@
 //!     back restrictions of the user that a joined value of the project has replaced, and guards that
 //!     are no longer in force. They need the settings that the other steps have made.
 //!
-//! [`name_unset_variables`] only reads the problems; [`mark_withheld_hooks`] precedes the guards of step 11, whose hooks are marked already;
+//! [`name_unset_variables`] and [`forbid_unclear_endpoints`] only read the problems;
+//! [`mark_withheld_hooks`] precedes the guards of step 11, whose hooks are marked already;
 //! [`mark_untrusted_commands`] comes last, because it only reads.
 
 use std::path::Path;
@@ -77,6 +78,7 @@ pub fn load_with(
     settings.trust_all |= is_trusted_everywhere;
     settings.trusted = is_trusted_everywhere || trust.decision == trust::Decision::Trusted;
     name_unset_variables(&mut settings, &tree, &loading.disk.problems);
+    forbid_unclear_endpoints(&mut settings, &loading.disk.problems);
     settings.directories = std::mem::take(&mut loading.directories);
     settings.scripts = std::mem::take(&mut loading.scripts);
     loading.restore_sandbox(&mut settings, &user);
@@ -321,6 +323,17 @@ impl<'a> Loading<'a> {
             settings.sandbox.writable = own.writable;
             settings.sandbox.unattended &= own.unattended;
         }
+    }
+}
+
+/// Forbids editors to set endpoints if the value of that key was dropped because it is invalid: it
+/// may have been meant to forbid them.
+fn forbid_unclear_endpoints(settings: &mut Settings, problems: &[Problem]) {
+    let is_dropped = |problem: &Problem| {
+        problem.key == "providers.from_editor" && !problem.location.origin.project
+    };
+    if problems.iter().any(is_dropped) {
+        settings.provider_changes.from_editor = false;
     }
 }
 

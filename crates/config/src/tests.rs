@@ -507,6 +507,7 @@ fn own_key_among_providers_of_the_later_format() {
     let gateway = r#""gw":{"options":{"baseURL":"http://127.0.0.1:9/v1"}}"#;
     for (providers, allowed, ids) in [
         (r#"{"from_editor":false}"#.to_owned(), false, vec![]),
+        (r#"{"from_editor":"no"}"#.to_owned(), false, vec![]),
         (
             format!(r#"{{"from_editor":false,{gateway}}}"#),
             false,
