@@ -99,6 +99,14 @@ fn differences(id: &str, live: &Map<String, Value>, replayed: &Map<String, Value
     if !matches!(status, Some("completed" | "failed")) {
         return Vec::new();
     }
+    // A background command may have ended while no client was connected.
+    let has_ended = |call: &Map<String, Value>| {
+        call.get("rawOutput")
+            .is_some_and(|output| !output["ended"].is_null())
+    };
+    if has_ended(replayed) && !has_ended(live) {
+        return Vec::new();
+    }
     let is_failed = status == Some("failed");
     let shown = |call: &Map<String, Value>, member: &str| {
         let mut value = call.get(member).cloned().unwrap_or_default();
