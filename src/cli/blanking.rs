@@ -92,7 +92,7 @@ impl KnownKeys {
 
     /// Adds the keys in a message of the client: the variables and headers of its servers and
     /// providers.
-    pub(super) fn learn(&mut self, message: &Value) {
+    pub(super) fn add_from(&mut self, message: &Value) {
         let mut found = Vec::new();
         named_keys(message, &mut found);
         found.extend(endpoint_keys(message));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_client_are_learnt() {
+    fn keys_of_a_client_are_added() {
         let table = [
             (r#"{"name":"API_KEY","value":"k1"}"#, vec!["k1"]),
             (r#"{"name":"X-Auth","value":"Bearer k2"}"#, vec!["k2"]),

@@ -158,7 +158,7 @@ fn recorded(path: &Path, keys: &mut KnownKeys) -> anyhow::Result<Section> {
         .map(|line| serde_json::from_str(line).map_err(|_| line))
         .collect();
     for message in lines.iter().flatten() {
-        keys.learn(message);
+        keys.add_from(message);
     }
     let count = text::count(lines.len(), "line");
     let mut blanked = String::new();

@@ -100,7 +100,7 @@ fn logged(line: &str, from: &str, keys: &mut KnownKeys) -> Value {
         if let Some(cwd) = value["params"]["cwd"].as_str() {
             keys.read_project(Path::new(cwd));
         }
-        keys.learn(&value);
+        keys.add_from(&value);
     }
     keys.blank(&mut value);
     value

@@ -68,7 +68,7 @@ pub(crate) fn hooks(node: &Node, origin: &Arc<ConfigOrigin>, problems: &mut Vec<
             hooks.group(&event.key, on, group);
         }
     }
-    let at = SourceLocation::whole(origin);
+    let at = SourceLocation::whole_text(origin);
     let all = Node {
         value: NodeValue::Map(hooks.found),
         at: at.clone(),

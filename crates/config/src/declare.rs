@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value as Json, json};
 use self::effect::KeyEffect;
 use super::file::{AgentConfig, CommandConfig, ConfigFile};
 use super::lost_denies;
-use super::node::{MapEntry, Node, NodeValue, whole};
+use super::node::{MapEntry, Node, NodeValue, as_whole_number};
 use super::problem::{Problem, ProblemCode};
 use base::text::nearest;
 
@@ -465,7 +465,7 @@ fn number_misfit(number: &Number, schema: &Json) -> Option<String> {
         _ => {}
     }
     let (least, most) = range(schema.get("format").and_then(Json::as_str)?)?;
-    match whole(number)? {
+    match as_whole_number(number)? {
         n if n < least => Some(format!("expected at least {least}, found {number}")),
         n if n > most => Some(format!("expected at most {most}, found {number}")),
         _ => None,

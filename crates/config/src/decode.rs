@@ -5,7 +5,7 @@ use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor, value};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-use super::node::{MapEntry, Node, NodeValue, SourceLocation, whole};
+use super::node::{MapEntry, Node, NodeValue, SourceLocation, as_whole_number};
 use super::problem::{Problem, ProblemCode};
 
 /// Decodes a checked tree.
@@ -115,7 +115,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
             NodeValue::Bool(yes) => visitor.visit_bool(*yes),
             NodeValue::Number(number) => {
                 // A whole number may be written with a point or an exponent.
-                let n = whole(number);
+                let n = as_whole_number(number);
                 if let Some(n) = n.and_then(|n| u64::try_from(n).ok()) {
                     visitor.visit_u64(n)
                 } else if let Some(n) = n.and_then(|n| i64::try_from(n).ok()) {

@@ -75,7 +75,7 @@ pub(crate) fn parse(
     };
     Ok(match parsed.value {
         Some(value) => reader.node(&value),
-        None => Node::empty(SourceLocation::whole(origin)),
+        None => Node::empty(SourceLocation::whole_text(origin)),
     })
 }
 

@@ -247,8 +247,11 @@ impl LayerReader<'_, '_> {
             .collect();
         for remote in remotes {
             if !self.file(&remote.file, Layer::Remote, false) {
-                let place =
-                    SourceLocation::whole(&self.disk.origin(&remote.file, Layer::Remote, false));
+                let place = SourceLocation::whole_text(&self.disk.origin(
+                    &remote.file,
+                    Layer::Remote,
+                    false,
+                ));
                 let text = format!(
                     "the defaults of {} have not been fetched yet, so what they deny is not known; they are fetched \
                      while a session is open",
@@ -277,7 +280,7 @@ impl LayerReader<'_, '_> {
             };
             let path = absolute(path, cwd, environment.home.as_deref());
             if !self.file(&path, Layer::Named, false) {
-                let place = SourceLocation::whole(&variable(name, Layer::Named));
+                let place = SourceLocation::whole_text(&variable(name, Layer::Named));
                 let text = format!("there is no file {}", path.display());
                 self.disk
                     .problems
@@ -305,7 +308,7 @@ impl LayerReader<'_, '_> {
             if let Some(path) = environment.var(name) {
                 let path = absolute(path, cwd, environment.home.as_deref());
                 if !path.is_dir() {
-                    let place = SourceLocation::whole(&variable(name, Layer::Directory));
+                    let place = SourceLocation::whole_text(&variable(name, Layer::Directory));
                     let text = format!("there is no directory {}", path.display());
                     self.disk.problems.push(Problem::error(
                         ProblemCode::MissingFile,
@@ -456,7 +459,7 @@ impl LayerReader<'_, '_> {
             if environment.var(name).is_none() {
                 continue;
             }
-            let place = SourceLocation::whole(&variable(name, Layer::Variable));
+            let place = SourceLocation::whole_text(&variable(name, Layer::Variable));
             self.disk
                 .problems
                 .push(Problem::note(ProblemCode::NoEffect, &place, "", why).hint(hint));
@@ -468,7 +471,7 @@ impl LayerReader<'_, '_> {
         let Some(permission) = substitute::parse(text, origin, None, self.disk) else {
             return;
         };
-        let at = SourceLocation::whole(origin);
+        let at = SourceLocation::whole_text(origin);
         let entry = MapEntry {
             key: "permission".into(),
             at: at.clone(),
@@ -490,7 +493,7 @@ impl LayerReader<'_, '_> {
             Ok(Some(meta)) if meta.is_dir() => {}
             Ok(_) => return,
             Err(e) => {
-                let place = SourceLocation::whole(&self.disk.origin(dir, layer, project));
+                let place = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
                 let text = e.to_string();
                 let text = text
                     .split(" (os error")
@@ -521,7 +524,7 @@ impl LayerReader<'_, '_> {
                     if old {
                         let text = "the folder \"mode\" is an old place for agents; it still works";
                         let problem =
-                            Problem::deprecated(&SourceLocation::whole(&origin), "", text);
+                            Problem::deprecated(&SourceLocation::whole_text(&origin), "", text);
                         self.disk.problems.push(
                             problem.hint("move the file to \"agents\" and write \"mode: primary\""),
                         );
@@ -540,7 +543,7 @@ impl LayerReader<'_, '_> {
                         );
                         let problem = Problem::warning(
                             ProblemCode::Duplicate,
-                            &SourceLocation::whole(&origin),
+                            &SourceLocation::whole_text(&origin),
                             format!("{key}.{name}"),
                             text,
                         );

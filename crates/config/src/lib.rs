@@ -183,7 +183,7 @@ fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
         layer: Layer::BuiltIn,
         project: false,
     };
-    let mut tree = Node::empty(SourceLocation::whole(&std::sync::Arc::new(built_in)));
+    let mut tree = Node::empty(SourceLocation::whole_text(&std::sync::Arc::new(built_in)));
     for layer in layers {
         if layer.origin.project {
             keep_defaults(&mut tree, &layer.node);

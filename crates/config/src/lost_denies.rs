@@ -208,7 +208,7 @@ mod tests {
             layer: Layer::Global,
             project: false,
         };
-        let place = SourceLocation::whole(&Arc::new(origin));
+        let place = SourceLocation::whole_text(&Arc::new(origin));
         for (case, severity, code, key, expected) in table {
             let problem = Problem::new(severity, code, &place, key, case);
             assert_eq!(is_possible(&problem), expected, "{case}");
@@ -227,7 +227,7 @@ mod tests {
             layer: Layer::Global,
             project: false,
         };
-        let place = SourceLocation::whole(&Arc::new(origin));
+        let place = SourceLocation::whole_text(&Arc::new(origin));
         for (case, code, key, expected) in table {
             let problem = Problem::new(Error, code, &place, key, case);
             assert_eq!(is_possible(&problem), expected, "{case}, in a front matter");
@@ -242,7 +242,7 @@ mod tests {
             layer: Layer::Global,
             project: false,
         };
-        let at = SourceLocation::whole(&Arc::new(origin));
+        let at = SourceLocation::whole_text(&Arc::new(origin));
         let value = |is_allowed| Node {
             value: NodeValue::Bool(is_allowed),
             at: at.clone(),

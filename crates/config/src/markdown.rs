@@ -74,7 +74,7 @@ pub(crate) fn agent(
         let text = "this agent has no front matter: the whole file is its prompt, and it has no description";
         let problem = Problem::warning(
             ProblemCode::NoDescription,
-            &SourceLocation::whole(origin),
+            &SourceLocation::whole_text(origin),
             "",
             text,
         );
@@ -83,7 +83,7 @@ pub(crate) fn agent(
     }
     let mut node = node
         .take()
-        .unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
+        .unwrap_or_else(|| Node::empty(SourceLocation::whole_text(origin)));
     legacy::agent_spellings(&mut node, "", &mut disk.problems);
     ConfigSchema::agent().check(&mut node, "", &mut disk.problems);
     legacy::agent(&mut node, "", &mut disk.problems);
@@ -99,7 +99,7 @@ pub(crate) fn agent(
         node.set("prompt", body_at.clone(), Node::text(body, body_at.clone()));
     }
     if old_place {
-        let at = SourceLocation::whole(origin);
+        let at = SourceLocation::whole_text(origin);
         node.set("mode", at.clone(), Node::text("primary", at));
     }
     Some((own, node))
@@ -110,7 +110,7 @@ pub(crate) fn command(
     disk: &mut ConfigReader<'_>,
 ) -> Option<(Option<String>, Node)> {
     let (node, body, body_at) = page_or(origin, disk, OnBadYaml::PlainBody)?;
-    let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
+    let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole_text(origin)));
     // Commands of other programs have further keys, such as `allowed-tools`.
     for known in ["allowed-tools", "arguments"] {
         if let Some(entry) = node.take(known) {
@@ -137,7 +137,7 @@ pub(crate) fn command(
     if body.is_empty() && node.get("template").is_none() {
         disk.problems.push(Problem::error(
             ProblemCode::Incomplete,
-            &SourceLocation::whole(origin),
+            &SourceLocation::whole_text(origin),
             "",
             "this command is empty; it is not used",
         ));
@@ -196,7 +196,7 @@ fn page_or(
             };
             disk.problems.push(Problem::warning(
                 ProblemCode::HiddenCharacters,
-                &SourceLocation::whole(origin),
+                &SourceLocation::whole_text(origin),
                 "",
                 format!("{some} taken out of this file"),
             ));

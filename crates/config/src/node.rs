@@ -56,7 +56,7 @@ pub struct SourceLocation {
 
 impl SourceLocation {
     /// Returns the location of the whole text.
-    pub fn whole(origin: &Arc<ConfigOrigin>) -> Self {
+    pub fn whole_text(origin: &Arc<ConfigOrigin>) -> Self {
         Self {
             origin: origin.clone(),
             line: 0,
@@ -260,7 +260,7 @@ impl Node {
 
 /// Returns a number as an integer if it has no fraction, such as `1e3` and `5.0`. A number outside
 /// the range of `i128` becomes the nearest integer of that range.
-pub(crate) fn whole(number: &Number) -> Option<i128> {
+pub(crate) fn as_whole_number(number: &Number) -> Option<i128> {
     let exact = number
         .as_u64()
         .map(i128::from)

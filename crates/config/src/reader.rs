@@ -313,7 +313,7 @@ impl<'a> ConfigReader<'a> {
         let list = match list {
             Ok(list) => list,
             Err(e) => {
-                let place = SourceLocation::whole(&self.origin(dir, layer, project));
+                let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
                 self.problems.push(Problem::error(
                     ProblemCode::Unreadable,
                     &place,
@@ -325,7 +325,7 @@ impl<'a> ConfigReader<'a> {
         };
         let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
         if entered.contains(&real) {
-            let place = SourceLocation::whole(&self.origin(dir, layer, project));
+            let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
             self.problems.push(Problem::warning(
                 ProblemCode::Link,
                 &place,
@@ -335,7 +335,7 @@ impl<'a> ConfigReader<'a> {
             return;
         }
         if project && !self.worktree.contains(&real) {
-            let place = SourceLocation::whole(&self.origin(dir, layer, project));
+            let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
             let text = format!(
                 "this link leads out of the project, to {}; it is not followed",
                 real.display()
@@ -352,7 +352,7 @@ impl<'a> ConfigReader<'a> {
         names.sort_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in names {
             if found.len() >= MAX_FILES {
-                let place = SourceLocation::whole(&self.origin(dir, layer, project));
+                let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
                 self.problems.push(Problem::warning(
                     ProblemCode::TooMuch,
                     &place,

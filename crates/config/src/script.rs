@@ -111,7 +111,7 @@ pub(crate) fn in_directory(
         files.sort();
         for path in files {
             let origin = disk.origin(&path, layer, project);
-            let place = SourceLocation::whole(&origin);
+            let place = SourceLocation::whole_text(&origin);
             if project && let Some(outside) = disk.leads_outside(&path) {
                 let text = format!(
                     "this link leads out of the project, to {}; it is not followed",

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::answers::{TrustEntry, TrustStore};
 pub(crate) use self::programs::drop_idle;
 use self::programs::{KnownPrograms, is_off};
-use self::requests::{option_key_paths, provider_key_paths};
+use self::requests::{location_key_paths, risky_option_paths};
 use super::declare::ConfigSchema;
 use super::declare::effect::{self, KeyEffect};
 use super::formatter;
@@ -463,7 +463,7 @@ fn collect_items(
         }
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
-        for key_path in provider_key_paths(&provider.node) {
+        for key_path in location_key_paths(&provider.node) {
             let key_path: Vec<&str> = key_path.iter().map(String::as_str).collect();
             let Some(value) = provider.node.at(&key_path) else {
                 continue;
@@ -484,7 +484,7 @@ fn collect_items(
             ));
         }
     }
-    for key_path in option_key_paths(node) {
+    for key_path in risky_option_paths(node) {
         let key_path: Vec<&str> = key_path.iter().map(String::as_str).collect();
         if let Some(value) = node.at(&key_path) {
             found(item(
@@ -669,7 +669,7 @@ fn strip_layer(
         .into_iter()
         .flatten()
     {
-        for key_path in provider_key_paths(&provider.node) {
+        for key_path in location_key_paths(&provider.node) {
             if let Some((last, above)) = key_path.split_last() {
                 let above = above
                     .iter()
@@ -680,7 +680,7 @@ fn strip_layer(
             }
         }
     }
-    for key_path in option_key_paths(node) {
+    for key_path in risky_option_paths(node) {
         if let Some((last, above)) = key_path.split_last()
             && let Some(above) = above
                 .iter()

@@ -241,7 +241,7 @@ impl CustomTool {
                     };
                     return Err(Failure::NeedsPermission(Box::new(FurtherCall {
                         call,
-                        is_agreed: false,
+                        is_allowed: false,
                     })));
                 }
             }

@@ -89,7 +89,7 @@ impl<'r> CommandRules<'r> {
     /// Returns a deny that matches a command in the unparsed texts, with that command.
     pub(super) fn deny_in_texts(&self, texts: &[String]) -> Option<(&'r Rule, String)> {
         texts.iter().find_map(|text| {
-            unparsed::denied(&self.about, text, &|rule, text| {
+            unparsed::find_denied(&self.about, text, &|rule, text| {
                 self.is_in_force_for(rule, text)
             })
         })

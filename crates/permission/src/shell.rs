@@ -113,7 +113,7 @@ fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<CommandUnit>
     };
     let commands = texts
         .iter()
-        .flat_map(|text| super::unparsed::commands(text));
+        .flat_map(|text| super::unparsed::split_commands(text));
     let candidates = commands.filter(|text| {
         text.len() <= MAX_LENGTH && text.contains(['/', '~']) && names_dangerous_program(text)
     });

@@ -10,7 +10,7 @@ use super::shell::programs::carries;
 use super::{Rule, wildcard};
 
 /// Splits a text at characters that may end a command, without parsing quotes.
-pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn split_commands(text: &str) -> impl Iterator<Item = &str> {
     let ends_command = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
     text.split(ends_command)
         .map(str::trim)
@@ -21,12 +21,12 @@ pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// Quotes are removed, not parsed, so quoted text may be taken for a command. After a program that
 /// runs others, every word may begin a command.
-pub(super) fn denied<'r>(
+pub(super) fn find_denied<'r>(
     rules: &RulesAbout<'r>,
     text: &str,
     is_in_force: &dyn Fn(IndexedRule<'r>, &str) -> bool,
 ) -> Option<(&'r Rule, String)> {
-    for segment in commands(text) {
+    for segment in split_commands(text) {
         let denies =
             |placed: &IndexedRule<'r>| matches(placed.1, segment) && is_in_force(*placed, segment);
         if let Some((_, rule)) = rules.wordless_denies(segment).into_iter().find(denies) {
@@ -38,7 +38,7 @@ pub(super) fn denied<'r>(
             let at = rest.find(word).unwrap_or_default();
             let here = &rest[at..];
             rest = &here[word.len()..];
-            let bare = bare(word);
+            let bare = without_quotes(word);
             let base = bare.rsplit('/').next().unwrap_or(&bare);
             let hit = rules
                 .denies_beginning_with(base)
@@ -47,7 +47,7 @@ pub(super) fn denied<'r>(
                     if !starts(base, beginning(&placed.1.pattern)) {
                         return None;
                     }
-                    let rest = self::bare(rest.trim());
+                    let rest = without_quotes(rest.trim());
                     let denies =
                         |text: &String| matches(placed.1, text) && is_in_force(placed, text);
                     [with_rest(base, &rest), with_rest(&bare, &rest)]
@@ -74,7 +74,7 @@ fn matches(rule: &Rule, text: &str) -> bool {
 }
 
 /// Removes quotes and backslashes from a text.
-pub(super) fn bare(text: &str) -> std::borrow::Cow<'_, str> {
+pub(super) fn without_quotes(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(['\'', '"', '\\']) {
         text.replace("$'", "")
             .replace("$\"", "")
@@ -123,12 +123,12 @@ mod tests {
         for (text, pattern, found) in table {
             let rules = Rules::from(vec![rule(pattern)]);
             assert_eq!(
-                denied(&rules.about("bash"), text, &|_, _| true).is_some(),
+                find_denied(&rules.about("bash"), text, &|_, _| true).is_some(),
                 found,
                 "{text} against {pattern}"
             );
         }
         let rules = Rules::from(vec![rule("rm *")]);
-        assert!(denied(&rules.about("bash"), "rm x", &|_, _| false).is_none());
+        assert!(find_denied(&rules.about("bash"), "rm x", &|_, _| false).is_none());
     }
 }

@@ -330,7 +330,7 @@ impl InstructionReader<'_> {
             layer: Layer::Project,
             project,
         };
-        let location = SourceLocation::whole(&std::sync::Arc::new(origin));
+        let location = SourceLocation::whole_text(&std::sync::Arc::new(origin));
         self.found
             .problems
             .push(Problem::warning(code, &location, "", text));

@@ -145,7 +145,8 @@ pub fn load(
         // trusted.
         let project = normal(&dir).starts_with(&worktree.root);
         if !search.exists(&dir) {
-            let place = SourceLocation::whole(&search.disk.origin(&dir, Layer::Project, project));
+            let place =
+                SourceLocation::whole_text(&search.disk.origin(&dir, Layer::Project, project));
             let text = "there is no such directory; skills.paths names it";
             search.disk.problems.push(Problem::warning(
                 ProblemCode::MissingFile,
@@ -201,7 +202,7 @@ impl SkillSearch<'_> {
             Ok(_) => return,
             Err(e) => Err(e),
         };
-        let place = SourceLocation::whole(&self.disk.origin(dir, layer, project));
+        let place = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
         let list = match list {
             Ok(list) => list,
             Err(e) => {
@@ -274,7 +275,7 @@ impl SkillSearch<'_> {
         let Some((matter, body, _)) = markdown::page(&origin, &mut self.disk) else {
             return;
         };
-        let whole = SourceLocation::whole(&origin);
+        let whole = SourceLocation::whole_text(&origin);
         let folder = dir
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())

@@ -30,8 +30,8 @@ impl MessageBudget {
     }
 
     /// Returns a new message without bytes.
-    pub fn begin(&self) -> UnfinishedMessage {
-        UnfinishedMessage {
+    pub fn begin(&self) -> IncompleteMessage {
+        IncompleteMessage {
             budget: self.clone(),
             bytes: AtomicUsize::new(0),
             is_discarded: AtomicBool::new(false),
@@ -41,13 +41,13 @@ impl MessageBudget {
 
 /// An incomplete message. Dropping it returns its bytes to the budget.
 #[derive(Debug)]
-pub struct UnfinishedMessage {
+pub struct IncompleteMessage {
     budget: MessageBudget,
     bytes: AtomicUsize,
     is_discarded: AtomicBool,
 }
 
-impl UnfinishedMessage {
+impl IncompleteMessage {
     /// Adds bytes to the message. Returns `false`, and adds none, if they would exceed the budget.
     /// Ignores the bytes of a discarded message.
     pub fn grow(&self, bytes: usize) -> bool {
@@ -88,7 +88,7 @@ impl UnfinishedMessage {
     }
 }
 
-impl Drop for UnfinishedMessage {
+impl Drop for IncompleteMessage {
     fn drop(&mut self) {
         self.finish();
     }
@@ -98,11 +98,11 @@ impl Drop for UnfinishedMessage {
 /// is exhausted.
 pub struct MeteredIo<T> {
     io: T,
-    unfinished: Arc<UnfinishedMessage>,
+    unfinished: Arc<IncompleteMessage>,
 }
 
 impl<T> MeteredIo<T> {
-    pub fn new(io: T, unfinished: Arc<UnfinishedMessage>) -> Self {
+    pub fn new(io: T, unfinished: Arc<IncompleteMessage>) -> Self {
         Self { io, unfinished }
     }
 }

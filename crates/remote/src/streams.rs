@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Identity;
-use super::budget::UnfinishedMessage;
+use super::budget::IncompleteMessage;
 use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
 use super::reply::{ResponseBody, plain};
@@ -123,7 +123,7 @@ impl Profiles {
             );
         }
         let most = host.settings.limits.message_bytes;
-        let body = match whole(body, most, &host.budget(&identity).begin()).await {
+        let body = match read_body(body, most, &host.budget(&identity).begin()).await {
             Ok(body) => body,
             Err((status, why)) => return plain(status, &why),
         };
@@ -429,10 +429,10 @@ impl Drop for Reading {
 ///
 /// # Errors
 /// The body is too long, arrives too slowly, or exceeds the budget; the message is for the client.
-async fn whole(
+async fn read_body(
     mut body: Incoming,
     most: usize,
-    unfinished: &UnfinishedMessage,
+    unfinished: &IncompleteMessage,
 ) -> Result<Bytes, (StatusCode, String)> {
     let wrong = |status, why: &str| (status, why.to_owned());
     let end = Instant::now() + BODY_TIMEOUT;

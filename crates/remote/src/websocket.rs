@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
-use super::budget::{MeteredIo, UnfinishedMessage};
+use super::budget::{IncompleteMessage, MeteredIo};
 use super::host::Connection;
 use super::resend_buffer::{MessageTally, ResumableConnection};
 use acp_server::detached::Liveness;
@@ -148,8 +148,8 @@ pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
         owed: Notify::new(),
     };
     let end = tokio::select! {
-        end = hear(&mut stream, lines, &counts, (liveness, &unfinished)) => end,
-        end = tell(&mut sink, (again, outgoing), &counts, liveness) => end,
+        end = read_messages(&mut stream, lines, &counts, (liveness, &unfinished)) => end,
+        end = write_messages(&mut sink, (again, outgoing), &counts, liveness) => end,
     };
     let end = if end == End::LEAVING && draining.is_cancelled() {
         End::STOPPING
@@ -203,11 +203,11 @@ struct SocketCounts<'a> {
     owed: Notify,
 }
 
-async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
+async fn read_messages<T: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut SplitStream<WebSocketStream<T>>,
     lines: &mpsc::Sender<Line>,
     counts: &SocketCounts<'_>,
-    (liveness, unfinished): (&Liveness, &UnfinishedMessage),
+    (liveness, unfinished): (&Liveness, &IncompleteMessage),
 ) -> End {
     let bad = |code, why| End(Some((code, why)));
     while let Some(message) = stream.next().await {
@@ -254,7 +254,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
     End::BROKEN
 }
 
-async fn tell<S: Sink<Message, Error = Error> + Unpin>(
+async fn write_messages<S: Sink<Message, Error = Error> + Unpin>(
     sink: &mut S,
     (again, outgoing): (Vec<Bytes>, &mut OutboxReader),
     counts: &SocketCounts<'_>,

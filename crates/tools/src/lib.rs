@@ -523,7 +523,7 @@ pub struct FurtherCall {
     pub call: PreparedCall,
     /// Continues something that was allowed a moment ago, so that only a deny counts and nothing
     /// is asked again.
-    pub is_agreed: bool,
+    pub is_allowed: bool,
 }
 
 /// The work of a call after it has been allowed.

@@ -75,7 +75,7 @@ pub enum PageFormat {
 }
 
 /// A fetch of one URL: its checked address, and the state of the call.
-pub struct Visit {
+pub struct Fetch {
     web: Arc<Web>,
     address: Address,
     /// The local and private hosts that the settings allow.
@@ -102,7 +102,7 @@ impl Tool for WebfetchTool {
         fields: &[("url", &["uri", "link", "address"])],
     };
     type Input = Input;
-    type Ready = Visit;
+    type Ready = Fetch;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
         let url = Address::read(&input.url)
@@ -117,7 +117,7 @@ impl Tool for WebfetchTool {
         &self,
         input: Input,
         context: &ToolContext,
-    ) -> Result<(Vec<AccessRequest>, Visit), Failure> {
+    ) -> Result<(Vec<AccessRequest>, Fetch), Failure> {
         let address = Address::read(&input.url).map_err(|why| {
             Failure::ForModel(format!(
                 "{} cannot be fetched: {why}.",
@@ -131,7 +131,7 @@ impl Tool for WebfetchTool {
                 .clamp(1, MAX_TIMEOUT_SECONDS)
                 .into(),
         );
-        let visit = Visit {
+        let visit = Fetch {
             web: self.web.clone(),
             address,
             private: context.project.settings.webfetch.private.clone(),
@@ -144,7 +144,7 @@ impl Tool for WebfetchTool {
         Ok((vec![visit.access_request()], visit))
     }
 
-    async fn run(&self, visit: Visit, context: ToolContext) -> Result<ToolOutput, Failure> {
+    async fn run(&self, visit: Fetch, context: ToolContext) -> Result<ToolOutput, Failure> {
         let cancelled = context.cancelled.clone();
         tokio::select! {
             output = visit.fetch(&context) => output,
@@ -153,7 +153,7 @@ impl Tool for WebfetchTool {
     }
 }
 
-impl Visit {
+impl Fetch {
     fn access_request(&self) -> AccessRequest {
         let mut request = self.address.need(&self.secrets, &self.private);
         request
@@ -317,7 +317,7 @@ impl Visit {
             Ok(address) => address,
             Err(why) => return fail(format!("it redirects to {}: {why}", text::title(to))),
         };
-        let is_agreed = is_covered(&from, &address.url);
+        let is_allowed = is_covered(&from, &address.url);
         let next = Self {
             address,
             left,
@@ -339,7 +339,7 @@ impl Visit {
             needs: vec![request],
             run: Box::new(run),
         };
-        Failure::NeedsPermission(Box::new(FurtherCall { call, is_agreed }))
+        Failure::NeedsPermission(Box::new(FurtherCall { call, is_allowed }))
     }
 }
 

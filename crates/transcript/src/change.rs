@@ -28,12 +28,12 @@ pub struct Change {
     pub deleted: bool,
     /// The position of the texts in the file, if they are only a part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<PartLines>,
+    pub part: Option<LineOffsets>,
 }
 
 /// The number of lines that precede a part of a file, in its old and in its new version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PartLines {
+pub struct LineOffsets {
     pub old: usize,
     pub new: usize,
 }
@@ -52,7 +52,7 @@ impl Change {
         let old_part = &old[start..old.len() - end];
         let new_part = &new[start..new.len() - end];
         let before = old[..start].lines().count();
-        let begins = PartLines {
+        let begins = LineOffsets {
             old: before,
             new: before,
         };
@@ -68,7 +68,7 @@ impl Change {
 
     /// Compares the old and the new text line by line.
     pub fn lines(&self) -> LineDiff<'_> {
-        let PartLines { old, new } = self.part.unwrap_or_default();
+        let LineOffsets { old, new } = self.part.unwrap_or_default();
         LineDiff::of_parts(
             self.old.as_deref().unwrap_or_default(),
             &self.new,
@@ -78,7 +78,7 @@ impl Change {
 
     /// Returns the groups of differing lines that fit into the maximum size, and a note with the
     /// number of omitted groups. If not even the first group fits, it is returned alone and cut.
-    fn groups(&self, begins: PartLines, old: &str, new: &str) -> Vec<Self> {
+    fn groups(&self, begins: LineOffsets, old: &str, new: &str) -> Vec<Self> {
         let diff = LineDiff::of(old, new);
         let mut parts: Vec<Self> = Vec::new();
         let mut remaining = MAX_STORED_BYTES;
@@ -89,7 +89,7 @@ impl Change {
             };
             let old = diff.old_lines(first.old_range().start..last.old_range().end);
             let new = diff.new_lines(first.new_range().start..last.new_range().end);
-            let lines = PartLines {
+            let lines = LineOffsets {
                 old: begins.old + first.old_range().start,
                 new: begins.new + first.new_range().start,
             };
@@ -114,7 +114,7 @@ impl Change {
         parts
     }
 
-    fn part(&self, lines: PartLines, old: String, new: String) -> Self {
+    fn part(&self, lines: LineOffsets, old: String, new: String) -> Self {
         Self {
             path: self.path.clone(),
             old: self.old.is_some().then_some(old),
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(parts.len(), 1);
         assert_eq!(
             parts[0].part,
-            Some(PartLines {
+            Some(LineOffsets {
                 old: 49_996,
                 new: 49_996
             })
@@ -226,11 +226,11 @@ mod tests {
         assert_eq!(
             places,
             [
-                PartLines {
+                LineOffsets {
                     old: 49_996,
                     new: 49_996
                 },
-                PartLines {
+                LineOffsets {
                     old: 89_996,
                     new: 89_995
                 }

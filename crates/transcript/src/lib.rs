@@ -14,7 +14,7 @@ pub use call::{
     BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, FailureCause, JobState,
     Location, ProgramExit, ToolKind,
 };
-pub use change::{Change, PartLines};
+pub use change::{Change, LineOffsets};
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -53,7 +53,7 @@ function walk(schema, visit) {
 
 /** What all providers forbid in the schema of a function. */
 function common(schema) {
-  if (schema?.type !== "object" || !schema.properties) return "it is no object with properties";
+  if (schema?.type !== "object" || !schema.properties) return "it is not an object with properties";
   const top = ["anyOf", "oneOf", "allOf", "not", "enum"].find((key) => key in schema);
   if (top) return `${top} at the top`;
   let problem;

@@ -194,7 +194,7 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
 }
 
 /// Returns the metadata of a change whose texts are a part of their file.
-fn lines_before(part: transcript::PartLines) -> v1::Meta {
+fn lines_before(part: transcript::LineOffsets) -> v1::Meta {
     own(LINES_BEFORE, json!({ "old": part.old, "new": part.new }))
 }
 

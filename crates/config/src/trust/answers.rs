@@ -96,7 +96,7 @@ impl TrustStore {
         let place = SourceLocation {
             line: unread.line,
             column: unread.column,
-            ..SourceLocation::whole(&origin.into())
+            ..SourceLocation::whole_text(&origin.into())
         };
         let text = format!(
             "your answers about projects cannot be read: {}; guards that you trusted may be off",
@@ -252,7 +252,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
     }
     if meta.len() > MAX_BYTES {
         return Err(unreadable(format!(
-            "it has more than {} MiB",
+            "it is larger than {} MiB",
             MAX_BYTES >> 20
         )));
     }

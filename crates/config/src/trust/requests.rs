@@ -6,7 +6,7 @@ use providers::entry::LOCATION_OPTIONS;
 
 /// Returns the paths of the set keys of a provider that determine the address of its requests or
 /// their credentials.
-pub(super) fn provider_key_paths(provider: &Node) -> Vec<Vec<String>> {
+pub(super) fn location_key_paths(provider: &Node) -> Vec<Vec<String>> {
     let key_path = |keys: &[&str]| {
         keys.iter()
             .map(|key| (*key).to_owned())
@@ -37,7 +37,7 @@ pub(super) fn provider_key_paths(provider: &Node) -> Vec<Vec<String>> {
 /// Returns the paths of model options that may do more than tune an answer. Options are sent to the
 /// provider unchanged, and may make it forward the conversation to another server or provider, or
 /// run tools of its own.
-pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
+pub(super) fn risky_option_paths(node: &Node) -> Vec<Vec<String>> {
     let mut option_maps: Vec<Vec<&str>> = Vec::new();
     for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
         option_maps.push(vec!["agent", &agent.key, "options"]);

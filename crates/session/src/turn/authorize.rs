@@ -52,14 +52,14 @@ pub(super) struct PlacedCall<'a> {
 /// Authorizes the access requests of a call, and asks the user if the rules require it. All
 /// requests are evaluated first, so that no question is asked about a call that another request
 /// forbids; there is one question per file. `reason` explains requests that have no explanation of
-/// their own; with `is_agreed`, nothing is asked; `asks` is called for each question that is sent.
+/// their own; with `is_allowed`, nothing is asked; `asks` is called for each question that is sent.
 pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
     call: PlacedCall<'_>,
     needs: &[AccessRequest],
     reason: Option<&str>,
-    is_agreed: bool,
+    is_allowed: bool,
     asks: impl Fn(),
 ) -> Result<(), Failure> {
     let mut asked: Vec<Vec<AskedNeed<'_>>> = Vec::new();
@@ -67,7 +67,7 @@ pub(super) async fn permit(
         let Some(one) = judged(scope, agent, call, need).await? else {
             continue;
         };
-        if is_agreed {
+        if is_allowed {
             continue;
         }
         let together = |group: &&mut Vec<AskedNeed<'_>>| {

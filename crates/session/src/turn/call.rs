@@ -730,8 +730,8 @@ impl RunningCall<'_> {
             let done = self.run(run, context).await;
             match self.followed(done, context).await {
                 Err(Failure::NeedsPermission(further)) => {
-                    let FurtherCall { call, is_agreed } = *further;
-                    self.permit(&call.needs, None, is_agreed).await?;
+                    let FurtherCall { call, is_allowed } = *further;
+                    self.permit(&call.needs, None, is_allowed).await?;
                     run = call.run;
                 }
                 done => return done,
@@ -802,7 +802,7 @@ impl RunningCall<'_> {
         &self,
         needs: &[AccessRequest],
         reason: Option<&str>,
-        is_agreed: bool,
+        is_allowed: bool,
     ) -> Result<(), Failure> {
         authorize::permit(
             self.scope,
@@ -813,7 +813,7 @@ impl RunningCall<'_> {
             },
             needs,
             reason,
-            is_agreed,
+            is_allowed,
             || self.line.pass(),
         )
         .await

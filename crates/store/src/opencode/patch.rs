@@ -1,6 +1,6 @@
 //! The hunks of a unified diff as changes of a file.
 
-use transcript::{Change, PartLines};
+use transcript::{Change, LineOffsets};
 
 /// Returns a change for each hunk of a unified diff of one file; none for a text that is no diff.
 pub(super) fn changes(path: &str, diff: &str) -> Vec<Change> {
@@ -45,14 +45,14 @@ pub(super) fn changes(path: &str, diff: &str) -> Vec<Change> {
 }
 
 /// Parses `@@ -1,2 +1,2 @@`: the numbers of lines before the hunk.
-fn header(line: &str) -> Option<PartLines> {
+fn header(line: &str) -> Option<LineOffsets> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
     let before = |place: &str| {
         let first = place.split(',').next()?.parse::<usize>().ok()?;
         Some(first.saturating_sub(1))
     };
-    Some(PartLines {
+    Some(LineOffsets {
         old: before(old)?,
         new: before(new)?,
     })

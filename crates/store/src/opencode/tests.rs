@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::convert::{self, Converter};
 use super::*;
-use transcript::{CallState, Content, FailureCause, FaultKind, Finish, PartLines};
+use transcript::{CallState, Content, FailureCause, FaultKind, Finish, LineOffsets};
 
 fn info(more: &Value) -> Value {
     let mut info = json!({"id": "ses_00000001", "directory": "/work", "time": {"created": 5}});
@@ -88,7 +88,7 @@ fn hunks_of_a_diff_become_changes() {
         .map(|change| (change.old.as_deref().unwrap(), change.new.as_str()))
         .collect();
     assert_eq!(texts, [("x\ny\nz\n", "x\nw\n"), ("p\n", "q\n")]);
-    assert_eq!(changes[1].part, Some(PartLines { old: 8, new: 7 }));
+    assert_eq!(changes[1].part, Some(LineOffsets { old: 8, new: 7 }));
     let new = patch::changes("/work/a", "--- /dev/null\n+++ a\n@@ -0,0 +1,1 @@\n+x\n");
     assert_eq!((new[0].old.clone(), new[0].part), (None, None));
     assert!(patch::changes("/work/a", "no diff").is_empty());
