@@ -1,18 +1,18 @@
-//! Problems that may have hidden a deny. An unreadable file may have denied anything, and so may a
-//! key, value or name among the rules that is not understood. Until such a problem is fixed,
-//! everything is asked about that `"approvals": "ask"` asks about: see
+//! Finds the problems of settings that may have hidden a deny. An unreadable file may have denied
+//! anything, and so may a key, value or name among the rules that is not understood. Until such a
+//! problem is fixed, adjutant asks about everything that `"approvals": "ask"` asks about: see
 //! [`permission::Policy::judge`].
 //!
-//! Problems that cannot have denied anything do not count: a misspelt model, an invalid number of
-//! `steps`, a rule that only allows. A permission that no tool has counts (`bahs`, `shell`), unless
-//! it has the form of a server's tool (`jira_search`) or there are plugins, whose tools are known
-//! only once they run.
+//! Problems that cannot have hidden a deny do not count: a misspelt model, an invalid number of
+//! `steps`, a rule that only allows. A rule for a permission that no tool asks for (`bahs`, `shell`)
+//! counts, unless the name has the form of an MCP tool (`jira_search`) or there are plugins, whose
+//! tools are known only once they run.
 
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
 
 /// Top-level keys that can deny or guard something.
-const FORBIDDING: [&str; 8] = [
+const RESTRICTING_KEYS: [&str; 8] = [
     "permission",
     "permissions",
     "tools",
@@ -23,14 +23,15 @@ const FORBIDDING: [&str; 8] = [
     "hook",
 ];
 
-/// Keys of one agent that can.
-const OF_AN_AGENT: [&str; 3] = ["permission", "permissions", "tools"];
+/// Keys of an agent that can deny something.
+const AGENT_KEYS: [&str; 3] = ["permission", "permissions", "tools"];
 
 /// Keys of `sandbox` that restrict commands further.
-const OF_THE_SANDBOX: [&str; 4] = ["hide", "mode", "network", "unattended"];
+const SANDBOX_KEYS: [&str; 4] = ["hide", "mode", "network", "unattended"];
 
-/// Returns whether a problem of a settings text may hide a deny, by its code and key. For unknown keys and
-/// names, the reporter decides, because it depends on their value.
+/// Returns whether a problem of a settings text may hide a deny, judged by its code and key. For
+/// unknown keys and names, the code that reports the problem decides, because it depends on their
+/// value.
 pub(crate) fn is_possible(problem: &Problem) -> bool {
     let is_error = problem.severity == ProblemSeverity::Error;
     let is_unread = match problem.code {
@@ -52,15 +53,15 @@ pub(crate) fn is_possible(problem: &Problem) -> bool {
             .key
             .split('.')
             .next()
-            .is_some_and(|key| OF_AN_AGENT.contains(&key))
+            .is_some_and(|key| AGENT_KEYS.contains(&key))
     } else {
         forbids(&problem.key)
     };
     is_unread && (is_whole || can_forbid)
 }
 
-/// Returns whether a location is in the front matter of an agent or a command, whose keys are top-level
-/// keys.
+/// Returns whether a location is in the front matter of an agent or a command. Its top-level keys
+/// are those of one agent or command.
 fn is_front_matter(place: &SourceLocation) -> bool {
     place
         .origin
@@ -69,18 +70,21 @@ fn is_front_matter(place: &SourceLocation) -> bool {
         .is_some_and(|path| path.extension().is_some_and(|extension| extension == "md"))
 }
 
-/// Returns whether a key can contain a deny or a guard. A substituted name can be any key.
+/// Returns whether a key can contain a deny or a guard. A name that is substituted from a variable
+/// or a file can be any key.
 fn forbids(key: &str) -> bool {
     let mut path = key.split('.');
     let first = path.next().unwrap_or_default();
     let rest: Vec<&str> = path.collect();
     match first {
         "agent" | "mode" => {
-            rest.len() < 2 || rest.iter().skip(1).any(|key| OF_AN_AGENT.contains(key))
+            rest.len() < 2 || rest.iter().skip(1).any(|key| AGENT_KEYS.contains(key))
         }
         "hook" => rest.last() != Some(&"timeout"),
         _ => {
-            FORBIDDING.contains(&first) || first.starts_with("{env:") || first.starts_with("{file:")
+            RESTRICTING_KEYS.contains(&first)
+                || first.starts_with("{env:")
+                || first.starts_with("{file:")
         }
     }
 }
@@ -89,11 +93,11 @@ fn forbids(key: &str) -> bool {
 /// `near`.
 pub(crate) fn is_meant(path: &[String], near: &str, value: &Node) -> bool {
     let known = match path {
-        [_] if is_front_matter(&value.at) => OF_AN_AGENT.contains(&near),
-        [_] => FORBIDDING.contains(&near),
-        [first, _] if first == "sandbox" => OF_THE_SANDBOX.contains(&near),
+        [_] if is_front_matter(&value.at) => AGENT_KEYS.contains(&near),
+        [_] => RESTRICTING_KEYS.contains(&near),
+        [first, _] if first == "sandbox" => SANDBOX_KEYS.contains(&near),
         [first, _, _] if matches!(first.as_str(), "agent" | "agents" | "mode") => {
-            OF_AN_AGENT.contains(&near)
+            AGENT_KEYS.contains(&near)
         }
         _ => false,
     };
@@ -129,7 +133,7 @@ mod tests {
         let table = [
             ("a file", Error, Syntax, "", true),
             ("a command's front matter", Warning, Syntax, "", true),
-            ("a circle of links", Warning, Link, "", false),
+            ("a cycle of links", Warning, Link, "", false),
             ("a link to nothing", Error, Link, "", true),
             ("an empty command", Error, Incomplete, "", false),
             ("an action", Error, WrongValue, "permission.bash", true),
@@ -218,7 +222,7 @@ mod tests {
             ("a command's agent", WrongValue, "agent", false),
             ("an agent's switches", WrongValue, "tools", true),
             ("an agent's rule", WrongValue, "permission.bash", true),
-            ("a front matter that is no YAML", Syntax, "", true),
+            ("front matter that is not YAML", Syntax, "", true),
         ];
         let path = Some("/p/.opencode/agent/a.md".into());
         let origin = ConfigOrigin {
@@ -230,7 +234,7 @@ mod tests {
         let place = SourceLocation::whole_text(&Arc::new(origin));
         for (case, code, key, expected) in table {
             let problem = Problem::new(Error, code, &place, key, case);
-            assert_eq!(is_possible(&problem), expected, "{case}, in a front matter");
+            assert_eq!(is_possible(&problem), expected, "{case}, in front matter");
         }
     }
 
