@@ -1,25 +1,25 @@
-//! Questions at a terminal, one after the other, and the lines that answer them.
+//! Asks questions at a terminal, one at a time, and reads the lines that answer them.
 
 use std::io;
-use std::sync::{Arc, mpsc as thread};
+use std::sync::{Arc, mpsc as std_mpsc};
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::Styled;
 
-/// The sender of questions. Lines typed while no question is shown are discarded.
+/// A handle for asking questions. Lines typed while no question is shown are discarded.
 #[derive(Clone)]
 pub(super) struct Keyboard(mpsc::UnboundedSender<LineRequest>);
 
 struct LineRequest {
-    words: Styled,
+    question: Styled,
     check: LineCheck,
     answer: oneshot::Sender<Option<String>>,
 }
 
-/// Checks a line before it is accepted. Returns a text to show before asking again, if the line is
-/// not an answer.
+/// A check of a line before it is accepted. If the line is not an answer, it returns a text to show
+/// before reading another line.
 pub(super) type LineCheck = Box<dyn FnMut(&str) -> Option<Styled> + Send>;
 
 impl Keyboard {
@@ -29,13 +29,13 @@ impl Keyboard {
         Self(sender)
     }
 
-    /// Shows a question and waits for a valid answer; `None` at the end of the input. No other
-    /// question is shown in between. Dropping the future withdraws the question.
-    pub(super) async fn ask(&self, words: Styled, check: LineCheck) -> Option<String> {
+    /// Shows a question and waits for a valid answer; returns `None` at the end of the input. No
+    /// other question is shown in the meantime. Dropping the future withdraws the question.
+    pub(super) async fn ask(&self, question: Styled, check: LineCheck) -> Option<String> {
         let (answer, line) = oneshot::channel();
         self.0
             .send(LineRequest {
-                words,
+                question,
                 check,
                 answer,
             })
@@ -45,11 +45,12 @@ impl Keyboard {
 }
 
 async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen: Arc<Screen>) {
-    let (wanted, wants) = thread::channel::<()>();
+    let (request_read, read_requests) = std_mpsc::channel::<()>();
     let (typed, mut lines) = mpsc::unbounded_channel();
-    // A separate thread, so that a read without a question blocks nothing else.
+    // Lines are read on a separate thread, because a read cannot be cancelled when its question is
+    // withdrawn.
     std::thread::spawn(move || {
-        while wants.recv().is_ok() {
+        while read_requests.recv().is_ok() {
             let mut line = String::new();
             let read = io::stdin().read_line(&mut line);
             if typed
@@ -60,9 +61,9 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
             }
         }
     });
-    let mut reads = false;
+    let mut is_reading = false;
     while let Some(LineRequest {
-        mut words,
+        mut question,
         mut check,
         mut answer,
     }) = questions.recv().await
@@ -71,21 +72,21 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
             continue;
         }
         // A line that was typed for a withdrawn question is discarded.
-        reads &= lines.try_recv().is_err();
+        is_reading &= lines.try_recv().is_err();
         loop {
-            if !std::mem::replace(&mut reads, true) && wanted.send(()).is_err() {
+            if !std::mem::replace(&mut is_reading, true) && request_read.send(()).is_err() {
                 return;
             }
-            screen.ask(&words).ok();
+            screen.ask(&question).ok();
             tokio::select! {
                 line = lines.recv() => {
-                    reads = false;
+                    is_reading = false;
                     let line = line.flatten();
                     if let Some(again) = line.as_deref().and_then(&mut check) {
-                        words = again;
+                        question = again;
                         continue;
                     }
-                    // The asking task may be cancelled.
+                    // The asking task may have been cancelled.
                     answer.send(line).ok();
                 }
                 () = answer.closed() => screen.aside("\n(question withdrawn)"),
