@@ -1,8 +1,8 @@
-//! The format, as numbered steps, executed in one transaction. A released step is never changed. A
-//! database of a newer format is refused.
+//! The database format, as numbered migration steps. The missing steps run in one transaction. A
+//! released step is never changed. A database of a newer format is refused.
 //!
-//! It uses only features that PostgreSQL 15 and compatible databases have in common: no extension,
-//! no trigger, no sequence.
+//! The steps use only features that PostgreSQL 15 and compatible databases have in common: no
+//! extensions, triggers or sequences.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -53,10 +53,10 @@ const STEPS: [&str; 3] = [
     ALTER TABLE lease ADD COLUMN cancel boolean NOT NULL DEFAULT false;
     CREATE INDEX task_by_number ON task (number) WHERE state IN ('waiting', 'running');
 ",
-    // The tables are locked in the same order as by concurrent writers of the earlier format. Such
-    // a writer need not reset `lease.searched`, because taking the session has incremented its
-    // epoch. The difference of the two is a column, because PostgreSQL has statistics on a column
-    // and only guesses the result of a comparison.
+    // The tables are locked in the order in which concurrent writers of the earlier format lock
+    // them. Such a writer does not know `lease.searched` and need not reset it: it incremented the
+    // epoch when it took the session. `unsearched` is a stored column, because PostgreSQL collects
+    // statistics on columns, but can only guess how many rows satisfy a comparison.
     "
     LOCK TABLE lease, session IN ACCESS EXCLUSIVE MODE;
     ALTER TABLE session ALTER COLUMN cwd TYPE text COLLATE \"C\", ALTER COLUMN project TYPE text COLLATE \"C\";
@@ -72,34 +72,41 @@ const STEPS: [&str; 3] = [
 ",
 ];
 
-/// Converts a database of the third format into one of the second.
+/// The statements that convert a database of the third format into one of the second.
 #[cfg(test)]
 pub(super) const UNDO_THIRD: &str =
     "DROP TABLE word; ALTER TABLE lease DROP COLUMN unsearched, DROP COLUMN searched;
     DROP INDEX session_unsaid; ALTER TABLE session ALTER COLUMN cwd TYPE text COLLATE \"default\",
     ALTER COLUMN project TYPE text COLLATE \"default\"; UPDATE format SET number = 2;";
 
-/// Ensures that the tables exist and have the present format, and sets the search path.
+/// Ensures that the tables exist and have the current format, and sets the search path.
 pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
     client
         .batch_execute(&format!("SET search_path TO \"{namespace}\""))
         .await?;
-    if format(client, namespace).await? == Some(FORMAT) {
+    if stored_format(client, namespace).await? == Some(FORMAT) {
         return Ok(());
     }
     // Concurrent processes take turns. A broken connection ends the transaction.
     client.batch_execute("BEGIN").await?;
-    let made = steps(client, namespace).await;
-    let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let migrated = migrate(client, namespace).await;
+    let end = if migrated.is_ok() {
+        "COMMIT"
+    } else {
+        "ROLLBACK"
+    };
     let ended = client.batch_execute(end).await;
-    made?;
+    migrated?;
     Ok(ended?)
 }
 
-async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
-    let turn = i64::from(crc32fast::hash(format!("adjutant {namespace}").as_bytes()));
+async fn migrate(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
+    let lock_key = i64::from(crc32fast::hash(format!("adjutant {namespace}").as_bytes()));
     client
-        .query_typed("SELECT pg_advisory_xact_lock($1)", &[(&turn, Type::INT8)])
+        .query_typed(
+            "SELECT pg_advisory_xact_lock($1)",
+            &[(&lock_key, Type::INT8)],
+        )
         .await?;
     let exists = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
     // A user of an existing schema may have no permission to create one.
@@ -117,7 +124,7 @@ async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
             "CREATE TABLE IF NOT EXISTS format (one boolean PRIMARY KEY, number bigint NOT NULL)",
         )
         .await?;
-    let found = format(client, namespace).await?.unwrap_or(0);
+    let found = stored_format(client, namespace).await?.unwrap_or(0);
     if found > FORMAT {
         return Err(Error::NewerDatabase {
             found,
@@ -134,10 +141,11 @@ async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
 }
 
 /// Returns the format of an existing database; `None` if there is none.
-async fn format(client: &Client, namespace: &str) -> Result<Option<i64>, DatabaseFault> {
-    let there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format'";
+async fn stored_format(client: &Client, namespace: &str) -> Result<Option<i64>, DatabaseFault> {
+    let exists =
+        "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format'";
     if client
-        .query_typed(there, &[(&namespace, Type::TEXT)])
+        .query_typed(exists, &[(&namespace, Type::TEXT)])
         .await?
         .is_empty()
     {
