@@ -1,6 +1,6 @@
-//! The body of a request: the options first, the conversation last, so that the bytes of a request
-//! are the beginning of those of the next one. Those bytes are reused, so that each step of a long
-//! conversation only encodes the new messages.
+//! The body of a request: the options first, the conversation last, so that consecutive requests
+//! begin with the same bytes. Those bytes are reused, so that each step of a long conversation
+//! encodes only the new messages.
 
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -29,9 +29,9 @@ pub struct Element<T> {
 }
 
 impl RequestBody {
-    /// Creates a body with the fields of `head`, with the user's options merged over them, without
-    /// those that the request omits. A `null` removes a field. Options named in `reserved` are
-    /// ignored: those are the fields of the conversation.
+    /// Creates a body from the fields of `head`, with the user's options merged over them and the
+    /// fields that the request omits removed. A `null` removes a field. Options named in `reserved`,
+    /// the fields of the conversation, are ignored.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if a value cannot be encoded as JSON.
@@ -75,8 +75,8 @@ impl RequestBody {
         Ok(())
     }
 
-    /// Appends the conversation and completes the body. Bytes that the preceding request has in
-    /// common are reused.
+    /// Appends the conversation and completes the body. Reuses the bytes that the body of the
+    /// preceding request has in common with it.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if an element cannot be encoded as JSON.
@@ -253,8 +253,8 @@ mod tests {
         };
         type Change = fn(&mut Request, &mut RequestTarget, &mut Map<String, Value>);
         let nothing: Change = |_, _, _| {};
-        /// Messages before and after, the number of unsettled ones, another change; elements
-        /// encoded.
+        /// The messages before and after, the number of unsettled elements, another change, and the
+        /// expected number of encoded elements.
         type Row<'a> = (&'a [&'a str], &'a [&'a str], usize, Change, usize);
         let table: &[Row<'_>] = &[
             (&["a", "b"], &["a", "b", "c", "d"], 0, nothing, 2),

@@ -1,7 +1,7 @@
-//! `<think>…</think>` at the very beginning of a text: the reasoning of models whose server does
-//! not extract it. Elsewhere the tag is ordinary text.
+//! Extracts `<think>…</think>` at the very beginning of an answer: the reasoning of a model whose
+//! server does not extract it. Anywhere else, the tag is ordinary text.
 
-/// Separates reasoning from text in a stream.
+/// A parser that separates reasoning from text in a streamed answer.
 #[derive(Debug, Default)]
 pub(super) struct ThinkTags {
     state: State,
@@ -20,7 +20,7 @@ enum State {
     Text,
 }
 
-/// A part of the content.
+/// A piece of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ThinkPiece {
     Reasoning(String),
@@ -31,7 +31,7 @@ const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
 impl ThinkTags {
-    /// Adds text, and outputs the parts that are certain by now.
+    /// Adds text, and appends to `out` the pieces that are complete enough to classify.
     pub(super) fn push(&mut self, text: String, out: &mut Vec<ThinkPiece>) {
         if self.state == State::Text {
             if !text.is_empty() {
@@ -96,7 +96,7 @@ impl ThinkTags {
         }
     }
 
-    /// Ends the text; outputs the pending rest as reasoning or text.
+    /// Ends the answer, and appends the pending text to `out` as reasoning or text.
     pub(super) fn end(&mut self, out: &mut Vec<ThinkPiece>) {
         let pending = std::mem::take(&mut self.pending);
         if pending.is_empty() {

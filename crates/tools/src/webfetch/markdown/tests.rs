@@ -102,7 +102,7 @@ fn plain_text_has_no_marks() {
     }
 }
 
-/// Pages that would cost a tree builder much time or stack.
+/// Reads pages for which a tree builder would need excessive time or stack.
 #[test]
 fn hostile_pages_are_bounded() {
     let deep = 50_000;
@@ -140,9 +140,9 @@ fn hostile_pages_are_bounded() {
     );
 }
 
-/// For any sequence of elements: no word is lost, the order is preserved, and omitted text stays
-/// hidden.
-fn keeps_its_words(pieces: &[&str], plain: bool) -> Result<(), String> {
+/// Checks for a sequence of elements that no word is lost, the order of the words is preserved, and
+/// hidden text is left out.
+fn check_visible_words(pieces: &[&str], plain: bool) -> Result<(), String> {
     let mut words = Vec::new();
     let mut html = String::new();
     for piece in pieces {
@@ -171,7 +171,7 @@ fn keeps_its_words(pieces: &[&str], plain: bool) -> Result<(), String> {
 proptest::proptest! {
     #[test]
     fn visible_words_are_never_lost(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..80), plain: bool) {
-        keeps_its_words(&pieces, plain).map_err(proptest::test_runner::TestCaseError::fail)?;
+        check_visible_words(&pieces, plain).map_err(proptest::test_runner::TestCaseError::fail)?;
     }
 }
 
