@@ -1,9 +1,10 @@
-//! The number of questions that a session asks, as chosen by the user.
+//! The approvals of a session: how many questions it asks, as chosen by the user.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whether to ask. What is denied stays denied in all three. Ordered: a later one asks more.
+/// The level of approvals. A denied call stays denied in all three. The levels are ordered: a later
+/// one asks more.
 #[derive(
     Debug,
     Clone,
@@ -21,12 +22,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum Approvals {
-    /// As the default, but what rules ask about and a sandbox without network holds is not asked.
+    /// Like the default, but skips questions that rules require about actions that a sandbox without
+    /// network contains.
     Sandboxed,
-    /// What rules ask about, and where something is at stake that the sandbox does not hold.
+    /// Asks if rules require it, or if an action is risky and the sandbox does not contain it.
     #[default]
     Default,
-    /// Besides, every edit, every tool of a server and every command that is not known to be harmless.
+    /// Also asks about every edit, every MCP tool and every command that is not known to be harmless.
     Ask,
 }
 
