@@ -34,7 +34,7 @@ pub enum Error {
 /// The number of messages that are read ahead.
 const MAX_MESSAGES_AHEAD: usize = 16;
 
-/// A message with its parts, in the written form.
+/// A message with its parts, as it is exported.
 #[derive(Serialize, Deserialize)]
 struct WrittenMessage {
     #[serde(flatten)]
@@ -67,7 +67,7 @@ impl MessagePath {
     }
 }
 
-/// The messages, written as they are read. An error is stored in `failed`.
+/// The messages, written as they are read. An error of reading is stored in `failed`.
 struct WrittenMessages<'f> {
     path: MessagePath,
     feed: RefCell<&'f mut SessionFeed>,
@@ -93,10 +93,10 @@ impl Serialize for WrittenMessages<'_> {
         for message in written {
             list.serialize_element(&message)?;
         }
-        // If the list were closed, the document would be valid and incomplete.
+        // If the list were closed, the document would be valid but incomplete.
         if self.failed.borrow().is_some() {
             return Err(serde::ser::Error::custom(
-                "the session cannot be read to its end",
+                "the session could not be read completely",
             ));
         }
         list.end()
@@ -154,8 +154,8 @@ struct Head {
     messages: Option<IgnoredAny>,
 }
 
-/// Reads a document of [`export`]. It is read twice, because the session's record may come after
-/// its messages. On the second pass, messages are read on demand.
+/// Imports a document that [`export`] wrote. The document is read twice, because the session's
+/// record may come after its messages. On the second pass, messages are read on demand.
 ///
 /// # Errors
 /// Returns [`Error`] for a mistake outside the messages. The feed ends with an error for a mistake
@@ -171,7 +171,7 @@ pub fn import<R: Read + Send + 'static>(
         Some(_) => {}
         None => {
             return Err(shape(
-                "the member \"adjutant\" with its format is missing".into(),
+                "the member \"adjutant\" with the format number is missing".into(),
             ));
         }
     }
@@ -180,9 +180,9 @@ pub fn import<R: Read + Send + 'static>(
     let record: Record = serde_json::from_value(head.session.ok_or_else(|| missing("session"))?)
         .map_err(|e| shape(e.to_string()))?;
     let (sender, messages) = sync_channel(MAX_MESSAGES_AHEAD);
-    let mut second = serde_json::Deserializer::from_reader(source()?);
+    let mut second_pass = serde_json::Deserializer::from_reader(source()?);
     let read = move || {
-        let end = match second.deserialize_map(WholeVisitor(&sender)) {
+        let end = match second_pass.deserialize_map(DocumentVisitor(&sender)) {
             Ok(()) => Ok(None),
             Err(e) => Err(store::Error::Source(
                 Error::Shape(e.to_string()).to_string(),
@@ -200,10 +200,10 @@ pub fn import<R: Read + Send + 'static>(
         if is_over {
             return None;
         }
-        let broken = || Err(store::Error::Source("its reader has ended early".into()));
-        let came = messages.recv().unwrap_or_else(|_| broken());
-        is_over = !matches!(came, Ok(Some(_)));
-        came.transpose()
+        let broken = || Err(store::Error::Source("the import ended early".into()));
+        let received = messages.recv().unwrap_or_else(|_| broken());
+        is_over = !matches!(received, Ok(Some(_)));
+        received.transpose()
     };
     Ok(SessionFeed::new(record, std::iter::from_fn(next)))
 }
@@ -211,10 +211,10 @@ pub fn import<R: Read + Send + 'static>(
 /// The sender of messages, and finally of `None` or an error.
 type MessageSender = SyncSender<Result<Option<Message>, store::Error>>;
 
-/// Reads a whole document, and passes its messages on.
-struct WholeVisitor<'s>(&'s MessageSender);
+/// A visitor of a whole document that sends its messages.
+struct DocumentVisitor<'s>(&'s MessageSender);
 
-impl<'de> Visitor<'de> for WholeVisitor<'_> {
+impl<'de> Visitor<'de> for DocumentVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -233,7 +233,7 @@ impl<'de> Visitor<'de> for WholeVisitor<'_> {
     }
 }
 
-/// Passes on the messages of a list.
+/// A visitor of a list of messages that sends them.
 struct MessageVisitor<'s>(&'s MessageSender);
 
 impl<'de> DeserializeSeed<'de> for MessageVisitor<'_> {
@@ -254,7 +254,7 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(WrittenMessage { message, parts, .. }) = list.next_element()? {
             if self.0.send(Ok(Some(Message { parts, ..message }))).is_err() {
-                return Err(A::Error::custom("nobody wants it any more"));
+                return Err(A::Error::custom("the import was abandoned"));
             }
         }
         Ok(())
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn record() -> Record {
-        // Its mark is chosen at random.
+        // A record contains a random mark, so all calls return the same one.
         static RECORD: LazyLock<Record> =
             LazyLock::new(|| Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(1)));
         RECORD.clone()
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Counts the bytes that pass through it.
+    /// A reader or writer that counts its bytes.
     struct Counted<T>(T, Arc<AtomicUsize>);
 
     impl<T: Write> Write for Counted<T> {

@@ -1,5 +1,5 @@
-//! Offers a login in the client, as a link. The browser's callback is received here, and the
-//! session has the server's tools from the next step on.
+//! Offers a login at an MCP server to the user, as a link in the client. This process receives the
+//! browser's callback, and the session has the server's tools from the next step on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use config::settings::OAuth;
 use events::{EventSender, FormPage, FormReply};
 use providers::http::HttpClient;
 
-/// A server that needs a login.
+/// The offer of a login at a server that needs one.
 pub(super) struct LoginPrompt {
     pub name: String,
     pub url: String,
@@ -56,15 +56,14 @@ impl LoginPrompt {
         let show = move |address: &str| drop(found.send(address.to_owned()));
         let login = login::log_in(&name, &url, &oauth, &stored, &client, show);
         tokio::pin!(login);
-        let failed =
-            |why: &str| tracing::info!("no login at the MCP server {name} as a link: {why}");
+        let failed = |why: &str| tracing::info!("the login at the MCP server {name} failed: {why}");
         let address = tokio::select! {
             done = &mut login => return failed(&done.err().unwrap_or_default()),
             Some(address) = address.recv() => address,
         };
         let who = format!("The MCP server {}", text::title(&name));
-        let message = "It needs a login. Open this to log in with your browser.".to_owned();
-        let (done_there, finished) = oneshot::channel();
+        let message = "It needs a login. Open this link to log in with your browser.".to_owned();
+        let (login_done, finished) = oneshot::channel();
         let page = FormPage::Address(address);
         let shown = Box::pin(async move {
             asker::form(&outlet, None, (who, message), page, Some(finished)).await
@@ -76,7 +75,7 @@ impl LoginPrompt {
                     Ok(()) => {
                         tracing::info!("logged in at the MCP server {name}");
                         // The client may still show the page.
-                        done_there.send(()).ok();
+                        login_done.send(()).ok();
                         return;
                     }
                     Err(why) => return failed(&why),
