@@ -32,21 +32,22 @@ fn states(files: &[FileChange]) -> impl Iterator<Item = &FileState> {
         .flat_map(|change| change.old.iter().chain(&change.new))
 }
 
-/// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
+/// The writer of one session's messages and parts. Writes are queued and do not wait for the disk.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     store: Store,
     session: SessionId,
     /// Whether the user was notified that the session is not stored.
     notified: Arc<AtomicBool>,
-    /// Whether more changes are unsaved than allowed.
+    /// Whether the last flush failed because the store has been unreachable for too long or too many
+    /// changes are unsaved.
     unsaved: Arc<AtomicBool>,
     /// The names of contents that were shared with other machines. The lock is never held
     /// across an await.
     sent: Arc<Mutex<HashSet<String>>>,
-    /// The present choice; `None` for a session without choices.
+    /// The user's current choices; `None` for a session without choices.
     choice: Option<watch::Receiver<SessionChoices>>,
-    /// Changes are published as well.
+    /// The publisher of all changes.
     pub events: SessionEvents,
 }
 
@@ -69,8 +70,8 @@ impl Recorder {
         Self { events, ..self }
     }
 
-    /// Returns a recorder that stores the present choice instead of a record's, because the
-    /// user may change it while a turn works with its own copy.
+    /// Returns a recorder that stores the user's current choices instead of those in a record,
+    /// because the user may change them while a turn works with its own copy.
     #[must_use]
     pub fn choosing(self, choice: watch::Receiver<SessionChoices>) -> Self {
         Self {
@@ -79,18 +80,20 @@ impl Recorder {
         }
     }
 
-    /// Stores a message without its parts.
+    /// Stores and publishes a message without its parts.
     pub async fn message(&self, message: &Message) {
         self.events.message(message);
         self.store.message(&self.session, message).await;
     }
 
+    /// Stores and publishes a part.
     pub async fn part(&self, message: &MessageId, part: &Part) {
         self.events.part(message, part);
         self.partial(message, part).await;
     }
 
-    /// Stores a part whose text is incomplete. Its deltas are published separately.
+    /// Stores a part without publishing it. The deltas of an incomplete text are published
+    /// separately.
     pub async fn partial(&self, message: &MessageId, part: &Part) {
         if self.store.is_known_shared()
             && let Content::Tool(call) = &part.content
@@ -129,7 +132,7 @@ impl Recorder {
         }
     }
 
-    /// Shares the contents of these files before and after with other machines.
+    /// Shares the contents of these files, before and after the change, with other machines.
     pub async fn contents(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
         if !self.store.is_known_shared() {
             return;
@@ -146,7 +149,7 @@ impl Recorder {
             let hash = state.hash.clone();
             match base::task::spawn_blocking(move || tracker.packed(&state)).await {
                 Ok(Some(bytes)) => self.store.content(&self.session, hash, bytes).await,
-                Ok(None) => tracing::debug!("the content {hash} is not kept here"),
+                Ok(None) => tracing::debug!("the content {hash} is not stored on this machine"),
                 Err(e) => tracing::warn!("the content {hash} could not be read: {e}"),
             }
         }
@@ -171,24 +174,26 @@ impl Recorder {
             let found = match self.store.contents(&self.session, names.to_vec()).await {
                 Ok(found) => found,
                 Err(e) => {
-                    return tracing::warn!("what other machines have kept cannot be had: {e}");
+                    return tracing::warn!(
+                        "contents stored by other machines cannot be fetched: {e}"
+                    );
                 }
             };
             let tracker = tracker.clone();
             let unpacked = base::task::spawn_blocking(move || {
                 for (hash, packed) in found {
                     if let Err(e) = tracker.unpack(&hash, &packed) {
-                        tracing::warn!("the content {hash} could not be kept: {e}");
+                        tracing::warn!("the content {hash} could not be stored: {e}");
                     }
                 }
             });
             if let Err(e) = unpacked.await {
-                tracing::warn!("contents could not be kept: {e}");
+                tracing::warn!("contents could not be stored: {e}");
             }
         }
     }
 
-    /// Stores a message with all its parts.
+    /// Stores and publishes a message with all its parts.
     pub async fn whole(&self, message: &Message) {
         self.message(message).await;
         for part in &message.parts {
@@ -199,7 +204,7 @@ impl Recorder {
     /// Shares a decision about a project's trust with other machines.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's errors.
     pub async fn decide(&self, project: &str, entry: String) -> Result<(), Error> {
         if !self.store.is_known_shared() {
             return Ok(());
@@ -207,8 +212,8 @@ impl Recorder {
         self.store.decide(project, entry).await
     }
 
-    /// Returns whether the user must be notified now that the session is not stored: `true` once per
-    /// session.
+    /// Returns whether the user must be notified that the session is not stored: `true` only for the
+    /// first call.
     pub fn must_notify(&self) -> bool {
         !self.notified.swap(true, Ordering::Relaxed)
     }
@@ -223,7 +228,7 @@ impl Recorder {
         self.store.record(&record).await;
     }
 
-    /// Deletes a message and all later ones, which are `removed`.
+    /// Deletes a message and all later ones. `removed` contains all deleted messages.
     pub async fn cut(&self, from: &MessageId, removed: &[Message]) {
         for message in removed {
             self.events.removed(&message.id);
@@ -231,12 +236,12 @@ impl Recorder {
         self.store.cut(&self.session, from).await;
     }
 
-    /// Waits until all changes so far survive the end of this process.
+    /// Waits until all changes so far would survive the end of this process.
     pub async fn handed_over(&self) {
         self.store.handed_over(&self.session).await;
     }
 
-    /// Waits in the same way for another session, that of a subagent.
+    /// Waits like [`Self::handed_over`], but for the session of a subagent.
     pub async fn handed_over_of(&self, session: &SessionId) {
         self.store.handed_over(session).await;
     }
@@ -244,7 +249,7 @@ impl Recorder {
     /// Returns the stored session.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's errors.
     pub async fn stored(&self) -> Result<StoredSession, Error> {
         self.store.peek(&self.session).await
     }
@@ -252,7 +257,7 @@ impl Recorder {
     /// Waits until all changes so far are on the disk.
     ///
     /// # Errors
-    /// The store's errors since the last flush.
+    /// Returns the store's errors since the last flush.
     pub async fn flush(&self) -> Result<(), Error> {
         let flushed = self.store.flush(&self.session).await;
         self.unsaved.store(
@@ -262,9 +267,10 @@ impl Recorder {
         flushed
     }
 
-    /// Returns whether so many changes are unsaved that a turn must not continue.
+    /// Returns whether a turn must not continue, because the store has been unreachable for too long
+    /// or too many changes are unsaved.
     pub async fn is_exhausted(&self) -> bool {
-        // The flush finds out if the store is available again.
+        // The flush detects whether the store is available again.
         self.unsaved.load(Ordering::Relaxed)
             && matches!(self.flush().await, Err(Error::AwayTooLong(_)))
     }
