@@ -88,7 +88,7 @@ pub(super) fn without_quotes(text: &str) -> std::borrow::Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::super::{Action, Rule, Rules};
-    use super::denied;
+    use super::find_denied;
 
     fn rule(pattern: &str) -> Rule {
         Rule {
