@@ -9,7 +9,7 @@ use super::view::{Alternative, Category, Group, Setting, SettingValue};
 use base::approvals::Approvals;
 use base::text;
 use project::agent::Agent;
-use providers::Model;
+use providers::{Model, local};
 use session::SessionHandle;
 use session::handle::SavedReceiver;
 use session::turn::{SessionChoices, step_context};
@@ -398,11 +398,13 @@ pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceive
     let chosen = ModelRef::parse(model).ok_or_else(|| {
         RequestError::Invalid("a model is written as provider/model, such as openai/gpt-5".into())
     })?;
-    session
-        .project()
-        .models
-        .find(&chosen)
-        .map_err(|missing| RequestError::Invalid(missing.to_string()))?;
+    let found = session.project().models.find(&chosen);
+    // A server on this machine may still be asked for its models; the turn asks it again.
+    if let Err(missing) = found
+        && !local::is_known(&chosen.provider)
+    {
+        return Err(RequestError::Invalid(missing.to_string()));
+    }
     Ok(session.choose_model(chosen)?)
 }
 
