@@ -218,7 +218,7 @@ const MAX_KEY_BYTES: usize = 200;
 /// that the result must fit.
 ///
 /// # Errors
-/// As for [`options`].
+/// As for `options`.
 pub fn meta_parts(meta: Option<&Meta>) -> Result<Vec<Content>, RequestError> {
     let options = options(meta)?.map(Content::PromptOptions);
     let schema = of_ours(meta, SCHEMA).cloned();

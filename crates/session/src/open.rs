@@ -471,13 +471,7 @@ impl Sessions {
             .model
             .clone()
             .filter(|model| models.find(model).is_ok() || local::is_known(&model.provider));
-        let choice = SessionChoices {
-            steer: record.steer,
-            steers: read.settings.general.steer,
-            approvals: record.approvals,
-            approves: read.settings.general.approvals,
-            ..SessionChoices::of(&agent, model)
-        };
+        let choice = first_choices(&record, &read.settings, SessionChoices::of(&agent, model));
         let (choice, chosen) = watch::channel(choice);
         let mut notices = options.notices.clone();
         notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
@@ -852,4 +846,15 @@ fn undone(record: &Record) -> Option<Event> {
 pub fn same_directory(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     real(one) == real(other)
+}
+
+/// Returns the choices that a session begins with: those of its record and of the settings.
+fn first_choices(record: &Record, settings: &Settings, of: SessionChoices) -> SessionChoices {
+    SessionChoices {
+        steer: record.steer,
+        steers: settings.general.steer,
+        approvals: record.approvals,
+        approves: settings.general.approvals,
+        ..of
+    }
 }

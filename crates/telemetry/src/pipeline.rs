@@ -269,9 +269,7 @@ fn span_data(span: FinishedSpan, instrumentation_scope: InstrumentationScope) ->
         name: span.name.into(),
         start_time: time(span.start),
         end_time: time(span.end.max(span.start)),
-        status: span
-            .error
-            .map_or(Status::Unset, |error| Status::error(error)),
+        status: span.error.map_or(Status::Unset, Status::error),
         attributes: span.attributes,
         dropped_attributes_count: 0,
         events: SpanEvents::default(),

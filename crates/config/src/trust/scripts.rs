@@ -125,8 +125,9 @@ fn takes_code(text: &str) -> bool {
         places.any(|(at, _)| {
             let before = &text[..at];
             let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+            let is_type_import = *word == "from" && imports_types(before);
             !before.ends_with(is_word)
-                && !(*word == "from" && imports_types(before))
+                && !is_type_import
                 && is_foreign_source(&text[at + word.len()..])
         })
     })
