@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::bail;
 use serde_json::{Value, json};
 
 use clap_complete::ArgValueCandidates;
@@ -62,13 +61,7 @@ can: R reason, T call tools, I see images, P read PDFs, A hear audio
 pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     let sources = ModelSources::new(environment);
     if args.refresh {
-        let said = match sources.refresh().await? {
-            CatalogRefresh::Newer(count) => format!("Updated the catalogue: {count} models."),
-            CatalogRefresh::Same => "The catalogue is up to date.".to_owned(),
-        };
-        if !args.json {
-            super::say(&said);
-        }
+        refresh(&sources, args.json).await?;
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
@@ -117,19 +110,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .filter(|facts| wanted(&facts.id))
         .collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
-        if let Some(why) = registry.unsupported(name) {
-            bail!("{why}");
-        }
-        let known: Vec<&str> = registry
-            .providers()
-            .iter()
-            .map(|facts| facts.id.as_str())
-            .collect();
-        let near = base::text::nearest(name, known.iter().copied());
-        let near = near
-            .map(|near| format!("Did you mean {near}? "))
-            .unwrap_or_default();
-        bail!("no provider \"{name}\". {near}`adjutant models --all` lists all that are known.");
+        return Err(no_provider(&registry, name));
     }
     let all = registry.models();
     let of = |facts: &ProviderSummary| {
@@ -144,12 +125,8 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
             .iter()
             .map(|facts| in_json(facts, &of(facts)))
             .collect();
-        let withheld = here
-            .loaded
-            .trust
-            .withheld(TrustKind::Provider)
-            .map(ToString::to_string);
-        let withheld: Vec<String> = withheld.collect();
+        let withheld = here.loaded.trust.withheld(TrustKind::Provider);
+        let withheld: Vec<String> = withheld.map(ToString::to_string).collect();
         let all = json!({ "default": default, "providers": list, "withheld": withheld });
         super::terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
@@ -198,6 +175,37 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     text.push_str(&listing::list(&rest));
     super::say(text.trim_end());
     Ok(0)
+}
+
+/// Updates the catalogue and reports the result.
+async fn refresh(sources: &ModelSources, is_silent: bool) -> anyhow::Result<()> {
+    let result = match sources.refresh().await? {
+        CatalogRefresh::Newer(count) => format!("Updated the catalogue: {count} models."),
+        CatalogRefresh::Same => "The catalogue is up to date.".to_owned(),
+    };
+    if !is_silent {
+        super::say(&result);
+    }
+    Ok(())
+}
+
+/// Returns the error about a provider that is not known, or not supported.
+fn no_provider(registry: &Registry, name: &str) -> anyhow::Error {
+    if let Some(why) = registry.unsupported(name) {
+        return anyhow::anyhow!("{why}");
+    }
+    let known: Vec<&str> = registry
+        .providers()
+        .iter()
+        .map(|facts| facts.id.as_str())
+        .collect();
+    let near = base::text::nearest(name, known.iter().copied());
+    let near = near
+        .map(|near| format!("Did you mean {near}? "))
+        .unwrap_or_default();
+    anyhow::anyhow!(
+        "no provider \"{name}\". {near}`adjutant models --all` lists all that are known."
+    )
 }
 
 /// Returns the default model and those chosen in this project, the newest first.
