@@ -1,8 +1,8 @@
 //! Traces and metrics of sessions, sent to a collector over OTLP.
 //!
 //! An observer of the event bus ([`events::bus`]) follows the sessions of a process and makes spans
-//! and measurements of their events ([`turns`]), in the terms of OpenTelemetry's semantic
-//! conventions for generative AI. It adds nothing to a turn but the events. [`pipeline`] sends
+//! and measurements of their events (`turns`), in the terms of OpenTelemetry's semantic
+//! conventions for generative AI. It adds nothing to a turn but the events. `pipeline` sends
 //! them in batches, on threads of the SDK, and drops those that cannot be sent.
 
 mod attributes;
