@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use divan::Bencher;
+use providers::editor::EditorEndpoints;
 use serde_json::json;
 use session::Sessions;
 use session::open::OpenOptions;
@@ -70,6 +71,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             exposed: false,
             attended: false,
             addresses: false,
+            endpoints: EditorEndpoints::default(),
             servers: vec![],
             system: None,
             denied: vec![],

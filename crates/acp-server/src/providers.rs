@@ -81,6 +81,14 @@ pub fn list(
     }
 }
 
+/// Returns the settings and the providers, if the client may change their endpoints.
+async fn changeable_providers(server: &Arc<Server>) -> Result<(Settings, Registry), RequestError> {
+    check_account(server)?;
+    let (settings, registry) = own_providers(server).await?;
+    check_settings(&settings)?;
+    Ok((settings, registry))
+}
+
 /// Sets the endpoint of a provider for this connection. Its sessions use it from their next request
 /// on.
 pub fn set(
@@ -90,9 +98,7 @@ pub fn set(
     let number = server.endpoints.request();
     let server = server.clone();
     async move {
-        check_account(&server)?;
-        let (settings, registry) = own_providers(&server).await?;
-        check_settings(&settings)?;
+        let (settings, registry) = changeable_providers(&server).await?;
         let provider = request.provider.clone();
         let endpoint = checked(&server, request, &settings, &registry)?;
         let endpoint = EditorEndpoint::Set(Arc::new(endpoint));
@@ -110,9 +116,7 @@ pub fn disable(
     let number = server.endpoints.request();
     let server = server.clone();
     async move {
-        check_account(&server)?;
-        let (settings, registry) = own_providers(&server).await?;
-        check_settings(&settings)?;
+        let (_, registry) = changeable_providers(&server).await?;
         if registry.supported(&provider).is_some() {
             server
                 .endpoints

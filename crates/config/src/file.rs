@@ -110,10 +110,10 @@ pub(crate) struct ConfigFile {
     /// The maximum length of a tool's result; the rest goes to a file.
     #[schemars(extend("x-trust" = "applies"))]
     pub tool_output: OutputLimits,
-    /// How images are adapted to a model.
+    /// The adaptation of images to a model.
     #[schemars(extend("x-trust" = "applies"))]
     pub attachment: AttachmentSettings,
-    /// How long sessions are stored. Applies only in your own settings, not in a project's.
+    /// The time for which sessions are stored. Applies only in your own settings, not in a project's.
     #[schemars(extend("x-trust" = "applies"))]
     pub sessions: SessionsSettings,
     /// The database that stores sessions, instead of files on this machine. Read from your own files only.

@@ -27,25 +27,19 @@ fn harmless(event: Event<'_>) -> Event<'_> {
             })
         }
         Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(lower(level))),
-        Event::Start(Tag::Link {
-            link_type,
-            dest_url,
-            ..
-        }) => {
-            let dest_url = address(link_type, dest_url);
-            Event::Start(Tag::Link {
-                link_type: LinkType::Inline,
-                dest_url,
-                title: "".into(),
-                id: "".into(),
-            })
-        }
         // A remote picture would inform its server of every reader, so it becomes a link.
-        Event::Start(Tag::Image {
-            link_type,
-            dest_url,
-            ..
-        }) => {
+        Event::Start(
+            Tag::Link {
+                link_type,
+                dest_url,
+                ..
+            }
+            | Tag::Image {
+                link_type,
+                dest_url,
+                ..
+            },
+        ) => {
             let dest_url = address(link_type, dest_url);
             Event::Start(Tag::Link {
                 link_type: LinkType::Inline,

@@ -112,7 +112,7 @@ impl CustomEndpoint {
     /// Checks an endpoint.
     ///
     /// # Errors
-    /// What is wrong and what to do, without any of the values.
+    /// The fault and its remedy, without any of the values.
     pub fn new(
         api: ApiType,
         base_url: &str,

@@ -54,7 +54,7 @@ impl Default for GeneralSettings {
     }
 }
 
-/// How attachments are made to fit.
+/// The limits of attachments.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AttachmentSettings {
@@ -62,7 +62,7 @@ pub struct AttachmentSettings {
     pub image: ImageSettings,
 }
 
-/// How images are made to fit.
+/// The limits of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImageSettings {

@@ -23,7 +23,7 @@ pub(crate) struct McpConfig {
     pub url: Option<String>,
     /// Headers of every request. Secrets in them are not sent to a public host without https.
     pub headers: Option<Ordered<String>>,
-    /// How to log in; false to never log in.
+    /// The login at the server; false to never log in.
     pub oauth: Option<OAuthChoice>,
     /// Use it. Default: true.
     #[schemars(extend("x-trust" = "applies"))]
