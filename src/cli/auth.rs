@@ -452,7 +452,9 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
 fn show(step: LoginStep) {
     super::say(&match step {
         LoginStep::Open(address) => {
-            format!("Open this address in a browser on this machine:\n\n  {address}\n")
+            format!(
+                "Open this address in a browser on this machine. `--key` stores a key instead.\n\n  {address}\n"
+            )
         }
         LoginStep::Type { address, code } => {
             format!("Open {address} and type this code:\n\n  {code}\n")

@@ -97,7 +97,7 @@ pub(super) struct Args {
     /// Print only the answer, questions, refusals and errors: no notes, and not the session's id.
     #[arg(short, long)]
     quiet: bool,
-    /// Exit with 5 if anything was refused, even if there is an answer.
+    /// Exit with 5 if a question was refused, even if there is an answer.
     #[arg(long, conflicts_with = "detach")]
     strict: bool,
     /// End with JSON that fits this JSON Schema, and print nothing else.

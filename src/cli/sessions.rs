@@ -188,7 +188,7 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
-        /// Exit with 5 if anything was refused, even if there is an answer
+        /// Exit with 5 if a question was refused, even if there is an answer
         #[arg(long)]
         strict: bool,
     },
