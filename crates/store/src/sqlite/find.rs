@@ -61,6 +61,9 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
         return Ok(page);
     }
     let index = IndexReader::open(dir)?;
+    // The order matters: a session that is neither open now nor changed when the index is read has
+    // had no further message before the search began.
+    let open = open_sessions(dir);
     let known = KnownWords::read(dir, &words).unwrap_or_else(|e| {
         tracing::warn!("searching without the search index: {e}");
         KnownWords::default()
@@ -74,7 +77,7 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
             .last()
             .map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
     }
-    (wanted, page.unindexed) = known.sessions_to_read(dir, listed);
+    (wanted, page.unindexed) = known.sessions_to_read(&open, listed);
     let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
     for ids in wanted.chunks(READ_CHUNK) {
         let left = limit.saturating_sub(page.hits.len());
@@ -113,21 +116,22 @@ impl KnownWords {
         let Some(index) = SearchIndex::open(dir)? else {
             return Ok(Self::default());
         };
-        // The order matters, and both must precede the check for open sessions: a session that
-        // changes in between is not current, or is open.
-        let with = index.with(words)?;
+        let answer = index.read(|index| Ok((index.current()?, index.with(words)?)))?;
         Ok(Self {
-            current: index.current()?,
-            with,
+            current: answer.0,
+            with: answer.1,
         })
     }
 
     /// Returns the sessions that have to be read, and the number of them that are merely not in the
     /// index yet.
-    fn sessions_to_read(&self, dir: &Path, listed: Vec<(String, i64)>) -> (Vec<String>, usize) {
+    fn sessions_to_read(
+        &self,
+        open: &HashSet<String>,
+        listed: Vec<(String, i64)>,
+    ) -> (Vec<String>, usize) {
         let mut wanted = Vec::new();
         let mut unindexed = 0;
-        let open = open_sessions(dir);
         for (id, updated) in listed {
             let is_open = open.contains(&id);
             let is_current = !is_open && self.current.get(&id) == Some(&updated);
@@ -369,7 +373,7 @@ mod tests {
             .unwrap();
         KnownWords::read(dir, &[word.to_owned()])
             .unwrap()
-            .sessions_to_read(dir, listed)
+            .sessions_to_read(&open_sessions(dir), listed)
     }
 
     async fn hits(store: &Store, words: &str) -> Vec<String> {

@@ -183,6 +183,17 @@ impl SearchIndex {
         Ok(())
     }
 
+    /// Calls a function whose queries see the index as it is at one moment. Otherwise a session that
+    /// is indexed between two queries would be current for one of them, and have none of its later
+    /// words for the other.
+    pub(super) fn read<T>(&self, query: impl Fn(&Self) -> Result<T, Error>) -> Result<T, Error> {
+        let snapshot = self.db.unchecked_transaction();
+        let snapshot = snapshot.map_err(|e| self.failed(e))?;
+        let answer = query(self)?;
+        snapshot.finish().map_err(|e| self.failed(e))?;
+        Ok(answer)
+    }
+
     /// Returns the current sessions and the times of their last use.
     pub(super) fn current(&self) -> Result<HashMap<String, i64>, Error> {
         let read = || {
@@ -451,6 +462,24 @@ mod tests {
             found.sort_unstable();
             found
         })
+    }
+
+    #[test]
+    fn read_does_not_see_what_is_indexed_between_its_queries() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SearchIndex::open_or_make(dir.path()).unwrap();
+        let indexer = SearchIndex::open(dir.path()).unwrap().unwrap();
+        let yak = ["yak".to_owned()];
+        let ask = || {
+            let with = index.with(&yak)?.unwrap_or_default();
+            put(&indexer, "ses_1", &["a yak"]);
+            Ok((with.len(), index.current()?.len(), index.with(&yak)?))
+        };
+        assert_eq!(index.read(|_| ask()).unwrap(), (0, 0, Some(HashSet::new())));
+        assert_eq!(
+            index.read(|_| ask()).unwrap(),
+            (1, 1, Some(HashSet::from(["ses_1".to_owned()])))
+        );
     }
 
     #[test]
