@@ -12,38 +12,19 @@ use super::surrogates::SurrogateJoiner;
 use super::wire::{Decoder, WireFormat, WireSamples};
 use super::{Delta, Error};
 
-/// The parts of an answer in one wire format, as server-sent events.
+/// A wire format with samples of its answers.
 struct AnswerFormat {
     name: &'static str,
     wire: &'static dyn WireFormat,
-    /// Encodes text in block 0.
-    text: fn(&str) -> Vec<Value>,
-    /// Encodes a call from block, id, tool and arguments (as text).
-    call: fn(usize, &str, &str, &str) -> Vec<Value>,
-    /// Encodes the end; the flag is set if there were calls.
-    end: fn(bool) -> Vec<Value>,
-    /// Whether the stream ends with `[DONE]`.
-    done: bool,
+    samples: WireSamples,
 }
 
 /// Returns the formats of answers that all tests here are for.
 fn formats() -> Vec<AnswerFormat> {
-    let format = |wire: &'static dyn WireFormat| {
-        let WireSamples {
-            text,
-            call,
-            end,
-            done,
-            ..
-        } = wire.samples();
-        AnswerFormat {
-            name: wire.name(),
-            wire,
-            text,
-            call,
-            end,
-            done,
-        }
+    let format = |wire: &'static dyn WireFormat| AnswerFormat {
+        name: wire.name(),
+        wire,
+        samples: wire.samples(),
     };
     WIRES.into_iter().map(format).collect()
 }
@@ -62,7 +43,7 @@ impl AnswerFormat {
                 name.unwrap_or_default()
             );
         }
-        if self.done {
+        if self.samples.done {
             out += &format!("data: [DONE]{ending}{ending}");
         }
         out.into_bytes()
@@ -103,9 +84,9 @@ impl AnswerFormat {
 #[test]
 fn answer_is_independent_of_packets_and_line_endings() {
     for format in &formats() {
-        let mut events = (format.text)("Grüße, 漢字 🦀\n\"so\"");
-        events.extend((format.call)(1, "c1", "read", r#"{"path":"ä🦀"}"#));
-        events.extend((format.end)(true));
+        let mut events = (format.samples.text)("Grüße, 漢字 🦀\n\"so\"");
+        events.extend((format.samples.call)(1, "c1", "read", r#"{"path":"ä🦀"}"#));
+        events.extend((format.samples.end)(true));
         let plain = format.bytes(&events, "\n", "");
         let whole = format.lines(&plain, plain.len());
         assert!(
@@ -137,9 +118,9 @@ fn answer_is_independent_of_packets_and_line_endings() {
 #[test]
 fn event_over_several_lines_is_one_event() {
     for format in &formats() {
-        let events: Vec<Value> = (format.text)("words")
+        let events: Vec<Value> = (format.samples.text)("words")
             .into_iter()
-            .chain((format.end)(false))
+            .chain((format.samples.end)(false))
             .collect();
         let plain = format.bytes(&events, "\n", "");
         let spread = String::from_utf8(plain.clone())
@@ -158,9 +139,9 @@ fn event_over_several_lines_is_one_event() {
 fn event_of_ten_megabytes_is_text() {
     let long = "x".repeat(10 << 20);
     for format in &formats() {
-        let events: Vec<Value> = (format.text)(&long)
+        let events: Vec<Value> = (format.samples.text)(&long)
             .into_iter()
-            .chain((format.end)(false))
+            .chain((format.samples.end)(false))
             .collect();
         let (deltas, _) = format
             .read(&format.bytes(&events, "\n", ""), 64 << 10)
@@ -182,17 +163,17 @@ fn event_of_ten_megabytes_is_text() {
 #[test]
 fn events_after_the_end_are_ignored() {
     for format in &formats() {
-        let mut events: Vec<Value> = (format.text)("words")
+        let mut events: Vec<Value> = (format.samples.text)("words")
             .into_iter()
-            .chain((format.end)(false))
+            .chain((format.samples.end)(false))
             .collect();
         let before = format.lines(&format.bytes(&events, "\n", ""), 1000);
-        events.extend((format.text)("more"));
+        events.extend((format.samples.text)("more"));
         let mut after = format.bytes(&events, "\n", "");
-        if format.done {
+        if format.samples.done {
             // In this format the `[DONE]` line is the end.
             after = format.bytes(&events[..events.len() - 1], "\n", "");
-            after.extend(format.bytes(&(format.text)("more"), "\n", ""));
+            after.extend(format.bytes(&(format.samples.text)("more"), "\n", ""));
         }
         // Gemini's streams only end with the connection: events may follow a finish reason.
         let expected = if format.name == "gemini" {
@@ -207,10 +188,10 @@ fn events_after_the_end_are_ignored() {
 #[test]
 fn answer_without_end_is_an_error() {
     for format in &formats() {
-        let mut events = (format.text)("words");
-        events.extend((format.call)(1, "c1", "read", r#"{"path":"#));
+        let mut events = (format.samples.text)("words");
+        events.extend((format.samples.call)(1, "c1", "read", r#"{"path":"#));
         let mut cut = format.bytes(&events, "\n", "");
-        if format.done {
+        if format.samples.done {
             cut.truncate(cut.len() - "data: [DONE]\n\n".len());
         }
         let error = format.read(&cut, 1000).expect_err(format.name);
@@ -250,13 +231,13 @@ fn halves_of_characters_are_joined_or_replaced() {
         for (name, pieces, expected) in rows {
             let mut events: Vec<Value> = pieces
                 .iter()
-                .flat_map(|piece| (format.text)(piece))
+                .flat_map(|piece| (format.samples.text)(piece))
                 .collect();
             if format.name == "messages" {
                 // All pieces in one block.
                 events.retain(|event| event["type"] == "content_block_delta");
             }
-            events.extend((format.end)(false));
+            events.extend((format.samples.end)(false));
             let bytes = String::from_utf8(format.bytes(&events, "\n", ""))
                 .unwrap()
                 .replace("FIRST", "\\ud83d")
@@ -303,13 +284,13 @@ fn invalid_counts_do_not_lose_the_answer() {
                     "promptTokenCount": odd, "toolUsePromptTokenCount": odd, "cachedContentTokenCount": odd,
                     "candidatesTokenCount": odd, "thoughtsTokenCount": odd}}),
             };
-            let mut events = (format.text)("words");
+            let mut events = (format.samples.text)("words");
             let ends = format.name == "responses";
             events.push(counts);
             events.extend(if ends {
                 Vec::new()
             } else {
-                (format.end)(false)
+                (format.samples.end)(false)
             });
             let (deltas, _) = format
                 .read(&format.bytes(&events, "\n", ""), 1000)
@@ -378,9 +359,9 @@ fn invalid_calls_are_passed_on() {
         for (name, calls) in rows {
             let mut events = Vec::new();
             for (at, (id, tool, arguments)) in calls.iter().enumerate() {
-                events.extend((format.call)(at, id, tool, arguments));
+                events.extend((format.samples.call)(at, id, tool, arguments));
             }
-            events.extend((format.end)(true));
+            events.extend((format.samples.end)(true));
             let read = format.lines(&format.bytes(&events, "\n", ""), 7);
             let blocks: Vec<&str> = read
                 .lines()
