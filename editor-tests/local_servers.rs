@@ -136,6 +136,15 @@ fn slow_ollama_is_found() {
             "{delay}: {response}"
         );
         assert!(updates.contains("Here I am."), "{delay}: {updates}");
+        assert!(
+            !updates.contains("No model is connected"),
+            "{delay}: {updates}"
+        );
+        // A model that is named before the server has answered.
+        let mut project = project_with("ollama", &server);
+        project.set("NO_COLOR", Some("1"));
+        let run = ["run", "-m", "ollama/qwen3-coder:30b", "Hello?"];
+        assert_eq!(stdout_of(&project, &run).trim(), "Here I am.", "{delay}");
     }
 }
 

@@ -379,6 +379,10 @@ impl UpdateSender {
                 self.show_event(Event::Commands(list)).await;
             }
         }
+        // A model server on this machine may be about to be found.
+        if !project.models.is_anybody_there() {
+            project.models.searched().await;
+        }
         if !project.models.is_anybody_there() {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
             let notice = Event::Notice {

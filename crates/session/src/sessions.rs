@@ -196,7 +196,7 @@ impl Sessions {
         self.maintenance.refresh_catalog(&configured);
         let local = bare.then(|| {
             let registry = registry.clone();
-            base::task::spawn_in(&self.tasks, async move { registry.search().await })
+            base::task::spawn_in(&self.tasks, registry.first_search())
         });
         let models = registry.models(settings.model.clone(), recent);
         (models, registry, local)

@@ -1,6 +1,6 @@
 //! The models that are available to a session: the present registry and the user's default.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::watch;
 
@@ -31,6 +31,8 @@ pub(crate) struct SessionRegistry {
     // across an await.
     inputs: Mutex<SessionInputs>,
     registry: watch::Sender<Arc<Registry>>,
+    /// Closed when the first search for model servers on this machine is over, however it ends.
+    first_search: OnceLock<watch::Receiver<()>>,
 }
 
 /// The inputs of a session's registry.
@@ -55,6 +57,7 @@ impl SessionRegistry {
                 endpoints,
             }),
             registry: watch::channel(Arc::new(registry)).0,
+            first_search: OnceLock::new(),
         }
     }
 
@@ -101,6 +104,16 @@ impl SessionRegistry {
     fn replace(&self, inputs: &SessionInputs) {
         let registry = self.sources.of_editor(&inputs.settings, &inputs.endpoints);
         self.registry.send_replace(Arc::new(registry));
+    }
+
+    /// Begins the first search for model servers on this machine; the returned future completes it.
+    pub(crate) fn first_search(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
+        let (end, receiver) = watch::channel(());
+        self.first_search.set(receiver).ok();
+        async move {
+            self.search().await;
+            drop(end);
+        }
     }
 
     /// Asks all model servers on this machine. The result is dropped if the registry has been
@@ -205,6 +218,15 @@ impl Models {
                 .models()
                 .iter()
                 .any(|model| model.id.provider != Registry::OFFLINE)
+    }
+
+    /// Waits for the first search for model servers on this machine, if it still runs.
+    pub async fn searched(&self) {
+        let search = self.source.as_ref().and_then(|it| it.first_search.get());
+        if let Some(mut end) = search.cloned() {
+            // An error is the end.
+            end.changed().await.ok();
+        }
     }
 
     /// Waits until the models change. Returns `false` if they cannot change any more.
