@@ -22,7 +22,7 @@ use providers::registry::Registry;
 use providers::{Model, Provider};
 use transcript::ModelRef;
 
-/// What to do with the agents.
+/// The subcommands of `agents`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List agents with mode, model and source (default)
@@ -37,7 +37,7 @@ pub(super) enum Verb {
     Create(Wish),
 }
 
-/// What a new agent is to be.
+/// The arguments of `agents create`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Wish {
     /// Its purpose, in a sentence or two
@@ -45,10 +45,10 @@ pub(super) struct Wish {
     /// Create it for all projects
     #[arg(long)]
     global: bool,
-    /// Who uses it: other agents (subagent), you as a mode (primary), or both (all)
+    /// Its users: other agents (subagent), you as a mode (primary), or both (all)
     #[arg(long, value_name = "MODE", default_value = "all", value_parser = ["subagent", "primary", "all"])]
     mode: String,
-    /// What it may not do, separated by commas: bash, edit, webfetch …
+    /// Permissions to deny, separated by commas: bash, edit, webfetch …
     #[arg(long, value_name = "PERMISSIONS", value_delimiter = ',', value_parser = create::PERMISSIONS)]
     deny: Vec<String>,
     /// Model that writes it [default: the model of the settings]
@@ -90,7 +90,8 @@ fn remarks(here: &ProjectContext, name: &str) -> Vec<String> {
         .trust
         .withheld(TrustKind::Permission)
         .any(|item| item.key.starts_with(&own));
-    let waiting = waits.then(|| "its looser rules wait for trust".to_owned());
+    let waiting =
+        waits.then(|| "its looser rules have no effect until you trust the project".to_owned());
     let wrong = here.problems.iter().filter_map(|problem| {
         let field = problem.key.strip_prefix(&own)?;
         (problem.severity == ProblemSeverity::Error).then(|| {

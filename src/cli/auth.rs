@@ -25,7 +25,7 @@ use providers::platform;
 use providers::registry::{KeySource, Registry};
 use session::models::ModelSources;
 
-/// What to do with the keys.
+/// The subcommands of `auth`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List keys and logins, and where each comes from (default)

@@ -14,7 +14,7 @@ use extensions::inventory;
 use extensions::scripts::Scripts;
 use session::models::ModelSources;
 
-/// What to do with the settings.
+/// The subcommands of `config`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ConfigCommand {
     /// Print the resolved settings with the source of each value (default).

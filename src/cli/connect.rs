@@ -89,14 +89,14 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
     let loopback = providers::is_loopback(&url);
     if token.is_some() && url.scheme() == "http" && !loopback {
         return Err(format!(
-            "anyone on the way could read the token: use wss:// instead of {}",
+            "the token would be sent unencrypted: use wss:// instead of {}",
             args.url
         ));
     }
     let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
     let mut token = token
         .transpose()
-        .map_err(|_| "the token contains characters that no token can have".to_owned())?;
+        .map_err(|_| "the token contains characters that are not allowed in a token".to_owned())?;
     if let Some(token) = &mut token {
         token.set_sensitive(true);
     }

@@ -26,7 +26,7 @@ use session::models::ModelSources;
 use store::ListQuery;
 use tools::hidden;
 
-/// How to tell it.
+/// The arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
     /// Print JSON.
@@ -432,7 +432,7 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
         let is_shown = wish.show.iter().any(|shown| shown == row.name);
         if can_hide && !places.is_empty() {
             let seen = if is_shown {
-                "shown to all commands, by `sandbox.show`".to_owned()
+                "visible to all commands, by `sandbox.show`".to_owned()
             } else {
                 hidden::who_sees(row)
             };

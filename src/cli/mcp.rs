@@ -344,7 +344,9 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
                 Transport::Local { .. } => {
                     bail!("{name} is a program on this machine; it has no login")
                 }
-                Transport::Editor { .. } => bail!("{name} lives in an editor; it has no login"),
+                Transport::Editor { .. } => {
+                    bail!("{name} is provided by an editor; it has no login")
+                }
                 Transport::Remote { oauth: None, .. } => {
                     bail!("\"oauth\" is false for {name} in the settings, so it has no login")
                 }

@@ -23,7 +23,7 @@ use session::models::ModelSources;
 use session::recent::{self, RecentModels};
 use transcript::ModelRef;
 
-/// What to show.
+/// The arguments of `models`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Show only this provider, with or without a key

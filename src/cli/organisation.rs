@@ -35,7 +35,7 @@ pub(super) fn base(address: &str) -> &str {
 pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::Result<u8> {
     let base = base(address);
     if !remote::is_private(base) {
-        bail!("{base} is not an https address, so a token could be read on its way");
+        bail!("{base} is not an https address, so a token would be sent unencrypted");
     }
     let client = Arc::new(HttpClient::new(environment));
     let page = format!("{base}/.well-known/opencode");

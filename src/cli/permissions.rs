@@ -54,7 +54,7 @@ pub(super) enum Verb {
     },
     /// Explain whether a command, or reading or changing a file, is allowed
     ///
-    /// What was granted with "always" counts as in a session. Nothing is run.
+    /// Grants ("always") count as in a session. Nothing is run.
     #[command(group = clap::ArgGroup::new("what").required(true))]
     Explain {
         /// Agent that would run or change it
@@ -302,7 +302,7 @@ async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
     };
     if let Some(place) = &stored.lost_with {
         super::say(&format!(
-            "Earlier grants could not be read from a damaged index, which was kept as {place}."
+            "Earlier grants could not be read from a damaged index, which was saved as {place}."
         ));
     }
     let grants = stored.grants;

@@ -56,7 +56,7 @@ pub(super) fn list(kind: ListKind, args: &Args, environment: &Environment) -> an
                 "No formatter runs after an edit: \"formatter\": true in the settings turns on the usual ones."
             }
             ListKind::LanguageServers => {
-                "No language server is asked: \"lsp\": true in the settings turns on the usual ones."
+                "No language server is used: \"lsp\": true in the settings turns on the usual ones."
             }
         });
     } else if !entries.is_empty() {

@@ -109,7 +109,7 @@ pub(super) struct Args {
     /// The database to store the session in, instead of the one in the settings.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// What to print: the answer, or the raw ACP messages as JSON lines.
+    /// The output: the answer, or the raw ACP messages as JSON lines.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
@@ -512,7 +512,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
         v1::StopReason::MaxTokens => Some("the model's answers were cut off at its output limit"),
         v1::StopReason::Refusal => Some("the model refused to answer"),
         v1::StopReason::Cancelled => Some("it was interrupted"),
-        _ => Some("it has reached a limit of its turn"),
+        _ => Some("the turn has reached a limit"),
     };
     match (of_ours(response.meta.as_ref(), STRUCTURED), &args.schema) {
         (Some(result), Some(_)) if args.format == OutputFormat::Text => {

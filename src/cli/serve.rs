@@ -137,7 +137,7 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
     written.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
     say(&token);
     aside(&format!(
-        "{} keeps its digest; the token itself is not shown again.",
+        "{} stores its SHA-256; the token itself is not shown again.",
         path.display()
     ));
     Ok(())
@@ -180,11 +180,12 @@ async fn run(
             let sessions = host.own_sessions();
             if !sessions.store.is_shared().await {
                 return Err(
-                    "prompts can wait only in a database: set store.url in your settings".into(),
+                    "prompts can be queued only in a database: set store.url in your settings"
+                        .into(),
                 );
             }
             aside(&format!(
-                "It answers prompts from the store, {at_once} at once."
+                "It answers prompts from the store, {at_once} at a time."
             ));
             Some(base::task::spawn(work::work(
                 sessions,
@@ -227,8 +228,8 @@ async fn run(
     };
     tokio::select! {
         () = over => {}
-        () = at_a_step => aside("Running turns are cut off."),
-        _ = super::signalled(again, true) => aside("Running turns are cut off."),
+        () = at_a_step => aside("Running turns are cancelled."),
+        _ = super::signalled(again, true) => aside("Running turns are cancelled."),
     }
     // Prompts from the store that are cut off continue on another host.
     host.leave();

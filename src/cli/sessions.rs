@@ -429,7 +429,7 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
         return match printed {
             // The reader has closed the pipe.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            printed => printed.context("the session is not written to its end"),
+            printed => printed.context("the session was not written completely"),
         };
     };
     let written = base::environment::create_private_file(&target).and_then(|mut file| {

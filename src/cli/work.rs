@@ -115,7 +115,7 @@ async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
     match shared.store.end_task(&session, state, outcome).await {
         Ok(true) => tracing::info!("session {session} is {}", state.as_str()),
         Ok(false) => tracing::warn!("session {session} was changed by another process meanwhile"),
-        Err(e) => tracing::error!("what came of session {session} is not kept: {e}"),
+        Err(e) => tracing::error!("the outcome of session {session} cannot be saved: {e}"),
     }
 }
 

@@ -368,7 +368,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
                 () = this.ended.cancelled() => {}
             }
             if let FoundSession::Waiting(live) = this.find(&id) {
-                tracing::info!("session {id} is closed: no client came back to it");
+                tracing::info!("session {id} is closed: no client reconnected");
                 this.gone(&id);
                 live.handle.close().await;
             }

@@ -43,7 +43,7 @@ pub fn log_in(server: &Server, method: &str) -> Result<(), RequestError> {
     }
     let only = KEYS.id;
     Err(RequestError::Invalid(format!(
-        "there is no such method; the only one that can be asked for is \"{only}\""
+        "there is no such method; the only one available is \"{only}\""
     )))
 }
 

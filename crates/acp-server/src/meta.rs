@@ -84,12 +84,12 @@ pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
         if !OF_A_PROMPT.contains(&key) {
             let known = OF_A_PROMPT.map(|known| format!("{OWN}.{known}")).join(", ");
             return Some(format!(
-                "_meta.{name} is not known; what a prompt may say is {known}"
+                "_meta.{name} is not known; a prompt may contain {known}"
             ));
         }
         nested
             .filter(|nested| *nested != flat)
-            .map(|_| format!("_meta.{name} is there twice, with two values"))
+            .map(|_| format!("_meta.{name} appears twice, with different values"))
     })
 }
 
@@ -125,14 +125,14 @@ impl Restrictions {
 /// Returns one of adjutant's members, nested or flat.
 ///
 /// # Errors
-/// It is there twice, with two values.
+/// It appears twice, with different values.
 fn once<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Value>, String> {
     let found = of_ours(meta, key);
     let flat = meta.and_then(|meta| meta.get(&format!("{OWN}.{key}")));
     match flat {
-        Some(flat) if found != Some(flat) => {
-            Err(format!("_meta.{OWN}.{key} is there twice, with two values"))
-        }
+        Some(flat) if found != Some(flat) => Err(format!(
+            "_meta.{OWN}.{key} appears twice, with different values"
+        )),
         _ => Ok(found),
     }
 }

@@ -154,7 +154,7 @@ impl Meters {
             };
         family(
             "adjutant_turns_total",
-            "Turns that have ended, by how.",
+            "Turns that have ended, by outcome.",
             "end",
             &KINDS,
             &self.ends,

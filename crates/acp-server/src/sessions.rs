@@ -621,7 +621,9 @@ fn cursor(text: &str) -> Result<ListCursor, RequestError> {
         })
     };
     read().ok_or_else(|| {
-        RequestError::Invalid("the cursor is not one of ours; leave it out to start over".into())
+        RequestError::Invalid(
+            "the cursor is invalid; leave it out to start from the beginning".into(),
+        )
     })
 }
 

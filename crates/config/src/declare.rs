@@ -1,4 +1,4 @@
-//! The declarations of `config/file.rs` as data: the JSON Schema for editors, and the check of a
+//! The declarations of `file.rs` as data: the JSON Schema for editors, and the check of a
 //! tree against it. A value that does not fit is removed and reported, so that a wrong key affects
 //! only that key.
 

@@ -6,7 +6,7 @@
 //! Plain values (switches, numbers, lists) are read into the structs that the program uses, so a
 //! new one is a field of [`GeneralSettings`] or of its section, with its default in `Default`.
 //!
-//! `config/declare.rs` reads three notes on a key:
+//! `declare.rs` reads three notes on a key:
 //!
 //! - `x-status` states that the key has no effect here (and why) or that it is not implemented yet;
 //! - `x-instead` names the current spelling of an old one;
@@ -125,7 +125,7 @@ pub(crate) struct ConfigFile {
     /// Limits of a turn. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say what a turn may cost"))]
     pub budget: BudgetSettings,
-    /// How `adjutant serve` serves editors on other machines. Read from your own files only.
+    /// Settings of `adjutant serve`, for editors on other machines. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say who may connect"))]
     pub serve: Option<ServeConfig>,
     /// Traces and metrics for a collector of OpenTelemetry. Read from your own and your administrator's files only.
@@ -249,7 +249,7 @@ pub(crate) struct CommandConfig {
     pub argument_hint: Option<String>,
 }
 
-/// Where to look for skills.
+/// Places to look for skills.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SkillsConfig {
@@ -288,7 +288,7 @@ pub(crate) struct ReferenceOptions {
     pub git: Option<String>,
 }
 
-/// Which projects are trusted without a question.
+/// The projects that are trusted without a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

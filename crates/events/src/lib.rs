@@ -3,7 +3,7 @@
 //! calling a higher one.
 //!
 //! The events have the shape of the next version of ACP (stable ids, entities that are updated,
-//! whole file changes) but do not depend on ACP: `editor/update.rs` converts them.
+//! whole file changes) but do not depend on ACP: the crate `acp-server` converts them.
 
 pub mod bus;
 mod form;

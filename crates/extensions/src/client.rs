@@ -87,7 +87,7 @@ const ACTS: [&str; 6] = [
 ];
 
 /// The error for a call about another session.
-const OTHERS: &str = "adjutant shows a plugin no session but its own";
+const OTHERS: &str = "a plugin can access only its own session";
 
 impl Listener for PluginHandlers {
     fn client(self: Arc<Self>, mut asked: ClientCall) -> BoxFuture<'static, Value> {
@@ -472,7 +472,7 @@ impl PluginHandlers {
         let mut notes = locked(&self.knowledge.notes);
         let mut prompts = locked(&self.knowledge.prompts);
         if notes.len() + prompts.len() >= MAX_NOTES || words.len() > MAX_NOTE_BYTES {
-            return Err("too much waits to be told to the model".to_owned());
+            return Err("too many texts are queued for the model".to_owned());
         }
         if words.trim().is_empty() {
             return Ok(self.heard(&self.session, body));
@@ -531,7 +531,7 @@ impl PluginHandlers {
             let file = text::title(file);
             let id = text::title(id);
             let title = format!(
-                "The plugin {file} may not use the login of {id}, for it is part of the project: put it into your own settings."
+                "The plugin {file} may not use the login of {id}, because it is part of the project: put it into your own settings."
             );
             self.tell(Severity::Info, title);
             return Some(Ok(Value::Null));

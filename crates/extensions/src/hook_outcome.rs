@@ -79,7 +79,7 @@ impl Advice {
         if let Some(why) = answer.ask {
             let why = why.trim_end_matches('.').to_owned();
             self.ask.get_or_insert(if why.is_empty() {
-                format!("the hook {name} wants it")
+                format!("the hook {name} requires it")
             } else {
                 why
             });

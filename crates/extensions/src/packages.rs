@@ -159,7 +159,7 @@ impl PlannedPackage {
             .iter()
             .fold(self.staging.path().to_owned(), |dir, part| dir.join(part));
         if !own.is_file() {
-            return Err("was fetched, and is no package: it has no package.json".to_owned());
+            return Err("was fetched, but is not a package: it has no package.json".to_owned());
         }
         let done = base::task::spawn_blocking(move || {
             self.record.files = digest_of_files(&self.staging.path().join("node_modules"))?;
@@ -169,7 +169,7 @@ impl PlannedPackage {
         let done: std::io::Result<PackageRecord> = done
             .await
             .unwrap_or_else(|e| Err(std::io::Error::other(e.to_string())));
-        done.map_err(|e| format!("cannot be kept in the cache: {e}"))
+        done.map_err(|e| format!("cannot be stored in the cache: {e}"))
     }
 }
 
@@ -254,7 +254,8 @@ pub(crate) fn is_unchanged(
 impl PackageManager {
     /// Reads the tree of the lock file in a directory.
     fn tree(&self, dir: &Path, name: &str) -> Result<PackageTree, String> {
-        let malformed = |e: &dyn std::fmt::Display| format!("has a lock file that is no JSON: {e}");
+        let malformed =
+            |e: &dyn std::fmt::Display| format!("has a lock file that is not JSON: {e}");
         match self {
             Self::Npm(_) => {
                 let lock = read_lock(&dir.join("package-lock.json"))?;
@@ -424,7 +425,7 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
 
 fn foreign(name: &str) -> String {
     format!(
-        "needs {}, which is no package of a registry",
+        "needs {}, which is not a package of a registry",
         text::title(name)
     )
 }
@@ -440,7 +441,7 @@ fn needs_registry_only(entry: &Value) -> Result<(), String> {
         let wanted = wanted.as_str().unwrap_or_default();
         if !wanted.starts_with("npm:") && wanted.contains([':', '/']) {
             return Err(format!(
-                "needs {} from {}, which is no package of a registry",
+                "needs {} from {}, which is not a package of a registry",
                 text::title(name),
                 text::title(wanted)
             ));
@@ -487,7 +488,7 @@ fn pinned(
 ) -> Result<PinnedPackage, String> {
     if !(address.is_empty() || is_private(address)) {
         return Err(format!(
-            "needs {} from {}, which is no address of a registry over https",
+            "needs {} from {}, which is not an https address of a registry",
             text::title(name),
             text::title(address)
         ));
@@ -649,13 +650,13 @@ mod tests {
                     json!({"optionalDependencies": {"lodash": "https://evil.example/l.tgz"}}),
                 ),
                 Err(
-                    "needs lodash from https://evil.example/l.tgz, which is no package of a registry",
+                    "needs lodash from https://evil.example/l.tgz, which is not a package of a registry",
                 ),
             ),
             (
                 "needs a repository",
                 with("node_modules/b", json!({"dependencies": {"c": "a/c#1"}})),
-                Err("needs c from a/c#1, which is no package of a registry"),
+                Err("needs c from a/c#1, which is not a package of a registry"),
             ),
             (
                 "for another system",
@@ -679,7 +680,7 @@ mod tests {
                     json!({"resolved": "git+ssh://git@github.com/a/b.git#1"}),
                 ),
                 Err(
-                    "needs b from git+ssh://git@github.com/a/b.git#1, which is no address of a registry over https",
+                    "needs b from git+ssh://git@github.com/a/b.git#1, which is not an https address of a registry",
                 ),
             ),
             (
@@ -689,13 +690,13 @@ mod tests {
                     json!({"resolved": "http://localhost.example/b.tgz"}),
                 ),
                 Err(
-                    "needs b from http://localhost.example/b.tgz, which is no address of a registry over https",
+                    "needs b from http://localhost.example/b.tgz, which is not an https address of a registry",
                 ),
             ),
             (
                 "a link",
                 with("node_modules/b", json!({"link": true})),
-                Err("needs b, which is no package of a registry"),
+                Err("needs b, which is not a package of a registry"),
             ),
             (
                 "not itself",
@@ -723,12 +724,12 @@ mod tests {
             ),
             (
                 r#"{"packages": {"z": ["z@github:a/z#1", {}, "a-z-1"]}}"#,
-                Err("needs z, which is no package of a registry"),
+                Err("needs z, which is not a package of a registry"),
             ),
             (
                 r#"{"packages": {"z": ["z@1.0.0", "http://r.example/z.tgz", {}, "sha512-a"]}}"#,
                 Err(
-                    "needs z from http://r.example/z.tgz, which is no address of a registry over https",
+                    "needs z from http://r.example/z.tgz, which is not an https address of a registry",
                 ),
             ),
         ];

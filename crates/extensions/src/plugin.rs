@@ -149,7 +149,7 @@ async fn permission(
     match run.output.get("status").and_then(Value::as_str) {
         Some("deny") => advice.deny = Some(format!("The plugin {} refuses this.", who(&run))),
         Some("ask") if verdict != "ask" => {
-            advice.ask = Some(format!("the plugin {} wants it", who(&run)))
+            advice.ask = Some(format!("the plugin {} requires it", who(&run)))
         }
         Some("allow") if verdict == "ask" => {
             advice.allow = !run.by_project && !run.changed.is_empty()
@@ -316,7 +316,7 @@ async fn messages(
             && transform::take(request, &before, &run.output["messages"])
         {
             let title = format!(
-                "{} adds or takes out messages, which has no effect here: it may change their words.",
+                "{} adds or removes messages, which has no effect here: it may only change their text.",
                 who(&run)
             );
             scripts.tell(Severity::Info, title, None);

@@ -266,7 +266,7 @@ impl Scripts {
                     }
                     if failures.0 >= MAX_FAILURES {
                         return Err(format!(
-                            "what runs them broke off {MAX_FAILURES} times in a row and is paused"
+                            "the runtime of extensions failed {MAX_FAILURES} times in a row and is paused"
                         ));
                     }
                 }

@@ -296,7 +296,7 @@ impl Subagents {
         let mut all = locked(&self.0);
         let child = all.get_mut(id).ok_or("there is no such session")?;
         if child.notes.iter().map(String::len).sum::<usize>() + words.len() > MAX_PROMPT_BYTES {
-            return Err("too much waits to be told to the model".into());
+            return Err("too many texts are queued for the model".into());
         }
         child.notes.push(words);
         Ok(())
@@ -322,7 +322,7 @@ impl Subagents {
             let agent = chosen(&turn.agents, wanted.agent.as_deref())?;
             if wanted.words.trim().is_empty() || wanted.words.len() > MAX_PROMPT_BYTES {
                 return Err(format!(
-                    "a prompt has words, at most {MAX_PROMPT_BYTES} bytes of them"
+                    "a prompt must be a text of at most {MAX_PROMPT_BYTES} bytes"
                 ));
             }
             child.notes.clear();

@@ -298,7 +298,7 @@ impl CustomTool {
                 Failure::ForModel(message)
             }
             e => Failure::ForModel(format!(
-                "The tool {name} failed: {e}. What it has done of the call is not known."
+                "The tool {name} failed: {e}. Its effects so far are unknown."
             )),
         })?;
         let words = |key: &str| {

@@ -76,7 +76,7 @@ pub fn add(environment: &Environment, root: &Path, more: Tallies) {
     let written = written
         .and_then(|()| write_private_file(&path, &serde_json::to_vec(&all).unwrap_or_default()));
     if let Err(e) = written {
-        tracing::info!("what extensions have done is not kept: {e}");
+        tracing::info!("the statistics of extensions are not saved: {e}");
     }
 }
 

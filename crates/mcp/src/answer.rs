@@ -90,7 +90,7 @@ pub(super) async fn elicit(
             }
             _ => {
                 return Err(ErrorData::invalid_params(
-                    "only addresses of the web can be visited",
+                    "only web addresses can be opened",
                     None,
                 ));
             }

@@ -130,12 +130,10 @@ pub(super) fn service_message(e: &ServiceError, link: &McpLink) -> String {
             if let Some((stored, _)) = &link.login
                 && let Err(e) = stored.want(scope)
             {
-                tracing::warn!("the scope {scope} cannot be noted: {e}");
+                tracing::warn!("the missing scope {scope} cannot be saved: {e}");
             }
             let scope = text::title(scope);
-            return format!(
-                "the login does not reach far enough for this (it wants {scope:?}){command}"
-            );
+            return format!("the login lacks a scope that this requires ({scope:?}){command}");
         }
         let end = streamable_message(e);
         return if end.login {
@@ -188,7 +186,7 @@ fn streamable_message(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
             text::title(&e.to_string())
         )),
         StreamableHttpError::InsufficientScope(_) => Disconnect {
-            why: "the login does not reach far enough".into(),
+            why: "the login lacks a scope that this requires".into(),
             login: true,
         },
         StreamableHttpError::UnexpectedServerResponse(response) => {

@@ -206,7 +206,7 @@ pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
         .build();
     let mut changes = match peer.listen(about).await {
         Ok(changes) => changes,
-        Err(e) => return tracing::info!("MCP server {} does not tell of changes: {e}", link.name),
+        Err(e) => return tracing::info!("MCP server {} does not report changes: {e}", link.name),
     };
     while let Ok(Some(_)) = changes.next().await {
         link.changed();
@@ -234,6 +234,6 @@ pub(super) async fn log_from(peer: &Peer<RoleClient>, least: McpLog) {
 pub(super) async fn subscribe(peer: &Peer<RoleClient>, uri: &str) {
     let done = peer.subscribe(SubscribeRequestParams::new(uri)).await;
     if let Err(e) = done {
-        tracing::warn!("an MCP server does not tell of changes of {uri}: {e}");
+        tracing::warn!("an MCP server does not report changes of {uri}: {e}");
     }
 }

@@ -122,10 +122,9 @@ impl Callback {
             let port = fixed.unwrap_or(0);
             match e.kind() {
                 std::io::ErrorKind::AddrInUse => format!(
-                    "the port {port}, where the browser is to come back to, is in use by another program: end that, \
-                     or choose another with \"callbackPort\""
+                    "the port {port}, to which the browser returns, is in use by another program: end it, or choose another port with \"callbackPort\""
                 ),
-                _ => format!("the port {port} cannot be listened on: {e}"),
+                _ => format!("the login cannot listen on port {port}: {e}"),
             }
         })?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
@@ -156,8 +155,7 @@ pub async fn log_in(
 ) -> Result<(), String> {
     let parsed = reqwest::Url::parse(url).map_err(|e| format!("its URL is not valid: {e}"))?;
     if parsed.scheme() != "https" && !is_near(&parsed) {
-        return Err("its URL begins with http: and its host is public: anyone on the way could read the token; \
-                    use https"
+        return Err("its URL begins with http: and its host is public, so the token would be sent unencrypted; use https"
             .into());
     }
     let callback = Callback::open(oauth).await?;

@@ -80,7 +80,7 @@ impl CatalogMemory {
                 };
                 if let Err(e) = self.write(&catalog) {
                     tracing::info!(
-                        "the list of MCP server {} is not kept: {e}",
+                        "the list of MCP server {} is not saved: {e}",
                         self.entry.name
                     );
                 }

@@ -157,9 +157,7 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
         .cloned()
         .collect::<Vec<_>>()
         .join(", ");
-    let details = Some(format!(
-        "{named}. Call the server something else in the settings."
-    ));
+    let details = Some(format!("{named}. Rename the server in the settings."));
     (!lost.is_empty()).then_some(Event::Notice {
         severity: Severity::Warning,
         title,

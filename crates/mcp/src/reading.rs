@@ -166,7 +166,7 @@ fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, EntryFault> {
     let Value::Object(mut entry) = entry else {
         return Err(EntryFault {
             name: None,
-            reason: "it is no JSON object".into(),
+            reason: "it is not a JSON object".into(),
         });
     };
     if entry
@@ -290,7 +290,7 @@ mod tests {
             let (tools, unreadable) =
                 read(json!({ "tools": [entry, good, null], "nextCursor": "next" }));
             let last = unreadable.last().map(String::as_str);
-            assert_eq!(last, Some("entry 3 (it is no JSON object)"));
+            assert_eq!(last, Some("entry 3 (it is not a JSON object)"));
             (tools, unreadable[..unreadable.len() - 1].to_vec())
         };
         let no_arguments = json!({ "type": "object", "properties": {} });
@@ -337,8 +337,8 @@ mod tests {
                 json!({ "name": "a", "inputSchema": { "properties": { "b": { "x-mcp-header": "B" } } } }),
                 "a (x-mcp-header is only read in a list without mistakes)",
             ),
-            (json!("a"), "entry 1 (it is no JSON object)"),
-            (json!(null), "entry 1 (it is no JSON object)"),
+            (json!("a"), "entry 1 (it is not a JSON object)"),
+            (json!(null), "entry 1 (it is not a JSON object)"),
         ];
         for (entry, reason) in left_out {
             assert_eq!(

@@ -78,7 +78,7 @@ pub(super) async fn request(
                 let server = &link.name;
                 filled.map_err(|e| {
                     Failure::ForModel(format!(
-                        "The MCP server {server} cannot go on with the call: {}",
+                        "The MCP server {server} cannot continue the call: {}",
                         e.message
                     ))
                 })?;
@@ -188,7 +188,10 @@ async fn once(
 async fn withdraw(link: &McpLink, peer: &Peer<RoleClient>, id: RequestId, why: &str) {
     let param = CancelledNotificationParam::new(Some(id), Some(why.into()));
     if let Err(e) = peer.notify_cancelled(param).await {
-        tracing::debug!("MCP server {} was not told of a cancel: {e}", link.name);
+        tracing::debug!(
+            "MCP server {} was not notified of a cancellation: {e}",
+            link.name
+        );
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) async fn fill(
             InputRequest::ListRoots(_) => value(answer::roots(link))?,
             _ => {
                 return Err(ErrorData::invalid_params(
-                    "it wants something that is not known here",
+                    "it requests something that adjutant does not know",
                     None,
                 ));
             }

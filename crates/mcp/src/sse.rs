@@ -117,7 +117,7 @@ impl SseTransport {
         let post = post.ok_or_else(|| {
             let there = text::title(&endpoint);
             SseError::Message(format!(
-                "it wants its messages sent to another host ({there}), which is not done"
+                "it asks for messages to another host ({there}), which are not sent"
             ))
         })?;
         Ok(Self {

@@ -1,6 +1,6 @@
 //! Table tests of rules and "always" on real command lines, and the rules that other tests share.
 //!
-//! The tables of command lines in `editor-tests/data` need agents, and are in `agent/tables.rs`.
+//! The tables of command lines in `editor-tests/data` need agents, and are in `crates/project/src/agent/tables.rs`.
 
 use std::path::{Path, PathBuf};
 

@@ -149,7 +149,7 @@ impl<'r> CommandRules<'r> {
             action = Action::Deny;
             rule = Some(deny.clone());
             reason =
-                Some("it changes more paths than are looked at, one of which a rule denies".into());
+                Some("it changes more paths than are examined, one of which a rule denies".into());
         }
         if let Some((minimum, why)) = &unit.floor
             && *minimum > action

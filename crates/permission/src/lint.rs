@@ -124,7 +124,7 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
             && word.ends_with(|c: char| c.is_alphanumeric())
         {
             let message = format!(
-                "{name} also speaks about every longer word that starts like that; \"{word} *\" keeps to the word"
+                "{name} also matches every longer word that begins with it; \"{word} *\" matches only the word"
             );
             lints.push(lint(LintKind::CoversLongerWords, message));
         }
@@ -247,7 +247,7 @@ mod tests {
                 &[("git push *", Deny), ("git *", Allow)],
                 &["does not lift"],
             ),
-            (&[("ls*", Allow)], &["keeps to the word"]),
+            (&[("ls*", Allow)], &["matches only the word"]),
             (&[("a *", Allow), ("a *", Ask)], &["never decides"]),
             (&[("npm *", Allow), ("*install*", Deny)], &[]),
         ];

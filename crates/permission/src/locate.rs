@@ -685,7 +685,7 @@ impl Located {
             )),
             None if self.relative.chars().any(is_deceptive) => Some((
                 Action::Ask,
-                format!("the name {name:?} holds characters that cannot be seen"),
+                format!("the name {name:?} contains invisible characters"),
             )),
             None => None,
         }

@@ -1,7 +1,7 @@
 //! The path gate: decides whether a path may be used.
 //!
 //! File tools, commands, `permissions check` and `permissions explain` all use it. Locating a path
-//! (`locate.rs`) needs no rules; only this module consults them, so that `paths` does not depend on
+//! (`locate.rs`) needs no rules; only this module consults them, so that `locate` does not depend on
 //! `evaluate`.
 
 use super::locate::{Located, PathRefusal, locate};

@@ -70,7 +70,7 @@ pub fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
         ..CommandAnalysis::default()
     };
     if command.contains('\0') {
-        return refuse("the command holds a NUL byte, which no shell takes");
+        return refuse("the command contains a NUL byte, which no shell accepts");
     }
     if command.len() > LONGEST {
         let unread = vec![command.to_owned()];
@@ -87,7 +87,7 @@ pub fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
     let is_invisible = |c: char| base::text::is_deceptive(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(is_invisible) {
         line.opaque
-            .get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
+            .get_or_insert_with(|| "it contains invisible characters".to_owned());
     }
     line
 }

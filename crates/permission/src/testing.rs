@@ -123,7 +123,7 @@ pub fn records(text: &str) -> Vec<Vec<String>> {
 }
 
 /// Creates the workspace for a row of the table of paths, with the spellings if the row covers
-/// several names. `tool/gate.rs` runs the rows.
+/// several names. `crates/tools/src/gate.rs` runs the rows.
 pub fn path_fixture(id: &str) -> (PathFixture, Vec<String>) {
     let mut lab = PathFixture::new();
     let root = lab.place.root.clone();

@@ -123,7 +123,7 @@ pub(super) fn unconfined_effect_in(
     }
     if writes && let Some(what) = lossy_git_command(&words) {
         return Some(format!(
-            "its text names {what}, whose effect can be undone nowhere"
+            "its text names {what}, whose effect cannot be undone"
         ));
     }
     if keeps_modes || !has_hidden_commands(line) {
@@ -133,7 +133,7 @@ pub(super) fn unconfined_effect_in(
         .iter()
         .find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word))?;
     Some(format!(
-        "its text names {name}, and the sandbox does not hold modes of files outside"
+        "its text names {name}, and the sandbox does not protect the modes of files outside"
     ))
 }
 

@@ -29,7 +29,7 @@ impl Address {
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.chars().any(base::text::is_deceptive) {
-            return Err("it holds characters that cannot be seen".into());
+            return Err("it contains invisible characters".into());
         }
         if text.contains('\\') {
             return Err("it holds a backslash, which programs read in different ways".into());
@@ -110,7 +110,7 @@ impl Address {
             // A DNS lookup would already reveal it.
             return Some((
                 Action::Deny,
-                "its host name holds a secret of yours.".to_owned(),
+                "its host name contains one of your secrets.".to_owned(),
             ));
         }
         let ask = |reason: String| Some((Action::Ask, reason));
@@ -132,7 +132,7 @@ impl Address {
             return whole(&format!("it names a user; the host is {host}"));
         }
         if url.query().is_some_and(looks_secret) || self.is_long() {
-            return whole("it would send a long text that may hold data of yours");
+            return whole("it would send a long text that may contain your data");
         }
         None
     }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     /// Rows U36 to U40 are about the content of a page and its duration, and are tested in
-    /// `tool/webfetch.rs`. The rows about names, redirects and secrets are prose; here they are
+    /// `crates/tools/src/webfetch.rs`. The rows about names, redirects and secrets are prose; here they are
     /// written as addresses.
     #[test]
     fn addresses_of_the_table_get_their_verdicts() {

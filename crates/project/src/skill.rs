@@ -331,7 +331,7 @@ impl SkillSearch<'_> {
         }
         let description = text_of("description").filter(|text| !text.is_empty());
         if description.is_none() {
-            let text = "this skill has no description, so no model is told of it";
+            let text = "this skill has no description, so models do not see it";
             let problem = Problem::warning(
                 ProblemCode::NoDescription,
                 &place("description"),

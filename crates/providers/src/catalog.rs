@@ -254,7 +254,7 @@ pub async fn refresh(
     stored
         .map_err(io::Error::other)
         .and_then(|stored| stored)
-        .map_err(|e| Error::InvalidResult(format!("The model catalogue could not be kept: {e}.")))
+        .map_err(|e| Error::InvalidResult(format!("The model catalogue could not be saved: {e}.")))
 }
 
 fn store(

@@ -121,8 +121,9 @@ impl CustomEndpoint {
         let base_url = checked_address(base_url)?;
         let mut known: Vec<(String, Secret)> = Vec::new();
         for (name, value) in headers {
-            let header = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| "headers: a name has characters that no header may have".to_owned())?;
+            let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
+                "headers: a name contains characters that are not allowed in a header".to_owned()
+            })?;
             let name = header.as_str().to_owned();
             if RESERVED_HEADERS.contains(&name.as_str()) {
                 return Err(format!(
@@ -136,7 +137,7 @@ impl CustomEndpoint {
             }
             if HeaderValue::from_str(value.trim()).is_err() {
                 return Err(format!(
-                    "headers.{name}: the value has characters that no header may have"
+                    "headers.{name}: the value contains characters that are not allowed in a header"
                 ));
             }
             if known.iter().any(|(other, _)| *other == name) {

@@ -363,7 +363,7 @@ pub fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
     for (name, value) in headers {
         let bad = || {
             Error::BadRequest(format!(
-                "The header \"{name}\" of the configuration cannot be sent: it has characters no header may have."
+                "The header \"{name}\" of the configuration cannot be sent: it contains characters that are not allowed in a header."
             ))
         };
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;

@@ -191,7 +191,7 @@ impl Admission {
                 Some(name) => Ok(self.identity(name, Some(name.to_owned()))),
                 None => denied(
                     StatusCode::UNAUTHORIZED,
-                    "the proxy has not said in its header who connects",
+                    "the header of the proxy does not name the user",
                 ),
             };
         }

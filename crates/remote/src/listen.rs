@@ -69,7 +69,7 @@ pub fn tls(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     };
     let mut config = config.with_single_cert(chain, key).map_err(|e| {
         format!(
-            "serve.tls: {} and its key do not fit: {e}",
+            "serve.tls: {} and its key do not match: {e}",
             files.certificate.display()
         )
     })?;

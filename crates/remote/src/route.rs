@@ -62,7 +62,7 @@ pub async fn answer(
     if !matches!(path, "/acp" | "/events" | "/metrics") {
         return plain(
             StatusCode::NOT_FOUND,
-            "the protocol is spoken at /acp, and /events are for observers",
+            "ACP is served at /acp, and events at /events",
         );
     }
     let identity = match host.admission.admit(&head, &caller) {

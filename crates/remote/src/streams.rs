@@ -273,7 +273,7 @@ impl Profiles {
             Err(_) => {
                 return plain(
                     StatusCode::BAD_REQUEST,
-                    "Last-Event-ID is no id of this stream",
+                    "Last-Event-ID is not an id of this stream",
                 );
             }
         };

@@ -322,7 +322,7 @@ pub fn make(name: &str, user: Option<&str>) -> Result<(String, String), String> 
     let mut bytes = [0; 32];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| "the system gives no random numbers")?;
+        .map_err(|_| "the system provides no random numbers")?;
     let token = format!("adj_{}", hexadecimal(&bytes));
     let user = user.map(|user| format!(" user={user}")).unwrap_or_default();
     let line = format!(

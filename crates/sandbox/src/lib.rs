@@ -339,7 +339,9 @@ impl Sandbox {
     ) -> Result<Program, String> {
         let Some(executable) = self.executable(&policy.writable) else {
             return match proven.mechanism {
-                Some(_) => Err("adjutant's own program, which confines commands, is gone".into()),
+                Some(_) => Err(
+                    "the executable of adjutant, which restricts commands, no longer exists".into(),
+                ),
                 None => Ok(program),
             };
         };

@@ -24,7 +24,9 @@ pub enum BadDirectory {
     #[error("must be an existing directory; {0} is not")]
     Missing(String),
     /// The directory is outside of the allowed ones.
-    #[error("{path} may not be opened on this server, which serves {roots} and what is below")]
+    #[error(
+        "{path} may not be opened on this server, which serves {roots} and the directories below"
+    )]
     Outside { path: String, roots: String },
 }
 

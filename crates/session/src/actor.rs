@@ -440,7 +440,7 @@ impl Actor {
         } else if !(reopens && self.history.messages.is_empty())
             && let Err(e) = store.leave(id).await
         {
-            tracing::warn!("session {id} could not be looked at when it was closed: {e}");
+            tracing::warn!("session {id} could not be examined when it was closed: {e}");
         }
         // The history is released before the waiting prompts learn that this process no
         // longer has it.

@@ -389,7 +389,7 @@ impl ChildTask<'_> {
         };
         if let Err(e) = self.shared.store.create(&record).await {
             // The parent's turn notifies the user that the conversation is not stored.
-            tracing::error!("a subagent's session is not kept: {e}");
+            tracing::error!("a subagent's session is not saved: {e}");
         }
         self.parent
             .record

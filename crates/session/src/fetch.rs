@@ -168,7 +168,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     stored
         .map_err(io::Error::other)
         .and_then(|stored| stored)
-        .map_err(|e| format!("they cannot be kept: {e}"))?;
+        .map_err(|e| format!("they cannot be saved: {e}"))?;
     Ok(notices)
 }
 
@@ -382,7 +382,7 @@ async fn store(file: std::path::PathBuf, text: String) -> Result<(), String> {
     written
         .map_err(io::Error::other)
         .and_then(|written| written)
-        .map_err(|e| format!("it cannot be kept: {e}"))
+        .map_err(|e| format!("it cannot be saved: {e}"))
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub(super) async fn settle(
         look(history, &tracker)
     };
     spawn_blocking(work).await.unwrap_or_else(|e| {
-        tracing::error!("what an interrupted step did is not known: {e}");
+        tracing::error!("the changes of an interrupted step are unknown: {e}");
         (original, Vec::new())
     })
 }
@@ -89,7 +89,7 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
         let now = match tracker.look(Path::new(&path)) {
             Ok(now) => now,
             Err(e) => {
-                tracing::warn!("what an interrupted step did to {path} is not known: {e}");
+                tracing::warn!("the change of an interrupted step to {path} is unknown: {e}");
                 made.append(&mut edits);
                 continue;
             }

@@ -1,5 +1,18 @@
 //! Sessions. A session is an actor: a task that owns the history, the choice of agent and model,
 //! and the running turn; other tasks send it messages through a [`handle::SessionHandle`].
+//!
+//! - [`Sessions`] is the state that all sessions of a process share. It creates, loads, forks and
+//!   deletes sessions ([`open`], [`access`]).
+//! - [`actor`] is the loop of one session: it takes a message from its mailbox, and polls the
+//!   running turn meanwhile.
+//! - [`turn`] is the loop of one prompt: decide the next action, ask the model, run its calls,
+//!   record the results. `child.rs` runs the turns of subagents.
+//! - [`configuration`], [`project`] and [`models`] read the settings of the session's directory, and
+//!   read them again before a turn.
+//! - [`replay`] turns a stored history into the events that a client is shown; [`beginning`] shows
+//!   the first of them while the rest is read.
+//! - [`revert`], [`changes`] and [`diff`] are about undo and the changes of files.
+//! - [`builtin`] has the commands of a conversation, such as `/undo`.
 
 pub mod access;
 pub mod actor;

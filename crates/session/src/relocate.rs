@@ -57,7 +57,9 @@ impl Sessions {
             let found = match self.store.contents(session, vec![name.clone()]).await {
                 Ok(found) => found,
                 Err(e) => {
-                    return tracing::warn!("whole results of session {session} cannot be had: {e}");
+                    return tracing::warn!(
+                        "complete results of session {session} cannot be read: {e}"
+                    );
                 }
             };
             let Some((_, bytes)) = found.into_iter().next() else {
@@ -75,7 +77,7 @@ impl Sessions {
                         .write_all(&bytes)
                 });
                 if let Ok(Err(e)) = written.await {
-                    tracing::warn!("{name} of session {session} cannot be kept: {e}");
+                    tracing::warn!("{name} of session {session} cannot be saved: {e}");
                 }
             }
         }
@@ -147,18 +149,24 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
     let shared = match store.trust(&project).await {
         Ok(shared) => shared,
         Err(e) => {
-            return tracing::warn!("what was said about {project} elsewhere is not known: {e}");
+            return tracing::warn!(
+                "the trust decision about {project} on other machines is unknown: {e}"
+            );
         }
     };
     let mut own = trust::TrustStore::open(environment);
     match shared.as_deref().map(serde_json::from_str) {
         Some(Ok(entry)) => {
             if let Err(e) = own.take(&worktree.root, entry) {
-                tracing::warn!("what was said about {project} elsewhere cannot be kept: {e}");
+                tracing::warn!(
+                    "the trust decision about {project} of another machine cannot be saved: {e}"
+                );
             }
         }
         Some(Err(e)) => {
-            tracing::warn!("what was said about {project} elsewhere cannot be read: {e}")
+            tracing::warn!(
+                "the trust decision about {project} of another machine cannot be read: {e}"
+            )
         }
         None => {
             let entry = own
@@ -166,7 +174,9 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
                 .and_then(|entry| serde_json::to_string(entry).ok());
             let Some(entry) = entry else { return };
             if let Err(e) = store.decide(&project, entry).await {
-                tracing::warn!("what was said about {project} is not told elsewhere: {e}");
+                tracing::warn!(
+                    "the trust decision about {project} cannot be shared with other machines: {e}"
+                );
             }
         }
     }

@@ -271,7 +271,7 @@ async fn remove_leftovers(files: &[FileChange]) {
     let files = files.to_vec();
     let work = move || interrupted::sweep(&files);
     if let Err(e) = spawn_blocking(work).await {
-        tracing::warn!("what a killed undo has left was not looked for: {e}");
+        tracing::warn!("the remains of an interrupted undo were not searched for: {e}");
     }
 }
 
@@ -312,7 +312,7 @@ async fn finish(
         }
     }
     if let Err(e) = store_record(record, recorder, cx).await {
-        tracing::error!("what was undone is not saved: {e}");
+        tracing::error!("an undo is not saved: {e}");
     }
 }
 
@@ -398,7 +398,7 @@ async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) ->
             Ok((change, FileVerdict::Ready)) => plan.ready.push(change),
             Ok((change, FileVerdict::Already)) => plan.already.push(change),
             Ok((change, FileVerdict::Left(why))) => plan.left.push((change, why)),
-            Err(e) => tracing::error!("a file could not be looked at: {e}"),
+            Err(e) => tracing::error!("a file could not be examined: {e}"),
         }
     }
     plan

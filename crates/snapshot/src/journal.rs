@@ -309,7 +309,7 @@ impl WriteJournal {
                 }
             }
             Err(e) => {
-                tracing::warn!("what became of {path_text} is not kept: {e}");
+                tracing::warn!("the new content of {path_text} is not saved: {e}");
                 state.note_unrecorded(path_text, UnrecordedReason::Unreadable);
             }
         }
@@ -421,7 +421,10 @@ impl JournalState {
             // Directories and pipes are not recorded.
             Err(e) if e.kind() == std::io::ErrorKind::Other => return,
             Err(e) => {
-                tracing::warn!("what {} was is not kept: {e}", path.display());
+                tracing::warn!(
+                    "the previous content of {} is not saved: {e}",
+                    path.display()
+                );
                 return self
                     .note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
             }
@@ -445,7 +448,10 @@ impl JournalState {
                 touched.before = match stored(path, touched.before, tracker) {
                     Ok(state) => state.map_or(Before::Missing, Before::Stored),
                     Err(e) => {
-                        tracing::warn!("what {} was is not kept: {e}", path.display());
+                        tracing::warn!(
+                            "the previous content of {} is not saved: {e}",
+                            path.display()
+                        );
                         return self.note_unrecorded(
                             path.display().to_string(),
                             UnrecordedReason::Unreadable,

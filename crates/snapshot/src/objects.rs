@@ -24,13 +24,13 @@ const MIN_COMPRESSED_BYTES: usize = 4 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// It was too large to be stored.
-    #[error("its content was too large to be kept")]
+    #[error("its content was too large to be stored")]
     NotStored,
     /// It was stored, and has been removed.
-    #[error("its content is not kept any more")]
+    #[error("its content is no longer stored")]
     Gone,
     /// The stored data is damaged.
-    #[error("its content was kept but is damaged")]
+    #[error("its stored content is damaged")]
     Damaged,
 }
 

@@ -77,7 +77,7 @@ pub enum Error {
     #[error("session {0} was taken over by another process; newer messages here are not saved")]
     TakenOver(SessionId),
     /// The files of one machine have no queue of prompts.
-    #[error("prompts can wait only in a database: set store.url in your settings")]
+    #[error("prompts can be queued only in a database: set store.url in your settings")]
     NoQueue,
     /// The sessions could not be determined.
     #[error("the sessions could not be listed: {0}")]

@@ -522,7 +522,7 @@ impl Store {
         let project = project.to_owned();
         let read = self.ask(|reply| StoreJob::Recent { project, reply }).await;
         read.unwrap_or_else(|e| {
-            tracing::warn!("what was chosen last is not known: {e}");
+            tracing::warn!("the models chosen last are unknown: {e}");
             Vec::new()
         })
     }

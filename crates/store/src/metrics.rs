@@ -87,18 +87,18 @@ impl StoreMeters {
         vec![
             count(
                 "adjutant_store_flushes_total",
-                "Waits until something was kept.",
+                "Waits until writes were on the disk.",
                 &self.flushes,
             ),
             number(
                 "adjutant_store_flush_seconds_total",
                 "counter",
-                "How long those took together.",
+                "Total duration of these waits.",
                 seconds,
             ),
             count(
                 "adjutant_store_flushes_failed_total",
-                "Of those, after which it was not kept.",
+                "These waits that failed.",
                 &self.failures,
             ),
             count(

@@ -112,8 +112,8 @@ impl Tool for BashOutputTool {
         };
         let missed = match pattern {
             Some(pattern) if !reading.came => Some(match &reading.how {
-                Some(_) => format!("`{pattern}` did not come before its end."),
-                None => format!("`{pattern}` did not come within {} ms.", wait.as_millis()),
+                Some(_) => format!("`{pattern}` did not appear before it ended."),
+                None => format!("`{pattern}` did not appear within {} ms.", wait.as_millis()),
             }),
             _ => None,
         };

@@ -70,7 +70,7 @@ impl CallTimeout {
                 self.limit.saturating_mul(TOTAL_FACTOR).as_secs_f64()
             )
         } else {
-            format!("nothing was heard of it for {} s", self.limit.as_secs_f64())
+            format!("it reported nothing for {} s", self.limit.as_secs_f64())
         }
     }
 }
@@ -141,7 +141,7 @@ mod tests {
         clock.asking(false, after(1001));
         (1..=400).for_each(|n| clock.heard(after(1001 + n * 2)));
         assert_eq!(clock.until(), Some(after(1600)));
-        assert_eq!(clock.why(after(1599)), "nothing was heard of it for 10 s");
+        assert_eq!(clock.why(after(1599)), "it reported nothing for 10 s");
         assert_eq!(clock.why(after(1600)), "it took longer than 600 s in all");
     }
 }

@@ -147,18 +147,18 @@ impl CapturedOutput {
             (Some((_, path)), None) => hint(path),
             (Some((_, path)), Some(trouble)) if self.granted > 0 => {
                 format!(
-                    "The beginning of the output is in {}; the rest was not kept: {trouble}.",
+                    "The beginning of the output is in {}; the rest could not be saved: {trouble}.",
                     path.display()
                 )
             }
             (_, trouble) => format!(
-                "The full output could not be kept: {}.",
+                "The full output could not be saved: {}.",
                 trouble.as_deref().unwrap_or_default()
             ),
         };
         if self.total > MAX_FILE_BYTES && self.trouble.is_none() {
             whole.push_str(&format!(
-                " Of {} MiB the first {} MiB were kept there.",
+                " Of {} MiB, the first {} MiB were saved there.",
                 self.total >> 20,
                 MAX_FILE_BYTES >> 20
             ));

@@ -18,7 +18,7 @@ use base::worktree::Worktree;
 use permission::protected;
 
 /// Returns the control files and directories of a project: the entries of its directories, and of
-/// hidden directories in them, that `permission/protected.rs` lists; and in its git directories the
+/// hidden directories in them, that `crates/permission/src/protected.rs` lists; and in its git directories the
 /// files that git obeys. Reads the disk.
 pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
     let mut found = Vec::new();

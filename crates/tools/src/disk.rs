@@ -35,10 +35,10 @@ pub enum Error {
     #[error("it is read-only")]
     ReadOnly,
     /// Something else has the new name.
-    #[error("there is something of that name")]
+    #[error("something with that name exists already")]
     Taken,
     /// A directory of its path has changed since the path was resolved.
-    #[error("a directory on the way to it was moved or replaced meanwhile")]
+    #[error("a parent directory was moved or replaced meanwhile")]
     Moved,
     #[error("{0}")]
     Io(#[from] io::Error),

@@ -376,7 +376,7 @@ impl Document {
                 format!("This is all of the file:\n{}", numbered(text, 1, 40))
             }
             None => {
-                "Nothing in the file is like it. Look for a word of it with grep, or read the file."
+                "Nothing in the file is similar. Search for one of its words with grep, or read the file."
                     .into()
             }
         }
@@ -572,7 +572,7 @@ impl Document {
                 return match back {
                     Ok(()) => Err(failure),
                     Err(e) => Err(Failure::Broken(format!(
-                        "{failure} What was there could not be put back: {e}"
+                        "{failure} The previous content could not be restored: {e}"
                     ))),
                 };
             }

@@ -114,7 +114,7 @@ async fn one(
         && let Err(e) = disk::write(real, &before)
     {
         return Err(Failure::Broken(format!(
-            "what a formatter left of {} could not be mended: {e}",
+            "the result of a formatter in {} could not be repaired: {e}",
             real.display()
         )));
     }

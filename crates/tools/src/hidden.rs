@@ -1,5 +1,5 @@
 //! Paths that are hidden from commands: credentials, sockets of agents and services, and for
-//! read-only agents the project's files that hold secrets. `permission/credentials.txt` has the
+//! read-only agents the project's files that hold secrets. `crates/permission/src/credentials.txt` has the
 //! rows; this module selects those for a command line, and explains a failure that a hidden path
 //! may have caused.
 

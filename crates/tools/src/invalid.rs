@@ -16,7 +16,7 @@ pub struct InvalidTool;
 pub struct Input {
     /// The name that was called
     pub tool: String,
-    /// Why it cannot be run
+    /// The reason it cannot be run
     pub error: String,
 }
 

@@ -1,5 +1,5 @@
 //! The tools of the model. A tool has two phases, because their order matters: `prepare` reads,
-//! changes nothing, and names the accesses that the call needs; only `turn/authorize.rs` asks for
+//! changes nothing, and names the accesses that the call needs; only `crates/session/src/turn/authorize.rs` asks for
 //! permission; `run` does exactly the work that was shown. A tool does not know about the user, the
 //! editor or the protocol.
 //!

@@ -147,7 +147,7 @@ impl Tool for ListTool {
         if !whole {
             let least = if more { "more than " } else { "" };
             text.push_str(&format!(
-                "\n({least}{} in all. A number is that of the files below a directory that is not shown: list it, or use glob.)\n",
+                "\n({least}{} in all. A number counts the files below a directory that is not shown: list it, or use glob.)\n",
                 text::count(tree.count, "file")
             ));
         }
@@ -326,7 +326,7 @@ mod tests {
     one.rs
   Cargo.toml
 
-(305 files in all. A number is that of the files below a directory that is not shown: list it, or use glob.)
+(305 files in all. A number counts the files below a directory that is not shown: list it, or use glob.)
 ";
         assert_eq!(text, expected);
         // The requested directory shows as much as fits.

@@ -46,7 +46,7 @@ const MAX_HOVER_BYTES: usize = 8 << 10;
 #[derive(Default)]
 pub struct LspTool;
 
-/// What is asked.
+/// A kind of query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Operation {
@@ -80,7 +80,7 @@ pub struct Input {
     pub character: Option<u32>,
     /// The name on that line, in place of character
     pub symbol: Option<String>,
-    /// What workspaceSymbol looks for
+    /// Name that workspaceSymbol looks for
     pub query: Option<String>,
     /// For rename
     pub new_name: Option<String>,
@@ -207,9 +207,7 @@ async fn answer(
     match (input.operation, place) {
         (Operation::WorkspaceSymbol, place) => find(input, place, until, context).await,
         (Operation::Diagnostics, None) => everywhere(until, context).await,
-        (_, None) => Err(Failure::tell(
-            "filePath is missing: the file that is asked about.",
-        )),
+        (_, None) => Err(Failure::tell("filePath is missing: the file to query.")),
         (Operation::DocumentSymbol, Some(place)) => {
             let (peers, _) = ready(&place, until, context).await?;
             let all = first(&peers, |peer| peer.symbols(&place.real.path, until)).await?;
@@ -313,7 +311,9 @@ async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
 /// Converts the requested position to the server's units.
 fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<Position, Failure> {
     let Some(line) = input.line.filter(|line| *line > 0) else {
-        return Err(Failure::tell("line is missing: from 1, as read shows it."));
+        return Err(Failure::tell(
+            "line is missing: lines count from 1, as read shows them.",
+        ));
     };
     let lines = text.lines().count();
     let Some(whole) = text

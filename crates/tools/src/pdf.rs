@@ -55,25 +55,25 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
         Ok(ran) => {
             let why = text::title(String::from_utf8_lossy(&ran.stderr).trim());
             return Some(format!(
-                "[{name} is a PDF whose text {PROGRAM} could not take out: {why}]"
+                "[{name} is a PDF whose text {PROGRAM} could not extract: {why}]"
             ));
         }
         Err(e) => {
             return Some(format!(
-                "[{name} is a PDF whose text {PROGRAM} could not take out: {e}]"
+                "[{name} is a PDF whose text {PROGRAM} could not extract: {e}]"
             ));
         }
     };
     let (text, _) = text::visible(text.trim());
     if text.trim().is_empty() {
         return Some(format!(
-            "[{name} is a PDF without text, perhaps a scan; this model cannot look at it]"
+            "[{name} is a PDF without text, perhaps a scan; this model cannot read it]"
         ));
     }
     let head = text::head(&text, context.limits.bytes);
     let rest = match text.len() - head.len() {
         0 => String::new(),
-        more => format!("\n[{more} bytes more are left out; {PROGRAM} gives them]"),
+        more => format!("\n[{more} more bytes are left out; run {PROGRAM} to read them]"),
     };
     Some(format!(
         "[{name} is a PDF; this is its text, by {PROGRAM}]\n{head}{rest}"
@@ -103,11 +103,11 @@ mod tests {
             ),
             (
                 "echo",
-                "[a.pdf is a PDF without text, perhaps a scan; this model cannot look at it]",
+                "[a.pdf is a PDF without text, perhaps a scan; this model cannot read it]",
             ),
             (
                 "echo 'no good' >&2; exit 1",
-                "[a.pdf is a PDF whose text pdftotext could not take out: no good]",
+                "[a.pdf is a PDF whose text pdftotext could not extract: no good]",
             ),
         ];
         for (script, wanted) in table {

@@ -395,7 +395,7 @@ fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> Stri
         .chain(lines(last + 1, total))
         .collect();
     let why = most
-        .map(|most| format!("; {} KB is the most at once", most >> 10))
+        .map(|most| format!("; at most {} KB are shown at once", most >> 10))
         .unwrap_or_default();
     let on = if last < total {
         format!(" Use offset={} to continue.", last + 1)
@@ -719,7 +719,7 @@ mod tests {
             ),
             (
                 json!({"filePath": "big", "limit": 9000}),
-                "; 50 KB is the most at once. Use offset=",
+                "; at most 50 KB are shown at once. Use offset=",
             ),
             (
                 json!({"filePath": "big"}),

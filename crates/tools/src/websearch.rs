@@ -319,8 +319,9 @@ impl Ready {
         let mut headers = HeaderMap::new();
         headers.insert("accept", HeaderValue::from_static("application/json"));
         if let Some((name, before)) = engine.header {
-            let mut value = HeaderValue::from_str(&format!("{before}{key}"))
-                .map_err(|_| "its key has characters that no key has".to_owned())?;
+            let mut value = HeaderValue::from_str(&format!("{before}{key}")).map_err(|_| {
+                "its key contains characters that are not allowed in a key".to_owned()
+            })?;
             value.set_sensitive(true);
             headers.insert(HeaderName::from_static(name), value);
         }

@@ -2,7 +2,7 @@
 //
 // The suite starts this once per scenario, with the address of its server at the end and the scenario's name in the
 // environment. It lists the servers, logs in where one wants that (the part of the browser is done here), calls every
-// tool it finds, and logs in again where a call says that the login does not reach far enough.
+// tool it finds, and logs in again where a call says that the login lacks a scope that this requires.
 
 import { spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";

@@ -69,7 +69,7 @@ pub(super) fn blocks(
     let size: usize = blocks.iter().map(size).sum();
     if u64::try_from(size).unwrap_or(u64::MAX) > MAX_PROMPT_BYTES {
         return Err(Misuse(format!(
-            "the prompt and its files have more than {} MiB together",
+            "the prompt and its files are larger than {} MiB in total",
             MAX_PROMPT_BYTES >> 20
         ))
         .into());
@@ -88,7 +88,7 @@ fn piped() -> anyhow::Result<String> {
     let text = match read.recv_timeout(SILENCE_TIMEOUT) {
         Err(RecvTimeoutError::Timeout) => {
             terminal::aside(
-                "note: waiting for the end of standard input; `< /dev/null` gives it none",
+                "note: waiting for the end of standard input; with `< /dev/null` there is none",
             );
             read.recv()
         }

@@ -47,7 +47,7 @@ pub(in crate::cli) async fn revert(
             let hints = revert::RevertHints {
                 force: "Run it again with `--force` to restore those as well.".into(),
                 redo: format!(
-                    "`adjutant sessions revert {id} --redo` brings everything back; after the next prompt, the files alone."
+                    "`adjutant sessions revert {id} --redo` restores everything; after the next prompt, only the files."
                 ),
             };
             (done, Some(hints))

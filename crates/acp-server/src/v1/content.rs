@@ -7,7 +7,7 @@ use crate::tool_call_view::ATTACHED;
 use transcript::{Content, File, Text, attach};
 
 /// Converts content blocks to parts. Links are read when the prompt's turn begins
-/// (`session/mention.rs`).
+/// (`crates/session/src/mention.rs`).
 ///
 /// # Errors
 /// [`RequestError::Invalid`] for a kind of content that is not among the prompt capabilities.

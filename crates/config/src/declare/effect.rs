@@ -7,7 +7,7 @@ use crate::node::{MapEntry, Node};
 use crate::trust::TrustKind;
 
 /// The effect of a key in the file of an untrusted project: the values of `x-trust`, which
-/// `config/file.rs` explains.
+/// `file.rs` explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyEffect<'a> {
     Applies,

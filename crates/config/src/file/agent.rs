@@ -70,7 +70,7 @@ pub struct AgentConfig {
     pub tools: Option<Ordered<bool>>,
 }
 
-/// Who may use an agent.
+/// The uses of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -155,7 +155,7 @@ pub(crate) const LOOKING: &[&str] = &[
 ];
 
 /// Rules: `"ask"` for everything, or an action per tool, or patterns with an action each per tool.
-/// Kept as a tree, because the order counts; see `config/rules.rs`.
+/// Kept as a tree, because the order counts; see `rules.rs`.
 #[derive(Debug, Default)]
 pub struct Permission;
 

@@ -32,7 +32,7 @@ pub(crate) struct HookConfig {
     pub disabled: Option<bool>,
 }
 
-/// When a hook runs.
+/// The event at which a hook runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum HookPoint {
@@ -48,21 +48,21 @@ pub enum HookPoint {
     /// After a call.
     #[serde(rename = "tool.after")]
     ToolAfter,
-    /// When the rules have judged what a call needs.
+    /// After the rules have judged a call.
     #[serde(rename = "permission")]
     Permission,
-    /// When a turn has ended.
+    /// After the end of a turn.
     #[serde(rename = "turn.end")]
     TurnEnd,
     /// Before the history is summarised.
     #[serde(rename = "compaction")]
     Compaction,
-    /// When a session is closed.
+    /// At the end of a session.
     #[serde(rename = "session.end")]
     SessionEnd,
 }
 
-/// How a hook is spoken to.
+/// The format of the event and the answer of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How long sessions are kept.
+/// The time for which sessions are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionsSettings {
@@ -12,7 +12,7 @@ pub struct SessionsSettings {
     pub keep_days: Option<u64>,
 }
 
-/// Where sessions are kept.
+/// The place where sessions are stored.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct StoreConfig {
@@ -30,7 +30,7 @@ pub(crate) struct StoreConfig {
     pub away_minutes: Option<u64>,
 }
 
-/// What happens when a session outgrows the context window.
+/// The treatment of a session that outgrows the context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionSettings {
@@ -58,7 +58,7 @@ impl Default for CompactionSettings {
     }
 }
 
-/// What a turn may take.
+/// The limits of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetSettings {
@@ -79,7 +79,7 @@ impl Default for BudgetSettings {
     }
 }
 
-/// How long a tool's result may be.
+/// The maximum length of a tool's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutputLimits {

@@ -53,7 +53,7 @@ pub enum McpLog {
     Emergency,
 }
 
-/// How an MCP server is reached.
+/// The connection to an MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -62,7 +62,7 @@ pub(crate) enum McpKind {
     Remote,
 }
 
-/// How to log in to an MCP server, or false to never try.
+/// The login at an MCP server, or false for no login.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
@@ -71,7 +71,7 @@ pub(crate) enum OAuthChoice {
     Settings(OAuth),
 }
 
-/// How to log in to an MCP server.
+/// The login at an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct OAuth {

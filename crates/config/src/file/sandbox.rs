@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What the system forbids commands.
+/// The operating system's restrictions on commands.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
@@ -16,26 +16,26 @@ pub(crate) enum SandboxConfig {
     Full(SandboxOptions),
 }
 
-/// Whether there has to be a sandbox.
+/// The use of a sandbox for commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum SandboxMode {
-    /// Where the system can.
+    /// Use a sandbox if the system supports one.
     #[default]
     Auto,
-    /// Or no commands.
+    /// Run no commands without a sandbox.
     Required,
-    /// None.
+    /// Use no sandbox.
     Off,
 }
 
-/// A sandbox in detail.
+/// The sandbox with its options.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct SandboxOptions {
-    /// As above.
+    /// `auto`, `required` or `off`. Default: `auto`.
     pub mode: Option<SandboxMode>,
     /// Further directories and files that commands of agents that may edit can write: absolute, `~/`,
     /// or relative to the project. A protected file (`.git/config`) becomes writable if it is named.
@@ -57,7 +57,7 @@ pub(crate) struct SandboxOptions {
     pub show: Option<Vec<String>>,
 }
 
-/// Which variables commands get.
+/// The environment variables that commands get.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(inline)]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What `adjutant serve` does.
+/// The settings of `adjutant serve`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServeConfig {
@@ -47,17 +47,17 @@ pub(crate) struct ServeConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TokenConfig {
-    /// What the token is called in logs and errors.
+    /// The name of the token in logs and errors.
     pub name: Option<String>,
-    /// The token's SHA-256, in hexadecimal digits: the token itself stands nowhere.
+    /// The token's SHA-256, in hexadecimal digits. The token itself is not stored.
     pub sha256: Option<String>,
-    /// Whose it is. The sessions of a user are seen by tokens of this user only. Default: nobody's in particular.
+    /// The user that the token belongs to. The sessions of a user are seen by tokens of this user only. Default: nobody's in particular.
     pub user: Option<String>,
     /// Directories that this token may open, in place of those of `serve.roots`.
     pub roots: Option<Vec<String>>,
 }
 
-/// What to serve with.
+/// The certificate and key of the server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TlsConfig {

@@ -230,7 +230,7 @@ fn unreachable_rule_is_reported() {
             "1:26: permission.bash.git log *: this rule never decides: \"git *\" after it fits everything it fits; write it after that one",
             "2:44: agent.x.permission.my_tool: this rule never decides: \"my_*\" after it fits everything it fits; write it after that one",
             "1:86: permission.bash.r*: bash \"r*\": allow does not lift \"rm *\": deny, which is narrower",
-            "1:86: permission.bash.r*: bash \"r*\": allow also speaks about every longer word that starts like that; \"r *\" keeps to the word",
+            "1:86: permission.bash.r*: bash \"r*\": allow also matches every longer word that begins with it; \"r *\" matches only the word",
         ]
     );
 }

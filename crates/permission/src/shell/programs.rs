@@ -132,7 +132,7 @@ impl EffectCollector<'_> {
         self.depth += 1;
         if self.depth > 8 {
             return self.add(UnitEffect::AtStake(
-                "its commands stand too deep within commands".to_owned(),
+                "its commands are nested too deeply".to_owned(),
             ));
         }
         if let [only] = args
@@ -358,7 +358,9 @@ impl EffectCollector<'_> {
             Does::Doubt => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
-                self.set_may_be_denied(&format!("{name} may make it run more than its words say"));
+                self.set_may_be_denied(&format!(
+                    "{name} may make it run more than its arguments name"
+                ));
                 self.add_foreign_code(given.value.as_ref());
             }
             Does::Opaque => {

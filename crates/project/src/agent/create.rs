@@ -43,7 +43,7 @@ pub fn proposal(answer: &str, taken: &[&str]) -> Result<Proposal, String> {
     let end = answer
         .rfind('}')
         .filter(|end| *end > start)
-        .ok_or("the model's answer breaks off")?;
+        .ok_or("the model's answer is cut off")?;
     let json = answer.get(start..=end).unwrap_or_default();
     let mut proposal: Proposal =
         serde_json::from_str(json).map_err(|e| format!("the model's answer does not fit: {e}"))?;

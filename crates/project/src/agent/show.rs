@@ -156,7 +156,7 @@ pub fn show(agent: &Agent) -> String {
         prompt.unwrap_or_else(|| "the one for the model's family".into()),
     );
     fact("source", agent.source.clone());
-    text.push_str("\nRules, in order; the last one that fits decides, a deny is not lifted by a broader allow:\n");
+    text.push_str("\nRules, in order; the last one that matches decides, and a broader allow does not lift a deny:\n");
     let rows: Vec<[String; 4]> = agent
         .rules
         .iter()

@@ -83,7 +83,7 @@ pub(super) async fn redo(
     record.past_undos[last].redone = true;
     // If this cannot be saved, the next redo finds the files in their final state already.
     if let Err(e) = store_record(record, recorder, cx).await {
-        tracing::error!("that a turn's files are back is not saved: {e}");
+        tracing::error!("the restoration of a turn's files is not saved: {e}");
     }
     Ok(report)
 }

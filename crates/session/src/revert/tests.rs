@@ -527,7 +527,7 @@ async fn missing_contents_leave_files_unchanged() {
         report.left,
         [(
             "d0/f0".to_owned(),
-            "its content is not kept any more".to_owned()
+            "its content is no longer stored".to_owned()
         )]
     );
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
@@ -543,7 +543,7 @@ async fn missing_contents_leave_files_unchanged() {
         report.left,
         [(
             "d1/f1".to_owned(),
-            "its content is not kept any more".to_owned()
+            "its content is no longer stored".to_owned()
         )]
     );
     let nothing = redo(

@@ -21,6 +21,6 @@ pub(super) async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
     let hints = context.encoding_hints();
     let adopt = move || seen.adopt(files, |path| hints.of(path));
     if let Err(e) = base::task::spawn_blocking(adopt).await {
-        tracing::warn!("what a command has changed was not looked at: {e}");
+        tracing::warn!("the changes of a command were not examined: {e}");
     }
 }

@@ -1,7 +1,7 @@
 //! Records the file changes of a step, so that they can be shown and undone.
 //!
 //! Files that an edit names are read just before and just after it. Commands of ours report their
-//! writes in advance (`sandbox/writes.rs`), and a journal records them; no other files are read.
+//! writes in advance (`crates/sandbox/src/writes.rs`), and a journal records them; no other files are read.
 //! The changes of a subagent are recorded by its own session.
 //!
 //! If writes are not reported (no sandbox, or tools of other programs), the whole project is
@@ -317,7 +317,10 @@ impl ChangeRecorder {
                         ))
                     }
                     Err(e) => {
-                        tracing::warn!("what {} was is not kept: {e}", path.display());
+                        tracing::warn!(
+                            "the previous content of {} is not saved: {e}",
+                            path.display()
+                        );
                         None
                     }
                 }
@@ -374,7 +377,7 @@ impl ChangeRecorder {
             } in edited
             {
                 if let Err(e) = journal.finish_edit(&id, &path, old, touched) {
-                    tracing::warn!("what became of {} is not kept: {e}", path.display());
+                    tracing::warn!("the new content of {} is not saved: {e}", path.display());
                     journal
                         .note_unrecorded(&path.display().to_string(), UnrecordedReason::Unreadable);
                 }
@@ -664,7 +667,7 @@ fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
             compared: false,
         }),
         Err(e) => {
-            tracing::warn!("what became of {name} is not kept: {e}");
+            tracing::warn!("the new content of {name} is not saved: {e}");
             None
         }
     }

@@ -569,8 +569,9 @@ fn question(
         without_tags(transcript.trim(), &MATERIAL_TAGS)
     );
     if let Some(focus) = &prompt.focus {
-        text +=
-            &format!("\n\nThe user asked for this summary, and wants this kept above all: {focus}");
+        text += &format!(
+            "\n\nThe user asked for this summary, and wants it to preserve this above all: {focus}"
+        );
     }
     for hook_text in &prompt.hook_texts {
         text += &format!("\n\n{hook_text}");

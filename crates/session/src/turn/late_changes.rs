@@ -70,7 +70,7 @@ pub async fn collect(history: &mut History, scope: &TurnContext) {
     {
         let taken = spawn_blocking(move || journal.take()).await;
         let JournalEntries { files, unkept } = taken.unwrap_or_else(|e| {
-            tracing::error!("what a command in the background wrote is not known: {e}");
+            tracing::error!("the changes of a background command are unknown: {e}");
             JournalEntries::default()
         });
         let Some(message) = history

@@ -91,7 +91,7 @@ pub(super) async fn leave_out(
         })
         .await;
     format!(
-        "{title} It said: {}. Tell the user, and go on without.",
+        "{title} It said: {}. Tell the user, and continue without it.",
         text::title(why.trim_end_matches('.'))
     )
 }

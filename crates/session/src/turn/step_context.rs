@@ -48,7 +48,7 @@ impl StepContext {
         };
         let tool = StructuredOutputTool::new(schema).map_err(|why| Fault {
             kind: FaultKind::Internal,
-            message: format!("What the result should look like is not a JSON Schema: {why}"),
+            message: format!("The requested form of the result is not a JSON Schema: {why}"),
             advice: None,
         })?;
         let at = self

@@ -17,14 +17,14 @@ use futures::executor::block_on;
 
 use crate::Place;
 
-/// What an editor keeps: the updates, and how it answers what it is asked.
+/// The state of an editor: the updates, and its answers to questions.
 struct Editor {
     updates: UnboundedReceiver<SessionUpdate>,
     answer: Arc<Mutex<PermissionOptionKind>>,
 }
 
 impl Editor {
-    /// What has come until now.
+    /// The updates so far.
     fn heard(&mut self) -> Vec<SessionUpdate> {
         std::iter::from_fn(|| self.updates.try_recv().ok()).collect()
     }

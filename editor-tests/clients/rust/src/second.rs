@@ -18,14 +18,14 @@ use futures::executor::block_on;
 
 use crate::Place;
 
-/// What an editor keeps: the updates, and how it answers what it is asked.
+/// The state of an editor: the updates, and its answers to questions.
 struct Editor {
     updates: UnboundedReceiver<SessionUpdate>,
     answer: Arc<Mutex<PermissionOptionKind>>,
 }
 
 impl Editor {
-    /// What comes until the session is idle, and why its turn has ended.
+    /// The updates until the session is idle, and the reason for the end of its turn.
     async fn turn(&mut self) -> (Vec<SessionUpdate>, Option<StopReason>) {
         let mut heard = Vec::new();
         loop {

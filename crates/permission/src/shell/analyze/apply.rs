@@ -460,7 +460,7 @@ impl Analyzer<'_> {
         let analysed = if self.budget.allows_words(args.len()) {
             args.len()
         } else {
-            unit.set_at_stake("it has more words than are looked at");
+            unit.set_at_stake("it has more words than are examined");
             args.len().min(BEGINNING)
         };
         for arg in &args[..analysed] {

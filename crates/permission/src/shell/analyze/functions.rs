@@ -49,7 +49,7 @@ impl Analyzer<'_> {
             let mut unit = self.unit(shell_parser::slice(script, &body.range));
             unit.set_minimum(
                 Action::Deny,
-                "a function that starts itself over and over would stop the machine",
+                "a function that calls itself endlessly would exhaust the machine",
             );
             self.push(unit);
         }

@@ -605,7 +605,7 @@ impl Analyzer<'_> {
                     // A path that is a file was no directory with other files.
                     Err(NotKnown::History) if all_are_files(&paths, &real) => {}
                     Err(NotKnown::History) => {
-                        let why = "its history has more commits than are looked at, or some that cannot be read, so which \
+                        let why = "its history has more commits than are examined, or some that cannot be read, so which \
                                    files this shows is not known";
                         unit.set_minimum(Action::Ask, why);
                     }

@@ -49,7 +49,7 @@ impl Analyzer<'_> {
             return;
         }
         if outer.layer >= MAX_LAYERS {
-            self.mark_incomplete("programs run programs too many times over");
+            self.mark_incomplete("programs that run programs are nested too deeply");
             self.unread_words(args);
             return;
         }
@@ -126,7 +126,7 @@ impl Analyzer<'_> {
         let Some(texts) = text.texts() else { return };
         for text in texts {
             if unit.layer >= MAX_LAYERS || self.budget.depth > shell_parser::MAX_DEPTH {
-                unit.set_at_stake("texts run texts too many times over");
+                unit.set_at_stake("texts that run texts are nested too deeply");
                 self.unread.push(text.clone());
                 return;
             }

@@ -31,7 +31,7 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         if self.traps.len() >= MAX_TRAPS {
-            return unit.set_at_stake("it sets more traps than are looked at");
+            return unit.set_at_stake("it sets more traps than are examined");
         }
         let plain = unit.clone();
         let mut inner = state.clone();

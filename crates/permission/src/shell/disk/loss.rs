@@ -33,7 +33,7 @@ impl Disk<'_> {
                 (None, Some(pattern)) => (vec![pattern.to_owned()], true),
                 (None, None) => {
                     let reason = format!(
-                        "what {} names is not known; empty, it could be everything",
+                        "what {} names is not known; if it is empty, that could be everything",
                         arg.raw
                     );
                     if unknown {

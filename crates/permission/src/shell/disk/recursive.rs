@@ -53,7 +53,7 @@ impl Disk<'_> {
                 }
                 Ok(None) => {}
                 Err(TooMany) => {
-                    unit.ask_about_unknown_files("it reads more directories than are looked at")
+                    unit.ask_about_unknown_files("it reads more directories than are examined")
                 }
             }
         }

@@ -221,7 +221,7 @@ impl Disk<'_> {
         for cwd in from {
             self.paths.touched += 1;
             let Some(located) = self.located(&text, cwd) else {
-                unit.set_minimum(Action::Ask, "it uses more paths than are looked at");
+                unit.set_minimum(Action::Ask, "it uses more paths than are examined");
                 self.record_unlocated(access, &text, unit);
                 return;
             };
@@ -344,10 +344,10 @@ impl Disk<'_> {
         match access {
             Access::Edit => {
                 unit.plans_only = false;
-                unit.ask_about_unknown_files(&format!("{text} cannot be written as things stand"));
+                unit.ask_about_unknown_files(&format!("{text} cannot be written at present"));
             }
             Access::Read if up || is_below_link || spelling == Spelling::Certain => {
-                unit.ask_about_unknown_files(&format!("{text} leads nowhere as things stand"));
+                unit.ask_about_unknown_files(&format!("{text} leads nowhere at present"));
             }
             Access::Read if spelled.inside && spelled.protected.is_none() => return,
             Access::Read | Access::List => {}
@@ -415,7 +415,7 @@ impl Disk<'_> {
                 one.permission == need.permission && one.patterns == need.patterns
             };
             if unit.touches.len() >= MAX_PATHS {
-                unit.set_minimum(Action::Ask, "it uses more paths than are looked at");
+                unit.set_minimum(Action::Ask, "it uses more paths than are examined");
             } else if !unit.touches.iter().any(is_known) {
                 unit.touches.push(need);
             }

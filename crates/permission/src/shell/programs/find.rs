@@ -312,7 +312,7 @@ fn add_removed(collector: &mut EffectCollector<'_>, below: &[Arg], passed: &Pass
     if paths.next().is_some() {
         collector.add(UnitEffect::Floor(
             Action::Ask,
-            "it removes files in more places than are looked at".to_owned(),
+            "it removes files in more places than are examined".to_owned(),
         ));
     }
 }

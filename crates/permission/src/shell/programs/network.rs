@@ -167,7 +167,7 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
     }
     for format in values(reading, &["-w", "--write-out"]) {
         if format.prefix().starts_with('@') {
-            ask(collector, "which files it writes may stand in its format");
+            ask(collector, "its format may name files that it writes");
         }
         let outputs = format.prefix().split("%output{").skip(1);
         for name in outputs.map(|rest| rest.split('}').next().unwrap_or(rest)) {
@@ -242,7 +242,7 @@ pub(super) fn address(
         } else {
             Some(vec![text.clone()])
         }) else {
-            ask(collector, "it opens more addresses than are looked at");
+            ask(collector, "it opens more addresses than are examined");
             continue;
         };
         for text in all {

@@ -403,7 +403,7 @@ pub(super) fn lost(
         || arg.pattern().is_some();
     if everything && (role == Operand::Lost || reading.has(&["-r"])) {
         let reason = if role == Operand::Lost {
-            "uncommitted changes are gone for good"
+            "uncommitted changes are lost for good"
         } else {
             "every file is removed"
         };
