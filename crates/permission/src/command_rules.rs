@@ -272,7 +272,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns the rules that apply to a unit.
-    fn applying(&self, unit: &CommandUnit, keys: &UnitKeys) -> ApplyingRules<'r> {
+    fn applying(&self, unit: &CommandUnit, keys: &UnitKeys<'_>) -> ApplyingRules<'r> {
         let mut found = ApplyingRules::default();
         for (at, rule) in self.about.may_apply(keys) {
             let applies = if rule.pattern == "*" {
@@ -308,7 +308,7 @@ impl<'r> CommandRules<'r> {
     fn verdict_of_rules(
         &self,
         unit: &CommandUnit,
-        keys: &UnitKeys,
+        keys: &UnitKeys<'_>,
         guarantee: SandboxGuarantee,
     ) -> (Action, Option<Rule>, Option<String>) {
         let ApplyingRules {
@@ -384,7 +384,7 @@ impl<'r> CommandRules<'r> {
     fn reason_to_doubt(
         &self,
         unit: &CommandUnit,
-        keys: &UnitKeys,
+        keys: &UnitKeys<'_>,
         guarantee: SandboxGuarantee,
     ) -> Option<String> {
         if let Some(reason) = &unit.opaque

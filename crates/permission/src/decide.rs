@@ -153,7 +153,11 @@ pub(super) fn decide_pattern<'r>(
 
 fn last_match<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {
     if let Some(address) = address(permission, pattern) {
-        return rules.iter().rfind(|rule| url::fits(rule, &address));
+        let fitting = rules.about(permission).fitting_address(&address);
+        return fitting
+            .into_iter()
+            .map(|(_, rule)| rule)
+            .rfind(|rule| url::fits(rule, &address));
     }
     let fitting = rules.about(permission).fitting(pattern);
     fitting
@@ -177,8 +181,10 @@ pub(super) fn judge<'r>(
     pattern: &str,
 ) -> (Action, Option<&'r Rule>) {
     if let Some(address) = address(permission, pattern) {
-        let matching: Vec<&Rule> = rules
-            .iter()
+        let fitting = rules.about(permission).fitting_address(&address);
+        let matching: Vec<&Rule> = fitting
+            .into_iter()
+            .map(|(_, rule)| rule)
             .filter(|rule| url::fits(rule, &address))
             .collect();
         return decide(&matching);

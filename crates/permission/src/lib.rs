@@ -24,6 +24,7 @@ mod file_use;
 mod first_word;
 pub mod guarantee;
 mod hardlinks;
+mod inner_index;
 mod key_index;
 pub mod laws;
 pub mod laxer;

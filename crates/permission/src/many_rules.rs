@@ -174,6 +174,64 @@ proptest! {
     }
 }
 
+const ADDRESS_PATTERNS: [&str; 22] = [
+    "*",
+    "a.example",
+    "A.Example",
+    "*.example",
+    "*.a.example",
+    "b*.a.example",
+    "?.example",
+    "a.*",
+    "https://a.example/*",
+    "https://a.example:8443/*",
+    "http://*/x",
+    "*://a.example",
+    "*a.example*",
+    "*secret*",
+    "*/x",
+    "https://a.example/x*",
+    "a.example/x",
+    "a.example:443",
+    "example",
+    "",
+    "*.",
+    "[::1]",
+];
+
+const ADDRESSES: [&str; 9] = [
+    "https://a.example/",
+    "https://a.example/x",
+    "https://A.example./x?y=secret",
+    "http://b.a.example/x",
+    "https://bb.a.example:8443/SECRET",
+    "https://other.example/a.example",
+    "http://[2606:4700::1]/x",
+    "https://user@a.example/",
+    "no address",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn indexed_rules_give_the_verdict_of_all_rules_on_addresses(
+        patterns in vec((prop::sample::select(&ADDRESS_PATTERNS[..]), 0..3_usize, prop::sample::select(vec!["webfetch", "*", "web*", "bash"])), 0..40),
+        address in prop::sample::select(&ADDRESSES[..]),
+    ) {
+        let rule = |(pattern, action, permission): &(&str, usize, &str)| Rule {
+            permission: (*permission).into(),
+            pattern: (*pattern).into(),
+            action: [Action::Allow, Action::Ask, Action::Deny][*action],
+            source: "test".into(),
+        };
+        let rules: Rules = patterns.iter().map(rule).collect();
+        let need = AccessRequest::new("webfetch", address);
+        let wanted = without_index(|| evaluate(&rules, &rules, &need));
+        prop_assert_eq!(evaluate(&rules, &rules, &need), wanted);
+    }
+}
+
 fn hides_simply(rules: &Rules, permission: &str) -> bool {
     let last = rules
         .iter()
@@ -189,11 +247,12 @@ fn compared_rules_do_not_grow_with_the_list() {
             |at| format!("tool{at} *"),
             |at| format!("git log *{at}x"),
             |at| format!("*.kind{at}"),
+            |at| format!("*word{at}x*"),
         ];
         let actions = [Action::Allow, Action::Ask, Action::Deny];
         let rule = |at: usize| Rule {
             permission: ["bash", "edit"][at % 2].into(),
-            pattern: patterns[at % 3](at),
+            pattern: patterns[at / 2 % 4](at),
             action: actions[at / 2 % 3],
             source: "test".into(),
         };
@@ -225,5 +284,34 @@ fn compared_rules_do_not_grow_with_the_list() {
             drop(without_index(|| evaluate(&rules, &Rules::default(), &need)))
         });
         assert!(all > 3_000, "{line}: {all}");
+    }
+}
+
+/// An address compares the rules about its host, and those whose text it contains.
+#[test]
+fn compared_rules_do_not_grow_with_the_list_of_addresses() {
+    let of = |count: usize| -> Rules {
+        let patterns = [
+            |at| format!("https://site{at}.example/*"),
+            |at| format!("*.part{at}.example"),
+            |at| format!("*word{at}x*"),
+            |at| format!("site{at}.example"),
+        ];
+        let actions = [Action::Allow, Action::Ask, Action::Deny];
+        let rule = |at: usize| Rule {
+            permission: "webfetch".into(),
+            pattern: patterns[at % 4](at),
+            action: actions[at / 4 % 3],
+            source: "test".into(),
+        };
+        (0..count).map(rule).collect()
+    };
+    for address in ["https://docs.example/a", "https://a.part5.example/word6x"] {
+        let need = AccessRequest::new("webfetch", address);
+        let compared = [100, 10_000].map(|count| {
+            let rules = of(count);
+            rules_compared_by(|| drop(evaluate(&rules, &Rules::default(), &need)))
+        });
+        assert!(compared[1] <= compared[0] + 2, "{address}: {compared:?}");
     }
 }

@@ -2,13 +2,18 @@
 //!
 //! The rules found here are judged by `wildcard` afterwards: an extra rule costs time, a missing
 //! rule would be a security hole. A rule's key is therefore text with which every match of its
-//! pattern must begin or end, compared ignoring case; of the two, the one that fewer rules share.
+//! pattern must begin or end, or that it must contain, compared ignoring case; of the three, the
+//! one that the fewest rules share. Rules about addresses are found by the host as well.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::inner_index::InnerIndex;
 use super::key_index::KeyIndex;
 use super::rule_entry::{BUILT_IN, POSTURE};
+use super::url::{self, Address};
 use super::wildcard::{self, UNKNOWN};
 use super::{Action, Rule, first_word};
 use base::lock::locked;
@@ -125,10 +130,11 @@ impl RuleIndex {
         if let Some(table) = tables.get(permission) {
             return table.clone();
         }
-        let table = Arc::new(PatternTable::new(
-            rules,
-            self.permissions(rules).about(permission),
-        ));
+        let mut table = PatternTable::new(rules, self.permissions(rules).about(permission));
+        if permission == url::PERMISSION {
+            table.add_hosts(rules);
+        }
+        let table = Arc::new(table);
         if tables.len() >= MAX_TABLES {
             tables.clear();
         }
@@ -147,8 +153,13 @@ pub(super) struct PatternTable {
     /// Other rules by the beginning of their matches, or by the ending, reversed.
     beginnings: KeyIndex,
     endings: KeyIndex,
-    /// Rules that begin and end with a wildcard.
+    /// Other rules by a text that their matches contain.
+    inner: InnerIndex,
+    /// Rules that consist of wildcards.
     open: Vec<u32>,
+    /// Rules about addresses by the labels with which the host must end; empty for other
+    /// permissions.
+    hosts: HashMap<String, Vec<u32>>,
     /// Rules that ask or deny, by their first word in lower case.
     words: KeyIndex,
     /// Rules that ask or deny and begin with no word.
@@ -177,8 +188,11 @@ impl PatternTable {
             }
             keys.push((
                 at,
-                pattern_beginning(&rule.pattern),
-                pattern_ending(&rule.pattern),
+                [
+                    pattern_beginning(&rule.pattern),
+                    pattern_ending(&rule.pattern),
+                    pattern_inside(&rule.pattern),
+                ],
             ));
             if rule.action == Action::Allow {
                 continue;
@@ -197,34 +211,64 @@ impl PatternTable {
         table
     }
 
-    /// Indexes rules by the beginning or the ending of their matches, whichever fewer rules share.
-    fn add_keys(&mut self, keys: Vec<(u32, String, String)>) {
-        let mut counts: [HashMap<&str, usize>; 2] = Default::default();
-        for (_, beginning, ending) in &keys {
-            *counts[0].entry(beginning).or_default() += 1;
-            *counts[1].entry(ending).or_default() += 1;
+    /// Indexes rules by the beginning, the ending or the inside of their matches, whichever the
+    /// fewest rules share.
+    fn add_keys(&mut self, keys: Vec<(u32, [String; 3])>) {
+        let mut counts: [HashMap<&str, usize>; 3] = Default::default();
+        for (_, of_rule) in &keys {
+            for (counts, key) in counts.iter_mut().zip(of_rule) {
+                *counts.entry(key).or_default() += 1;
+            }
         }
-        for (at, beginning, ending) in &keys {
-            let is_by_beginning =
-                ending.is_empty() || counts[0].get(&**beginning) <= counts[1].get(&**ending);
-            if beginning.is_empty() && ending.is_empty() {
-                self.open.push(*at);
-            } else if !beginning.is_empty() && is_by_beginning {
-                self.beginnings.insert(beginning, *at);
-            } else {
-                self.endings.insert(ending, *at);
+        let mut inner = Vec::new();
+        for (at, of_rule) in &keys {
+            let shared = |kind: usize| {
+                let key = of_rule[kind].as_str();
+                let rules = counts[kind].get(key).copied().unwrap_or_default();
+                (!key.is_empty()).then_some(rules)
+            };
+            let best = (0..counts.len())
+                .filter_map(|kind| Some((shared(kind)?, kind)))
+                .min();
+            match best {
+                None => self.open.push(*at),
+                Some((_, 0)) => self.beginnings.insert(&of_rule[0], *at),
+                Some((_, 1)) => self.endings.insert(&of_rule[1], *at),
+                Some(_) => inner.push((of_rule[2].as_str(), *at)),
+            }
+        }
+        self.inner = InnerIndex::new(inner);
+    }
+
+    /// Indexes rules about addresses by the host.
+    fn add_hosts(&mut self, rules: &[Rule]) {
+        for at in &self.all {
+            if let Some(rule) = rules.get(*at as usize) {
+                let ending = url::host_ending(&rule.pattern);
+                self.hosts.entry(ending).or_default().push(*at);
             }
         }
     }
 
-    fn find(&self, key: &TextKey, found: &mut Vec<u32>) {
+    /// Adds the rules that may name the host of an address.
+    fn find_host(&self, host: &str, found: &mut Vec<u32>) {
+        let inner = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
+        for ending in inner.chain([host, ""]) {
+            found.extend(self.hosts.get(ending).into_iter().flatten());
+        }
+    }
+
+    fn find(&self, key: &TextKey<'_>, found: &mut Vec<u32>) {
         self.beginnings.find(&key.beginning, found);
         self.endings.find(&key.ending, found);
+        if !self.inner.is_empty() {
+            self.inner.find(key.folded(), found);
+        }
         found.extend(&self.open);
     }
 
     /// Adds the rules that may match a text whose middle is unknown.
-    fn find_unknown(&self, key: &TextKey, found: &mut Vec<u32>) {
+    fn find_unknown(&self, key: &TextKey<'_>, found: &mut Vec<u32>) {
         for (keys, text) in [
             (&self.beginnings, &key.beginning),
             (&self.endings, &key.ending),
@@ -232,6 +276,8 @@ impl PatternTable {
             keys.find(text, found);
             keys.find_longer(text, found);
         }
+        // The unknown middle may contain anything.
+        found.extend(self.inner.all());
         found.extend(&self.open);
     }
 
@@ -299,48 +345,74 @@ fn pattern_ending(pattern: &str) -> String {
         .collect()
 }
 
+/// Returns the longest text that every match of a pattern contains, folded.
+fn pattern_inside(pattern: &str) -> String {
+    // A blank before the last star may be missing, and the slash of a `**/` that matches nothing.
+    let certain = pattern
+        .split(['*', '?'])
+        .map(|piece| piece.trim_end_matches(' ').trim_start_matches(['/', '\\']));
+    let longest = certain.max_by_key(|piece| piece.len()).unwrap_or_default();
+    longest
+        .chars()
+        .take(KEY_LETTERS)
+        .map(wildcard::fold)
+        .collect()
+}
+
 fn lower(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
 /// The keys of a text, by which the rules about it are found.
 #[derive(Debug)]
-pub(super) struct TextKey {
+pub(super) struct TextKey<'t> {
+    text: Cow<'t, str>,
     beginning: String,
     /// The ending of the text, reversed.
     ending: String,
+    /// The whole text, folded when it is first needed.
+    folded: OnceCell<String>,
 }
 
-impl TextKey {
-    pub(super) fn new(text: &str) -> Self {
-        Self::between(text, text)
+impl<'t> TextKey<'t> {
+    pub(super) fn new(text: impl Into<Cow<'t, str>>) -> Self {
+        let text = text.into();
+        Self {
+            beginning: Self::folded_beginning(&text),
+            ending: Self::folded_ending(&text),
+            text,
+            folded: OnceCell::new(),
+        }
     }
 
     /// Returns the key of a text with unknown words: the text before the first and after the last
     /// of them.
-    fn around_unknown(text: &str) -> Option<Self> {
+    fn around_unknown(text: &str) -> Option<TextKey<'static>> {
         let beginning = text.find(UNKNOWN)?;
         let ending = text.rfind(UNKNOWN)?;
-        Some(Self::between(
-            &text[..beginning],
-            &text[ending + UNKNOWN.len_utf8()..],
-        ))
+        Some(TextKey {
+            text: Cow::Borrowed(""),
+            beginning: Self::folded_beginning(&text[..beginning]),
+            ending: Self::folded_ending(&text[ending + UNKNOWN.len_utf8()..]),
+            folded: OnceCell::new(),
+        })
     }
 
-    fn between(beginning: &str, ending: &str) -> Self {
-        Self {
-            beginning: beginning
-                .chars()
-                .take(KEY_LETTERS)
-                .map(wildcard::fold)
-                .collect(),
-            ending: ending
-                .chars()
-                .rev()
-                .take(KEY_LETTERS)
-                .map(wildcard::fold)
-                .collect(),
-        }
+    fn folded_beginning(text: &str) -> String {
+        text.chars().take(KEY_LETTERS).map(wildcard::fold).collect()
+    }
+
+    fn folded_ending(text: &str) -> String {
+        text.chars()
+            .rev()
+            .take(KEY_LETTERS)
+            .map(wildcard::fold)
+            .collect()
+    }
+
+    fn folded(&self) -> &str {
+        self.folded
+            .get_or_init(|| self.text.chars().map(wildcard::fold).collect())
     }
 }
 
@@ -355,18 +427,18 @@ pub(super) struct TailKeys {
 
 /// The keys of a part of a command line.
 #[derive(Debug, Default)]
-pub(super) struct UnitKeys {
-    known: Vec<TextKey>,
-    unknown: Vec<TextKey>,
+pub(super) struct UnitKeys<'t> {
+    known: Vec<TextKey<'t>>,
+    unknown: Vec<TextKey<'static>>,
     tails: TailKeys,
 }
 
-impl UnitKeys {
+impl<'t> UnitKeys<'t> {
     /// Builds the keys. `texts` are the spellings of the command; `tails` are words of which each
     /// may begin a command.
-    pub(super) fn new<'t>(texts: impl Iterator<Item = &'t str>, tails: &[String]) -> Self {
+    pub(super) fn new(texts: impl Iterator<Item = &'t str>, tails: &[String]) -> Self {
         let mut keys = Self::default();
-        texts.for_each(|text| keys.add(text));
+        texts.for_each(|text| keys.add(text.into()));
         for word in tails {
             let known = word.find(UNKNOWN);
             let part = known.map_or_else(
@@ -382,13 +454,15 @@ impl UnitKeys {
             false
         };
         keys.tails.is_long = first_word::begins_with("", tails, compared).is_some();
-        wordless.iter().for_each(|text| keys.add(text));
+        wordless
+            .into_iter()
+            .for_each(|text| keys.add(Cow::Owned(text)));
         keys
     }
 
-    fn add(&mut self, text: &str) {
+    fn add(&mut self, text: Cow<'t, str>) {
+        self.unknown.extend(TextKey::around_unknown(&text));
         self.known.push(TextKey::new(text));
-        self.unknown.extend(TextKey::around_unknown(text));
     }
 }
 
@@ -436,9 +510,19 @@ impl<'r> RulesAbout<'r> {
         })
     }
 
+    /// Returns all rules that may apply to an address, in order: by its host, or by its text.
+    pub(super) fn fitting_address(&self, address: &Address) -> Vec<IndexedRule<'r>> {
+        let key = TextKey::new(address.url.as_str());
+        self.collect(|table, found| {
+            found.extend(&table.catch_all);
+            table.find_host(&address.host, found);
+            table.find(&key, found);
+        })
+    }
+
     /// Returns all rules that may apply to a part of a command line or to a program that it may
     /// start.
-    pub(super) fn may_apply(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
+    pub(super) fn may_apply(&self, keys: &UnitKeys<'_>) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             found.extend(&table.catch_all);
             keys.known.iter().for_each(|key| table.find(key, found));
@@ -448,7 +532,7 @@ impl<'r> RulesAbout<'r> {
 
     /// Returns all rules that may apply to the part once its unknown words are known, except those
     /// with the pattern `*`.
-    pub(super) fn may_apply_once_known(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
+    pub(super) fn may_apply_once_known(&self, keys: &UnitKeys<'_>) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             keys.unknown
                 .iter()

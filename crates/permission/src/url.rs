@@ -266,11 +266,7 @@ fn v4_from(high: u16, low: u16) -> Ipv4Addr {
 /// Returns whether a pattern matches an address. The pattern is a host or an address; its host is
 /// compared label by label.
 fn names(pattern: &str, url: &url::Url, host: &str) -> bool {
-    let (scheme, rest) = pattern
-        .split_once("://")
-        .map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
-    let cut = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(cut);
+    let (scheme, authority, path) = divided(pattern);
     let (wanted, port) = port_of(authority);
     // Without a port, the scheme's default applies.
     let same_port = port == url.port() || (port.is_some() && port == url.port_or_known_default());
@@ -283,6 +279,29 @@ fn names(pattern: &str, url: &url::Url, host: &str) -> bool {
         && same_port
         && same_path
         && (scheme.is_some() && wanted == "*" || labels(&wanted.to_ascii_lowercase(), host))
+}
+
+/// Divides a pattern into its scheme, if it has one, its host with its port, and its path.
+fn divided(pattern: &str) -> (Option<&str>, &str, &str) {
+    let (scheme, rest) = pattern
+        .split_once("://")
+        .map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
+    let cut = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(cut);
+    (scheme, authority, path)
+}
+
+/// Returns the labels with which the host of an address must end if [`names`] is true of the
+/// address: those of the pattern after the last one with a wildcard.
+pub(super) fn host_ending(pattern: &str) -> String {
+    let (_, authority, _) = divided(pattern);
+    let (wanted, _) = port_of(authority);
+    let wild = wanted.rfind(['*', '?', '\\']).map_or(0, |at| {
+        wanted[at..]
+            .find('.')
+            .map_or(wanted.len(), |dot| at + dot + 1)
+    });
+    wanted[wild..].to_ascii_lowercase()
 }
 
 /// Splits a host and its port.
