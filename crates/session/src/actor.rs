@@ -20,7 +20,9 @@ use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
 use crate::turn::budget::TurnBudget;
-use crate::turn::{History, TurnContext, TurnOutcome, evict, hooks, jobs, late_changes, next};
+use crate::turn::{
+    History, TurnContext, TurnOutcome, change_recorder, evict, hooks, jobs, late_changes, next,
+};
 use base::task::JoinHandle;
 use events::{Event, EventSender, Severity};
 use extensions::usage_stats;
@@ -168,6 +170,7 @@ impl Actor {
             work => work,
         };
         let is_message = matches!(work, PromptInput::Message(_));
+        change_recorder::prepare(&self.scope, self.session.sessions.ended.clone());
         let cancelled = self.session.sessions.ended.child_token();
         let budget = Arc::<TurnBudget>::default();
         let mut run = PromptRun {

@@ -10,7 +10,8 @@
 //! ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is marked as
 //! such ([`FileChange::compared`]). For the comparison, an index stores the state of every file
 //! when it was last read. A file whose size, times and inode are unchanged is not read again, an
-//! unchanged directory is not listed again. A comparison takes at most a second.
+//! unchanged directory is not listed again. A comparison takes at most a second; the first reading
+//! of a project may take longer, and begins before it is needed ([`Tracker::prepare`]).
 //!
 //! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
 //! permissions of files in `modes.rs`. Ignored files, files over [`LARGEST`], and names that are
@@ -34,7 +35,7 @@ mod packs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use journal::{JournalEntries, WriteJournal};
@@ -60,6 +61,9 @@ pub const MAX_PROJECT_BYTES: u64 = 256 << 20;
 /// The time limit of one comparison.
 const COMPARISON_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The time limit of the first reading of a project.
+const PREPARATION_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The reason why a project cannot be compared as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untracked {
@@ -75,6 +79,9 @@ pub enum Untracked {
     /// The comparison takes longer than a second.
     #[error("comparing the files below {} takes longer than a second", .0.display())]
     Slow(PathBuf),
+    /// The project is still read for the first time.
+    #[error("the files below {} are still being read for the first time", .0.display())]
+    Preparing(PathBuf),
     /// An error of the file system, as text.
     #[error("{0}")]
     Failed(String),
@@ -90,13 +97,27 @@ pub struct Tracker {
     dir: PathBuf,
     /// The reason why the project is not compared as a whole, if it does not depend on the files.
     off: Option<Untracked>,
-    /// Whether the user was notified that the project is not compared.
-    is_reported: AtomicBool,
+    /// Whether the user was notified that the project is not compared, and that it is not compared
+    /// yet.
+    is_reported: [AtomicBool; 2],
     objects: Objects,
     modes: FileModes,
     // A std mutex around the index, held while the project is compared, on threads that may block.
     // Sessions of one project wait for each other there.
     inner: Mutex<TrackerState>,
+    // A leaf lock, held for a moment.
+    preparation: Mutex<Preparation>,
+    /// Notified when the first reading has ended.
+    prepared: Condvar,
+}
+
+/// The progress of the first reading of a project.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Preparation {
+    #[default]
+    NotBegun,
+    Running,
+    Ended,
 }
 
 #[derive(Debug, Default)]
@@ -204,11 +225,13 @@ impl Tracker {
         Self {
             root: root.to_owned(),
             off: everything.then(|| Untracked::Everything(root.to_owned())),
-            is_reported: AtomicBool::new(false),
+            is_reported: Default::default(),
             objects: Objects::new(dir.join("objects"), dir.join("packs")),
             modes: FileModes::new(&dir),
             dir,
             inner: Mutex::default(),
+            preparation: Mutex::default(),
+            prepared: Condvar::new(),
         }
     }
 
@@ -270,10 +293,16 @@ impl Tracker {
         inner.index.as_ref().is_some_and(|index| index.has(path))
     }
 
-    /// Returns whether the user has to be notified now that the project is not compared: once per
-    /// process.
-    pub fn tell(&self) -> bool {
-        !self.is_reported.swap(true, Ordering::Relaxed)
+    /// Returns whether the user has to be notified now that the project is not compared, or not yet:
+    /// once each per process.
+    pub fn tell(&self, off: &Untracked) -> bool {
+        let [never, not_yet] = &self.is_reported;
+        let is_reported = match off {
+            Untracked::Stopped => return false,
+            Untracked::Preparing(_) => not_yet,
+            _ => never,
+        };
+        !is_reported.swap(true, Ordering::Relaxed)
     }
 
     /// Returns the content of a file in a state.
@@ -313,14 +342,60 @@ impl Tracker {
         self.objects.put(&bytes).map(drop)
     }
 
+    /// Reads every file once, so that comparisons need to read only changed files. Takes as long as
+    /// that takes, up to a minute. Only the first call does anything.
+    pub fn prepare(&self, stop: &AtomicBool) {
+        {
+            let mut preparation = locked(&self.preparation);
+            if *preparation != Preparation::NotBegun {
+                return;
+            }
+            *preparation = Preparation::Running;
+        }
+        let _ended = PreparationEnd(self);
+        let mut inner = locked(&self.inner);
+        if inner.index.is_some() {
+            return;
+        }
+        if let Err(e) = self.compare(&mut inner, stop, PREPARATION_TIMEOUT) {
+            tracing::info!("the project is not read in advance: {e}");
+        }
+    }
+
+    /// Waits until the first reading has ended, at most as long as a comparison takes.
+    ///
+    /// # Errors
+    /// [`Untracked::Preparing`].
+    fn await_preparation(&self) -> Result<(), Untracked> {
+        let is_running = |preparation: &mut Preparation| *preparation == Preparation::Running;
+        let (preparation, _) = self
+            .prepared
+            .wait_timeout_while(locked(&self.preparation), COMPARISON_TIMEOUT, is_running)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *preparation == Preparation::Running {
+            return Err(Untracked::Preparing(self.root.clone()));
+        }
+        Ok(())
+    }
+
+    /// Returns whether [`Tracker::prepare`] was not called yet.
+    pub fn is_unprepared(&self) -> bool {
+        *locked(&self.preparation) == Preparation::NotBegun
+    }
+
+    fn is_preparing(&self) -> bool {
+        *locked(&self.preparation) == Preparation::Running
+    }
+
     /// Marks the present state, so that later changes can be queried. The first call reads every
-    /// file; later ones read only changed files.
+    /// file, unless [`Tracker::prepare`] has; later ones read only changed files.
     ///
     /// # Errors
     /// [`Untracked`].
     pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Untracked> {
+        self.await_preparation()?;
         let mut inner = locked(&self.inner);
-        self.compare(&mut inner, stop)?;
+        self.compare(&mut inner, stop, COMPARISON_TIMEOUT)?;
         inner.marks += 1;
         Ok(Mark {
             tracker: self.clone(),
@@ -334,18 +409,23 @@ impl Tracker {
     /// [`Untracked`].
     pub fn since(&self, mark: &Mark, stop: &AtomicBool) -> Result<Vec<FileChange>, Untracked> {
         let mut inner = locked(&self.inner);
-        self.compare(&mut inner, stop)?;
+        self.compare(&mut inner, stop, COMPARISON_TIMEOUT)?;
         let from = mark.at.saturating_sub(inner.forgotten);
         Ok(joined(inner.log.get(from..).unwrap_or_default()))
     }
 
-    fn compare(&self, inner: &mut TrackerState, stop: &AtomicBool) -> Result<(), Untracked> {
+    fn compare(
+        &self,
+        inner: &mut TrackerState,
+        stop: &AtomicBool,
+        limit: Duration,
+    ) -> Result<(), Untracked> {
         if let Some(off) = self.off.as_ref().or(inner.off.as_ref()) {
             return Err(off.clone());
         }
         let stop = &Deadline {
             stop: Some(stop),
-            end: Instant::now() + COMPARISON_TIMEOUT,
+            end: Instant::now() + limit,
             root: &self.root,
         };
         stop.check()?;
@@ -389,7 +469,8 @@ impl Tracker {
 
     /// Removes contents that have not been used for long, at most once a day.
     fn clean(&self) {
-        if !index::is_cleaning_due(&self.dir) {
+        // The first reading cleans as well.
+        if self.is_preparing() || !index::is_cleaning_due(&self.dir) {
             return;
         }
         let inner = locked(&self.inner);
@@ -406,6 +487,10 @@ impl Tracker {
 
     /// Saves the index, so that the next process need not read all files again.
     pub fn save(&self) {
+        // The first reading saves it at its end.
+        if self.is_preparing() {
+            return;
+        }
         let mut inner = locked(&self.inner);
         let is_unsaved = std::mem::take(&mut inner.is_unsaved);
         if let Some(index) = &inner.index
@@ -413,6 +498,16 @@ impl Tracker {
         {
             index.save(&self.dir);
         }
+    }
+}
+
+/// Ends the first reading of a project when it is dropped.
+struct PreparationEnd<'a>(&'a Tracker);
+
+impl Drop for PreparationEnd<'_> {
+    fn drop(&mut self) {
+        *locked(&self.0.preparation) = Preparation::Ended;
+        self.0.prepared.notify_all();
     }
 }
 

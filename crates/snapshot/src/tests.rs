@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::objects::Objects;
-use super::{Missing, Tracker, Untracked};
+use super::{Missing, Preparation, PreparationEnd, Tracker, Untracked};
+use base::lock::locked;
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -241,6 +242,33 @@ fn own_data_is_not_recorded() {
         changes_of(&fixture, &tracker, || fixture.write("home/data/x", "2")),
         Vec::<String>::new()
     );
+}
+
+/// The first reading is not limited to the time that a call waits, and a call waits no longer than
+/// that for it.
+#[test]
+fn project_is_read_in_advance() {
+    let fixture = Fixture::new();
+    fixture.write("a", "1");
+    let tracker = fixture.tracker();
+    *locked(&tracker.preparation) = Preparation::Running;
+    let off = tracker.mark(&AtomicBool::new(false)).unwrap_err();
+    assert_eq!(off, Untracked::Preparing(fixture.root.clone()));
+    assert_eq!([tracker.tell(&off), tracker.tell(&off)], [true, false]);
+    let never = Untracked::ManyFiles(fixture.root.clone());
+    assert!(tracker.tell(&never), "another reason is said as well");
+    drop(PreparationEnd(&tracker));
+    let changed = changes_of(&fixture, &tracker, || fixture.write("a", "2"));
+    assert_eq!(changed, ["a: Plain \"1\" -> Plain \"2\""]);
+
+    let tracker = fixture.tracker();
+    tracker.prepare(&AtomicBool::new(false));
+    assert!(tracker.knows(&fixture.root.join("a")));
+    // A second session of the project does not read it again.
+    tracker.prepare(&AtomicBool::new(true));
+    assert_eq!(*locked(&tracker.preparation), Preparation::Ended);
+    let changed = changes_of(&fixture, &tracker, || fixture.write("a", "3"));
+    assert_eq!(changed, ["a: Plain \"2\" -> Plain \"3\""]);
 }
 
 #[test]

@@ -219,9 +219,11 @@ impl SandboxChoice {
     }
 
     /// Returns whether writes may be reported, as far as is known; does not wait for a trial run.
+    /// Only Linux reports them.
     pub fn may_report(&self, settings: &Settings) -> bool {
         let tried = self.sandbox.known(Level::WorkspaceWrite);
-        settings.sandbox.mode != SandboxMode::Off && tried.is_none_or(|held| held.reported)
+        settings.sandbox.mode != SandboxMode::Off
+            && tried.map_or(cfg!(target_os = "linux"), |held| held.reported)
     }
 
     fn describe(&self) -> String {

@@ -5,9 +5,10 @@
 //! The changes of a subagent are recorded by its own session.
 //!
 //! If writes are not reported (no sandbox, or tools of other programs), the whole project is
-//! compared, if that does not take long. The comparison begins a moment after the model has named
-//! such a tool, while the model still writes the arguments and the user still decides; the call
-//! waits for it. Changes found by comparison may have been made by another process, and are marked
+//! compared, if that does not take long. All files are read once, from the first prompt on
+//! ([`prepare`]): sessions that an editor opens and never uses store nothing. The comparison begins a moment after the model has named such a tool, while the
+//! model still writes the arguments and the user still decides; the call waits for it, for up to a
+//! second. Changes found by comparison may have been made by another process, and are marked
 //! accordingly.
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinError;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::TurnContext;
 use base::id::{CallId, MessageId, PartId};
@@ -139,6 +141,29 @@ impl WriteObserver for JournalObserver {
     fn ended(&self) {
         self.journal.ended(&self.call);
     }
+}
+
+/// Reads the project's files in the background, once, if the writes of commands will not be
+/// reported.
+pub fn prepare(scope: &TurnContext, ended: CancellationToken) {
+    let settings = &scope.project.settings;
+    let reported = scope.permissions.confinement.may_report(settings)
+        && scope.resources.shared.exec.is_empty();
+    let Some(tracker) = scope.resources.snapshots.clone() else {
+        return;
+    };
+    if reported || !settings.general.snapshot || !tracker.is_unprepared() {
+        return;
+    }
+    let stop = Arc::<AtomicBool>::default();
+    let stopped = stop.clone();
+    let reading = spawn_blocking(move || tracker.prepare(&stopped));
+    base::task::spawn(async move {
+        tokio::select! {
+            _ = reading => {}
+            () = ended.cancelled() => stop.store(true, Ordering::Relaxed),
+        }
+    });
 }
 
 /// Returns whether a call is a command line in which every part is known to be read-only.
@@ -426,9 +451,18 @@ impl ChangeRecorder {
     /// Notifies the user, once, that changes of commands cannot be undone.
     async fn report(&self, scope: &TurnContext, off: &Untracked) {
         tracing::warn!("the project is not compared: {off}");
-        if *off != Untracked::Stopped && self.tracker.as_ref().is_some_and(|tracker| tracker.tell())
+        if self
+            .tracker
+            .as_ref()
+            .is_some_and(|tracker| tracker.tell(off))
         {
-            let title = "Changes to files by commands cannot be undone here; edits can.".into();
+            let title = match off {
+                Untracked::Preparing(_) => {
+                    "Changes to files by commands cannot be undone yet; edits can."
+                }
+                _ => "Changes to files by commands cannot be undone here; edits can.",
+            };
+            let title = title.into();
             let notice = Event::Notice {
                 severity: Severity::Warning,
                 title,
