@@ -10,6 +10,7 @@ pub use agent_client_protocol_schema::{v1, v2};
 
 #[cfg(test)]
 use self::tests::Support;
+use crate::large_texts::{self, Divided};
 
 /// Cancels a request, in both directions. The read loop handles it, so it is not in a table.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -58,7 +59,7 @@ bind! {
         "session/set_mode" v1::SetSessionModeRequest => v1::SetSessionModeResponse;
         "session/set_config_option" v1::SetSessionConfigOptionRequest => v1::SetSessionConfigOptionResponse;
         "session/set_model" SetModel => Empty;
-        "session/prompt" v1::PromptRequest => v1::PromptResponse;
+        "session/prompt" Prompt => v1::PromptResponse;
         "session/cancel" v1::CancelNotification => ();
         "mcp/message" v1::MessageMcpNotification => ();
 
@@ -284,6 +285,29 @@ impl<'de> Deserialize<'de> for NewSession {
 impl<'de> Deserialize<'de> for LoadSession {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         with_servers(deserializer).map(Self)
+    }
+}
+
+/// The params of `session/prompt`. A large text takes no more memory than its own while it is
+/// decoded.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Prompt(pub v1::PromptRequest);
+
+impl<'de> Deserialize<'de> for Prompt {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let params = <&serde_json::value::RawValue>::deserialize(deserializer)?;
+        let Some(Divided { params, texts }) = large_texts::divide(params.get()) else {
+            return read(params.get()).map(Self).map_err(D::Error::custom);
+        };
+        let mut request: v1::PromptRequest = read(&params).map_err(D::Error::custom)?;
+        for (at, text) in texts {
+            if let Some(v1::ContentBlock::Text(content)) = request.prompt.get_mut(at) {
+                content.text = text;
+            }
+        }
+        Ok(Self(request))
     }
 }
 

@@ -15,6 +15,7 @@
 //! and `adjutant run`, which is a client of its own agent.
 
 pub mod acp;
+mod large_texts;
 pub mod lines;
 pub mod negotiate;
 pub mod rpc;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use clap_complete::ArgValueCandidates;
-use protocol::acp::{Initialize, NewSession, ProtocolVersion, v1};
+use protocol::acp::{Initialize, NewSession, Prompt, ProtocolVersion, v1};
 use protocol::lines::Line;
 use protocol::rpc::{CallError, Peer, code};
 use protocol::table::Table;
@@ -372,6 +372,7 @@ async fn converse(
     if !meta.is_empty() {
         request = request.meta(Map::from_iter([(OWN.to_owned(), Value::Object(meta))]));
     }
+    let request = Prompt(request);
     let asked = peer.call(&request, None);
     tokio::pin!(asked);
     let response = loop {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use protocol::acp::{Initialize, ProtocolVersion, v1};
+use protocol::acp::{Initialize, Prompt, ProtocolVersion, v1};
 use protocol::rpc::Peer;
 use protocol::table::{Reply, RequestContext, Table};
 use serde::{Deserialize, Serialize};
@@ -200,7 +200,7 @@ async fn converse(
         format!("task after {} messages", task.before).into(),
     );
     let meta = Map::from_iter([(OWN.to_owned(), Value::Object(meta))]);
-    let request = v1::PromptRequest::new(id, work.blocks).meta(meta);
+    let request = Prompt(v1::PromptRequest::new(id, work.blocks).meta(meta));
     let response = peer.call(&request, None).await.map_err(server_error)?;
     let AnswerProgress {
         words,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use protocol::acp::v1;
+use protocol::acp::{self, v1};
 use protocol::rpc;
 use protocol::table::{Reply, RequestContext};
 
@@ -20,7 +20,7 @@ use transcript::{Content, FaultKind};
 pub(super) fn prompt(
     server: &Arc<Server>,
     cx: RequestContext,
-    request: v1::PromptRequest,
+    acp::Prompt(request): acp::Prompt,
 ) -> Reply<v1::PromptResponse> {
     let Some(wait) = server.wait(&request.session_id.0) else {
         let id = request.session_id.clone();
