@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use self::job::StoreJob;
-use self::write::SessionWrite;
+use self::write::{PartJson, SessionWrite};
 use base::channel::{self, Sender};
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
@@ -218,19 +218,39 @@ impl Store {
 
     /// Writes a part. A part with the same id is replaced.
     pub async fn part(&self, session: &SessionId, message: &MessageId, part: &Part) {
+        self.write_part(session, message, part, false).await;
+    }
+
+    /// Writes a part that a longer one with the same id will replace soon.
+    pub async fn growing_part(&self, session: &SessionId, message: &MessageId, part: &Part) {
+        self.write_part(session, message, part, true).await;
+    }
+
+    async fn write_part(
+        &self,
+        session: &SessionId,
+        message: &MessageId,
+        part: &Part,
+        is_growing: bool,
+    ) {
         let id = part.id.to_string();
         let message = message.to_string();
         // A large part is not serialized on the thread that reads messages.
         let json = if part.is_large() {
             let part = part.clone();
-            base::task::poll_on_blocking_threads(async move { serde_json::to_string(&part) }).await
+            base::task::poll_on_blocking_threads(async move { PartJson::of(&part) }).await
         } else {
-            serde_json::to_string(part)
+            PartJson::of(part)
         };
         match json {
             Ok(json) => {
-                self.write(session, SessionWrite::Part { id, message, json })
-                    .await
+                let part = SessionWrite::Part {
+                    id,
+                    message,
+                    json,
+                    is_growing,
+                };
+                self.write(session, part).await
             }
             Err(e) => tracing::error!("part {id} cannot be written as JSON: {e}"),
         }

@@ -1,9 +1,83 @@
 //! The writes that backends carry out.
 
 use std::collections::HashMap;
+use std::io::{BufWriter, Write};
 
+use serde::ser::Error as _;
+
+use super::compression::Compressor;
 use super::{Record, RecordChange};
-use transcript::Message;
+use transcript::{Message, Part};
+
+/// The JSON of a part.
+#[derive(Debug)]
+pub(super) enum PartJson {
+    Plain(String),
+    /// The JSON of a large part, compressed while it was written: as a text it would take as much
+    /// memory as the part again.
+    Compressed {
+        /// The form that [`super::compression::compress`] returns.
+        data: Vec<u8>,
+        /// The checksum of the JSON.
+        crc: crc32fast::Hasher,
+    },
+}
+
+impl PartJson {
+    /// Writes a part as JSON, compressed if it is large.
+    ///
+    /// # Errors
+    /// An error if the part cannot be written as JSON.
+    pub(super) fn of(part: &Part) -> serde_json::Result<Self> {
+        if part.is_large()
+            && let Some(compressed) = Self::compressed(part)?
+        {
+            return Ok(compressed);
+        }
+        serde_json::to_string(part).map(Self::Plain)
+    }
+
+    /// Returns `None` if the part is too large for the compressed form.
+    fn compressed(part: &Part) -> serde_json::Result<Option<Self>> {
+        const PIECE_BYTES: usize = 64 << 10;
+        let mut hashing = HashingWriter {
+            crc: crc32fast::Hasher::new(),
+            compressor: Compressor::default(),
+        };
+        let mut pieces = BufWriter::with_capacity(PIECE_BYTES, &mut hashing);
+        serde_json::to_writer(&mut pieces, part)?;
+        pieces.flush().map_err(serde_json::Error::custom)?;
+        drop(pieces);
+        let HashingWriter { crc, compressor } = hashing;
+        let data = compressor.finish();
+        Ok(data.map(|data| Self::Compressed { data, crc }))
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Plain(json) => json.len(),
+            Self::Compressed { data, .. } => data.len(),
+        }
+    }
+}
+
+/// Computes the checksum of a text that is compressed.
+struct HashingWriter {
+    crc: crc32fast::Hasher,
+    compressor: Compressor,
+}
+
+impl Write for HashingWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.crc.update(bytes);
+        self.compressor.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 /// One write to a session.
 #[derive(Debug)]
@@ -17,7 +91,9 @@ pub(super) enum SessionWrite {
     Part {
         id: String,
         message: String,
-        json: String,
+        json: PartJson,
+        /// Whether a longer text will replace it soon.
+        is_growing: bool,
     },
     /// Removes a message and all later ones.
     Cut {
@@ -35,7 +111,8 @@ impl SessionWrite {
     /// Returns the approximate size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Message { json, .. } | Self::Part { json, .. } => json.len(),
+            Self::Message { json, .. } => json.len(),
+            Self::Part { json, .. } => json.bytes(),
             Self::Content { bytes, .. } => bytes.len(),
             Self::Record(_) | Self::Amend(_) | Self::Cut { .. } => 0,
         }
@@ -49,7 +126,8 @@ impl SessionWrite {
             Self::Part {
                 id: part.id.to_string(),
                 message: message.id.to_string(),
-                json,
+                json: PartJson::Plain(json),
+                is_growing: false,
             }
         });
         std::iter::once(Self::Message {

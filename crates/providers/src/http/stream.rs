@@ -22,6 +22,10 @@ use base::task;
 /// empty deltas keep a connection alive, but they are no progress.
 const MAX_IDLES_WITHOUT_CONTENT: u32 = 10;
 
+/// The pause between two packets from which on they are not a burst, so that it is not worthwhile to
+/// look for a further one.
+const BURST_PAUSE: Duration = Duration::from_millis(5);
+
 /// Lets other ready tasks run once. (`yield_now` would poll the system for events as well.)
 async fn yield_briefly() {
     let mut has_yielded = false;
@@ -108,6 +112,8 @@ pub(super) struct ResponseStream<S> {
     deadline: Option<Instant>,
     /// The time of the last event with content, to detect a stream of comments and pings only.
     last_content: Instant,
+    /// The time of the last packet.
+    last_packet: Instant,
     first: bool,
     /// The beginning of the body, for the error if it is no answer.
     head: Vec<u8>,
@@ -187,6 +193,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             limits,
             deadline,
             last_content: Instant::now(),
+            last_packet: Instant::now(),
             first: true,
             head: Vec::new(),
             events: 0,
@@ -214,7 +221,10 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                 }
                 return None;
             }
+            let before = self.last_packet;
             let item = self.chunk().await;
+            self.last_packet = Instant::now();
+            let is_burst = self.last_packet - before < BURST_PAUSE;
             self.step(item);
             // Packets that have already arrived are decoded together: servers send every word in a
             // packet of its own, and passing a delta on costs far more than decoding it.
@@ -223,7 +233,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                     break;
                 }
                 let mut next = self.bytes.next().now_or_never();
-                if next.is_none() {
+                if next.is_none() && is_burst {
                     // The connection is a task of its own that delivers one packet at a time; the
                     // poll above requested the next one.
                     yield_briefly().await;

@@ -89,12 +89,6 @@ impl Recorder {
     /// Stores and publishes a part.
     pub async fn part(&self, message: &MessageId, part: &Part) {
         self.events.part(message, part);
-        self.partial(message, part).await;
-    }
-
-    /// Stores a part without publishing it. The deltas of an incomplete text are published
-    /// separately.
-    pub async fn partial(&self, message: &MessageId, part: &Part) {
         if self.store.is_known_shared()
             && let Content::Tool(call) = &part.content
             && let CallState::Completed(_) | CallState::Failed { .. } = call.state
@@ -106,6 +100,12 @@ impl Recorder {
             self.output(path).await;
         }
         self.store.part(&self.session, message, part).await;
+    }
+
+    /// Stores a part of an answer that is still growing, without publishing it. The deltas are
+    /// published separately.
+    pub async fn partial(&self, message: &MessageId, part: &Part) {
+        self.store.growing_part(&self.session, message, part).await;
     }
 
     /// Shares the full result of a tool with other machines.

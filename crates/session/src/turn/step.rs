@@ -34,7 +34,7 @@ use transcript::{
 };
 
 /// The minimum time between two saves of a growing part, while it is short.
-const SAVE_INTERVAL: Duration = Duration::from_millis(100);
+const SAVE_INTERVAL: Duration = Duration::from_millis(200);
 /// The maximum time that a growing part stays unsaved.
 const MAX_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -317,6 +317,8 @@ struct AnswerBuilder<'a> {
     fresh: Vec<(usize, usize)>,
     /// Parts that have changed since they were saved.
     unsaved: Vec<usize>,
+    /// Parts that were saved while they grew.
+    growing: Vec<usize>,
     /// The time of the last save.
     saved: Instant,
     /// The length of the saved parts at the last save, in bytes.
@@ -327,6 +329,17 @@ struct AnswerBuilder<'a> {
     sent: usize,
     usage: Usage,
     finish: Option<Finish>,
+}
+
+/// The reason to save the parts of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SaveReason {
+    /// They have grown.
+    Growth,
+    /// The model pauses.
+    Pause,
+    /// The answer has ended.
+    End,
 }
 
 /// Reports that the prompt could not be stored; the turn continues in memory.
@@ -357,6 +370,7 @@ async fn fold(
         arguments: HashMap::new(),
         fresh: Vec::new(),
         unsaved: Vec::new(),
+        growing: Vec::new(),
         saved: Instant::now(),
         length: 0,
         held: *shown,
@@ -368,13 +382,13 @@ async fn fold(
         let delta = tokio::select! {
             biased;
             () = scope.cancelled.cancelled() => {
-                folded.save(true).await;
+                folded.save(SaveReason::End).await;
                 pay_unused(scope, &frame.model, &folded.usage);
                 return None;
             }
             delta = answer.next() => delta,
                         () = tokio::time::sleep(SAVE_PAUSE_INTERVAL), if !folded.unsaved.is_empty() => {
-                folded.save(true).await;
+                folded.save(SaveReason::Pause).await;
                 continue;
             }
         };
@@ -387,10 +401,12 @@ async fn fold(
             }
         };
         // Merges deltas that have already arrived, without waiting for more.
-        while ended.is_none()
-            && folded.waiting() < MAX_DELTA_BYTES
-            && let Some(next) = answer.next().now_or_never()
-        {
+        let mut is_burst = true;
+        while ended.is_none() && folded.waiting() < MAX_DELTA_BYTES {
+            let Some(next) = answer.next().now_or_never() else {
+                is_burst = false;
+                break;
+            };
             match next {
                 None => ended = Some(None),
                 Some(Err(error)) => ended = Some(Some(error)),
@@ -398,12 +414,21 @@ async fn fold(
             }
         }
         folded.send().await;
-        folded.save(ended.is_some()).await;
+        folded
+            .save(if ended.is_some() {
+                SaveReason::End
+            } else {
+                SaveReason::Growth
+            })
+            .await;
         if let Some(error) = ended {
             break error;
         }
-        // Lets other tasks run during a long burst of deltas.
-        tokio::task::yield_now().await;
+        // Lets other tasks run during a long burst of deltas; otherwise the wait for the next one
+        // does.
+        if is_burst {
+            tokio::task::yield_now().await;
+        }
     };
     folded
         .close(failed.is_none() && folded.finish.is_some())
@@ -567,10 +592,10 @@ impl AnswerBuilder<'_> {
         }
     }
 
-    /// Saves changed parts from time to time, or immediately if `now`. A part is saved as a
-    /// whole, so a long one is saved again only when it has grown by an eighth, by more than
+    /// Saves changed parts, from time to time while they grow. A part is saved as a whole, so a
+    /// long one is saved again only when it has grown by a quarter, by more than
     /// [`MAX_UNSAVED_BYTES`], or when a second has passed.
-    async fn save(&mut self, now: bool) {
+    async fn save(&mut self, reason: SaveReason) {
         let length: usize = self
             .unsaved
             .iter()
@@ -581,19 +606,36 @@ impl AnswerBuilder<'_> {
             let fresh = length.saturating_sub(self.length);
             fresh >= MAX_UNSAVED_BYTES.max(length / UNSAVED_SHARE)
                 || waited >= MAX_SAVE_INTERVAL
-                || (waited >= SAVE_INTERVAL && length >= self.length + self.length / 8)
+                || (waited >= SAVE_INTERVAL && length >= self.length + self.length / 4)
         };
-        if self.unsaved.is_empty() || !(now || due()) {
+        let is_due = match reason {
+            SaveReason::Growth => !self.unsaved.is_empty() && due(),
+            SaveReason::Pause => !self.unsaved.is_empty(),
+            SaveReason::End => {
+                // The stored form of a part that grows is not its last one.
+                let growing = std::mem::take(&mut self.growing);
+                growing.into_iter().for_each(|place| self.changed(place));
+                !self.unsaved.is_empty()
+            }
+        };
+        if !is_due {
             return;
         }
         self.length = length;
         for place in std::mem::take(&mut self.unsaved) {
             let part = &self.message.parts[place];
             let record = &self.scope.record;
-            if now {
-                record.part(&self.message.id, part).await;
-            } else {
-                record.partial(&self.message.id, part).await;
+            match reason {
+                SaveReason::End => {
+                    record.part(&self.message.id, part).await;
+                    continue;
+                }
+                SaveReason::Pause => record.events.part(&self.message.id, part),
+                SaveReason::Growth => {}
+            }
+            record.partial(&self.message.id, part).await;
+            if !self.growing.contains(&place) {
+                self.growing.push(place);
             }
         }
         self.saved = Instant::now();

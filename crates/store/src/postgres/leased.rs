@@ -1,7 +1,7 @@
 //! A session that this process owns, and its unwritten changes.
 
 use super::pending_index::PendingIndex;
-use crate::write::SessionWrite;
+use crate::write::{PartJson, SessionWrite};
 use crate::{Error, Record, TitleSource, compression};
 use base::id::SessionId;
 
@@ -125,7 +125,12 @@ impl LeasedSession {
                     data: encoded(&json),
                 });
             }
-            SessionWrite::Part { id, message, json } => {
+            SessionWrite::Part {
+                id,
+                message,
+                json,
+                is_growing,
+            } => {
                 self.index.wrote_message(&message);
                 self.is_record_pending |= !self.has_row;
                 self.has_row = true;
@@ -134,7 +139,7 @@ impl LeasedSession {
                     seq: self.last,
                     id,
                     message,
-                    data: encoded(&json),
+                    data: encoded_part(&json, is_growing),
                 });
             }
             SessionWrite::Cut { from } => self.rows.push(RowChange::Cut { from }),
@@ -209,13 +214,27 @@ impl SessionRow {
 
 /// Encodes a text for the database: `=` and the text, or `z` and its compressed bytes.
 pub(super) fn encoded(text: &str) -> Vec<u8> {
-    let (mark, bytes) = match compression::compress(text) {
-        Some(encoded) => (b'z', encoded),
-        None => (b'=', text.as_bytes().to_vec()),
-    };
+    encoded_text(text, false)
+}
+
+fn encoded_part(json: &PartJson, is_growing: bool) -> Vec<u8> {
+    match json {
+        PartJson::Plain(json) => encoded_text(json, is_growing),
+        PartJson::Compressed { data, .. } => marked(b'z', data),
+    }
+}
+
+fn encoded_text(text: &str, is_growing: bool) -> Vec<u8> {
+    match compression::compress_unless_growing(text, is_growing) {
+        Some(encoded) => marked(b'z', &encoded),
+        None => marked(b'=', text.as_bytes()),
+    }
+}
+
+fn marked(mark: u8, bytes: &[u8]) -> Vec<u8> {
     let mut data = Vec::with_capacity(bytes.len() + 1);
     data.push(mark);
-    data.extend_from_slice(&bytes);
+    data.extend_from_slice(bytes);
     data
 }
 

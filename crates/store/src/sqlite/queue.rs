@@ -201,6 +201,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::write::PartJson;
 
     fn id(session: &str) -> SessionId {
         SessionId::new(session)
@@ -235,7 +236,8 @@ mod tests {
                 write(SessionWrite::Part {
                     id: part.into(),
                     message: "m".into(),
-                    json: json.into(),
+                    json: PartJson::Plain(json.into()),
+                    is_growing: false,
                 })
             }
         };
@@ -246,7 +248,11 @@ mod tests {
         let mut out = batch.session.to_string();
         for entry in &batch.entries {
             out += &match entry {
-                SessionWrite::Part { id, json, .. } => format!(" {id}={json}"),
+                SessionWrite::Part {
+                    id,
+                    json: PartJson::Plain(json),
+                    ..
+                } => format!(" {id}={json}"),
                 SessionWrite::Cut { .. } => " cut".into(),
                 entry => format!(" {entry:?}"),
             };

@@ -9,7 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params}
 
 use super::migrate;
 use crate::assembly::Assembly;
-use crate::write::SessionWrite;
+use crate::write::{PartJson, SessionWrite};
 use crate::{Error, LockHolder, Record, SessionFeed, StoredSession, compression};
 use base::id::{PartId, SessionId};
 use transcript::Part;
@@ -342,10 +342,15 @@ fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Resu
                 "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
                  ON CONFLICT (id) DO UPDATE SET data = ?2, crc = ?3",
             )?
-            .execute(params![id, stored(json), crc(&[id, json])])?;
+            .execute(params![id, stored(json, false), crc(&[id, json])])?;
             Ok(is_first)
         }
-        SessionWrite::Part { id, message, json } => {
+        SessionWrite::Part {
+            id,
+            message,
+            json,
+            is_growing,
+        } => {
             tx.prepare_cached(
                 "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
@@ -353,8 +358,8 @@ fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Resu
             .execute(params![
                 id,
                 message,
-                stored(json),
-                crc(&[id, message, json])
+                stored_part(json, *is_growing),
+                crc_of_part(id, message, json)
             ])?;
             Ok(false)
         }
@@ -523,10 +528,17 @@ pub(super) fn part(row: &Row<'_>) -> Option<(String, String, String)> {
 }
 
 /// Encodes a text for the file: unchanged, or compressed as bytes.
-fn stored(text: &str) -> ToSqlOutput<'_> {
-    match compression::compress(text) {
+fn stored(text: &str, is_growing: bool) -> ToSqlOutput<'_> {
+    match compression::compress_unless_growing(text, is_growing) {
         Some(packed) => ToSqlOutput::Owned(Value::Blob(packed)),
         None => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+    }
+}
+
+fn stored_part(json: &PartJson, is_growing: bool) -> ToSqlOutput<'_> {
+    match json {
+        PartJson::Plain(json) => stored(json, is_growing),
+        PartJson::Compressed { data, .. } => ToSqlOutput::Borrowed(ValueRef::Blob(data)),
     }
 }
 
@@ -541,12 +553,31 @@ fn text(row: &Row<'_>, column: usize) -> Option<String> {
 
 /// Computes the checksum of an entry.
 pub(super) fn crc(fields: &[&str]) -> i64 {
+    i64::from(hasher(fields).finalize())
+}
+
+/// No letter, so that fields cannot run into each other.
+const BETWEEN: &[u8] = &[0xff];
+
+fn hasher(fields: &[&str]) -> crc32fast::Hasher {
     let mut hasher = crc32fast::Hasher::new();
     for field in fields {
         hasher.update(field.as_bytes());
-        hasher.update(&[0xff]); // no letter, so that fields cannot run into each other
+        hasher.update(BETWEEN);
     }
-    i64::from(hasher.finalize())
+    hasher
+}
+
+fn crc_of_part(id: &str, message: &str, json: &PartJson) -> i64 {
+    match json {
+        PartJson::Plain(json) => crc(&[id, message, json]),
+        PartJson::Compressed { crc, .. } => {
+            let mut whole = hasher(&[id, message]);
+            whole.combine(crc);
+            whole.update(BETWEEN);
+            i64::from(whole.finalize())
+        }
+    }
 }
 
 /// The checksum of entries that were written before there were checksums.
