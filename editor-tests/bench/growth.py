@@ -1,10 +1,13 @@
 """How costs grow: each row is measured at several sizes, with the exponent beside it (1 is linear, 2 quadratic):
 python3 editor-tests/bench/growth.py target/release/adjutant [ROW …]
 
-A row is run where one of the arguments is the beginning of its name; without one, all of them. SIZES is a list of
-factors by which the smallest size of each row is multiplied, 1,2,4 unless it is set: SIZES=1,4,16,64 takes minutes.
-The exponent is that of the two largest sizes. What is below FLOOR (10 ms, 20 MB) says nothing about growth, and has
-none. Memory is the most that the process had, in MB.
+A row is run where one of the arguments is the beginning of its name; without one, all of them. SIZES is the number of
+sizes that are measured, from the smallest on: SIZES=2 takes a minute or two, all of them half an hour. The exponent
+is that of the two largest sizes. What is below FLOOR (10 ms, 20 MB) says nothing about growth, and has none. Memory is
+the most that the process had, in MB.
+
+OPENCODE and GOOSE are paths of these programs, which are measured beside it where they can do the same: OpenCode reads
+the same settings, skills, agents, commands and instructions, and both take long prompts and run commands.
 """
 
 import json
@@ -16,13 +19,16 @@ import sys
 import tempfile
 import time
 
-from acp import Agent, serve, settings_of
+from acp import Agent, Model, serve, settings_of
 
 BINARY = os.path.abspath(sys.argv[1])
 WANTED = sys.argv[2:]
-SIZES = [int(n) for n in os.environ.get("SIZES", "1,2,4").split(",")]
+SIZES = int(os.environ.get("SIZES", "9"))
 FLOOR = {"ms": 10, "ms a line": 0.05, "MB": 20, "kB each": 1}
 PORT = serve()
+
+# The folder of the user's settings, as OpenCode has it.
+USER = ".config/opencode"
 
 
 def environment(home):
@@ -97,14 +103,76 @@ def timed(work):
     return 1000 * (time.perf_counter() - began), done
 
 
+class Peer(AllowingAgent):
+    """A process of another agent. It may also ask for a title, so requests are not counted."""
+
+    # Its names of tools.
+    tools = {}
+
+    def begin(self, place, program, env):
+        env = {"HOME": place.home, "PATH": os.environ["PATH"], "TMPDIR": place.home, **env}
+        self.process = subprocess.Popen([program, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, env=env, cwd=place.root)
+        self.number = 0
+        self.ask("initialize", {"protocolVersion": 1})
+
+    def prompt(self, text, calls=()):
+        Model.calls, Model.asked, Model.answered = [(self.tools.get(name, name), call) for name, call in calls], [], []
+        began = time.perf_counter()
+        end = self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})
+        assert end["stopReason"] == "end_turn", end
+        return began, Model.asked, Model.answered
+
+
+class OpenCode(Peer):
+    def __init__(self, place):
+        options = {"baseURL": f"http://127.0.0.1:{PORT}/v1", "apiKey": "x"}
+        model = {"name": "m", "limit": {"context": 100_000_000, "output": 8_000}}
+        provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": model}}
+        settings = {"model": "local/m", "small_model": "local/m", "provider": {"local": provider}, "autoupdate": False, "share": "disabled"}
+        own = {name: value for name, value in place.settings.items() if name in ["permission", "instructions"]}
+        place.write(f"{USER}/opencode.json", json.dumps({**settings, **own}))
+        off = ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"]
+        self.begin(place, os.environ["OPENCODE"], {f"OPENCODE_DISABLE_{one}": "1" for one in off})
+
+
+class Goose(Peer):
+    tools = {"bash": "shell"}
+
+    def __init__(self, place):
+        env = {"GOOSE_PROVIDER": "openai", "GOOSE_MODEL": "gpt-4.1", "OPENAI_API_KEY": "x", "OPENAI_HOST": f"http://127.0.0.1:{PORT}",
+               "OPENAI_BASE_URL": f"http://127.0.0.1:{PORT}/v1", "GOOSE_MODE": "auto", "GOOSE_DISABLE_KEYRING": "1",
+               "GOOSE_TELEMETRY_ENABLED": "false", "GOOSE_CONTEXT_LIMIT": "100000000"}
+        self.begin(place, os.environ["GOOSE"], env)
+
+
+def compared(measure, *peers):
+    """What `measure` finds of this agent, and of those of the peers whose programs are given."""
+    found = measure(Place.agent)
+    for peer in peers:
+        if os.environ.get(peer.__name__.upper()):
+            found |= {f"{peer.__name__}: {figure}": value for figure, value in measure(peer).items()}
+    return found
+
+
+def opens(agent, place):
+    """Opens a session; the milliseconds."""
+    new, made = timed(lambda: agent.ask("session/new", {"cwd": place.root, "mcpServers": []}))
+    agent.session = made["sessionId"]
+    return new
+
+
 def opening(settings=None, files=()):
     """What `session/new` and the first prompt take with these settings and files."""
+    return compared(lambda start: opened(settings, files, start), OpenCode)
+
+
+def opened(settings, files, start):
     with Place(settings) as place:
         for path, text in files:
             place.write(path, text)
-        agent = place.agent()
-        new, made = timed(lambda: agent.ask("session/new", {"cwd": place.root, "mcpServers": []}))
-        agent.session = made["sessionId"]
+        agent = start(place)
+        new = opens(agent, place)
         prompt, _ = timed(lambda: agent.prompt("Say something."))
         memory = most(agent.process)
         agent.end()
@@ -113,7 +181,7 @@ def opening(settings=None, files=()):
 
 def skills(n):
     text = "---\nname: skill-{0}\ndescription: The skill with number {0}.\n---\nDo it.\n"
-    return opening(files=[(f".config/adjutant/skill/skill-{at}/SKILL.md", text.format(at)) for at in range(n)])
+    return opening(files=[(f"{USER}/skill/skill-{at}/SKILL.md", text.format(at)) for at in range(n)])
 
 
 def rules(n):
@@ -123,12 +191,12 @@ def rules(n):
 
 def agents(n):
     text = "---\ndescription: Agent {0}.\nmode: subagent\npermission:\n  edit: deny\n---\nIt reviews.\n"
-    return opening(files=[(f".config/adjutant/agent/agent-{at}.md", text.format(at)) for at in range(n)])
+    return opening(files=[(f"{USER}/agent/agent-{at}.md", text.format(at)) for at in range(n)])
 
 
 def commands(n):
     text = "---\ndescription: Command {0}.\n---\nDo the thing with number {0}: $ARGUMENTS\n"
-    return opening(files=[(f".config/adjutant/command/command-{at}.md", text.format(at)) for at in range(n)])
+    return opening(files=[(f"{USER}/command/command-{at}.md", text.format(at)) for at in range(n)])
 
 
 def instructions(n):
@@ -153,8 +221,7 @@ def grants(n):
         agent.end()
         granted(place, n)
         agent = place.agent()
-        new, made = timed(lambda: agent.ask("session/new", {"cwd": place.root, "mcpServers": []}))
-        agent.session = made["sessionId"]
+        new = opens(agent, place)
         prompt, _ = timed(lambda: agent.prompt("Run it.", [("bash", {"command": "true 7", "description": "x"})]))
         agent.end()
     return {"session/new": (new, "ms"), "prompt with a call": (prompt, "ms")}
@@ -175,11 +242,23 @@ def granted(place, n):
 
 
 def line(n):
-    """A command line judged by this many rules, one after the other in one process."""
+    return judged(n, "bash", "tool{} *", {"id": 1, "bash": "git log -1 | wc -l && cargo test --lib"})
+
+
+def open_line(n):
+    return judged(n, "bash", "*word{}x*", {"id": 1, "bash": "git log -1 | wc -l && cargo test --lib"})
+
+
+def address(n):
+    return judged(n, "webfetch", "https://site{}.example/*", {"id": 1, "permission": "webfetch", "url": "https://docs.rs/tokio"})
+
+
+def judged(n, permission, pattern, asked):
+    """What is asked for, judged by this many rules, one after the other in one process."""
     actions = ["allow", "ask", "deny"]
     lines = 2000
-    with Place({"permission": {"bash": {f"tool{at} *": actions[at % 3] for at in range(n)}}}) as place:
-        text = json.dumps({"id": 1, "bash": "git log -1 | wc -l && cargo test --lib"}) + "\n"
+    with Place({"permission": {permission: {pattern.format(at): actions[at % 3] for at in range(n)}}}) as place:
+        text = json.dumps(asked) + "\n"
         few, many = place.write("few", text * 10), place.write("many", text * lines)
         base = min(place.run("permissions", "check", given=few)[0] for _ in range(2))
         took, _ = place.run("permissions", "check", given=many)
@@ -254,8 +333,13 @@ def loaded(agent, root, session):
 
 def prompt(n):
     """A prompt of so many MB: until the model is asked, and what memory it takes."""
+    return compared(lambda start: prompted(n, start), OpenCode, Goose)
+
+
+def prompted(n, start):
     with Place() as place:
-        agent = place.agent(opens=True)
+        agent = start(place)
+        opens(agent, place)
         agent.prompt("Say something.")
         before = most(agent.process)
         began, asked, _ = agent.prompt("some words of a log\n" * (n * 50_000))
@@ -264,10 +348,47 @@ def prompt(n):
     return {"until the model is asked": (1000 * (asked[0] - began), "ms"), "memory": (memory, "MB")}
 
 
+def read(n):
+    """Ten lines of a file of so many MB, from its middle and from its end."""
+    with Place({"permission": "allow"}) as place:
+        path = os.path.join(place.root, "log.txt")
+        line = "some words of a log, which has lines of a hundred bytes or so, as logs have, and each is the same\n"
+        with open(path, "w") as file:
+            for _ in range(n):
+                file.write(line * (1_000_000 // len(line)))
+        agent = place.agent(opens=True)
+        middle, _ = timed(lambda: agent.prompt("Read.", [("read", {"filePath": path, "offset": n * 5_000, "limit": 10})]))
+        end, _ = timed(lambda: agent.prompt("Read.", [("read", {"filePath": path, "offset": -10})]))
+        memory = most(agent.process)
+        agent.end()
+    return {"prompt, from the middle": (middle, "ms"), "prompt, from the end": (end, "ms"), "memory": (memory, "MB")}
+
+
+def file_edit(n):
+    """An edit of one line in a file of so many MB, after it was read."""
+    with Place({"permission": "allow", "snapshot": True}) as place:
+        path = os.path.join(place.root, "large.txt")
+        with open(path, "w") as file:
+            for at in range(n * 10_000):
+                file.write(f"line {at:9} of a file, and some words to make it as long as the lines of files are, or so it seems\n")
+        agent = place.agent(opens=True)
+        calls = [("read", {"filePath": path, "limit": 10}),
+                 ("edit", {"filePath": path, "oldString": f"line {n * 5_000:9} of", "newString": "gone"})]
+        took, _ = timed(lambda: agent.prompt("Do it.", calls))
+        memory = most(agent.process)
+        agent.end()
+    return {"prompt": (took, "ms"), "memory": (memory, "MB")}
+
+
 def output(n):
     """A command that prints so many MB."""
+    return compared(lambda start: printed(n, start), OpenCode, Goose)
+
+
+def printed(n, start):
     with Place({"sandbox": "off", "permission": "allow"}) as place:
-        agent = place.agent(opens=True)
+        agent = start(place)
+        opens(agent, place)
         call = {"command": f"yes 'some words of a log' | head -c {n}000000", "description": "x"}
         took, _ = timed(lambda: agent.prompt("Run it.", [("bash", call)]))
         memory = most(agent.process)
@@ -281,6 +402,7 @@ def edit(n):
         path = place.write("project/a.txt", "  x  = 1\n" * n)
         agent = place.agent(opens=True)
         calls = [("read", {"filePath": path}), ("edit", {"filePath": path, "oldString": "x = 1\nx = 1", "newString": "y"})]
+        agent.prompt("Say something.")
         took, _ = timed(lambda: agent.prompt("Do it.", calls))
         agent.end()
     return {"prompt": (took, "ms")}
@@ -334,24 +456,29 @@ def closed(n):
     return {"memory": ((resident[1] - resident[0]) / n, "kB each")}
 
 
-# A row and its smallest size.
+# A row and its sizes.
+KINDS = [10, 100, 1_000, 5_000]
 ROWS = {
-    "skills": (skills, 50),
-    "rules": (rules, 250),
-    "line": (line, 250),
-    "agents": (agents, 50),
-    "commands": (commands, 50),
-    "instructions": (instructions, 50),
-    "formatters": (formatters, 50),
-    "language servers": (servers, 50),
-    "grants": (grants, 250),
-    "turns": (turns, 250),
-    "prompt, MB": (prompt, 1),
-    "output, MB": (output, 10),
-    "edit, places": (edit, 250),
-    "files": (files, 100),
-    "sessions": (sessions, 25),
-    "closed sessions": (closed, 250),
+    "skills": (skills, KINDS),
+    "rules": (rules, KINDS),
+    "agents": (agents, KINDS),
+    "commands": (commands, KINDS),
+    "instructions": (instructions, KINDS),
+    "formatters": (formatters, KINDS),
+    "language servers": (servers, KINDS),
+    "grants": (grants, KINDS),
+    "line": (line, [100, 1_000, 10_000]),
+    "open line": (open_line, [100, 1_000, 10_000]),
+    "address": (address, [100, 1_000, 10_000]),
+    "edit, places": (edit, [1_000, 10_000, 100_000]),
+    "edit of MB": (file_edit, [1, 10, 50]),
+    "read of MB": (read, [10, 100, 1_000]),
+    "prompt, MB": (prompt, [1, 3, 10, 30]),
+    "output, MB": (output, [10, 100, 1_000]),
+    "turns": (turns, [500, 2_000, 10_000, 20_000]),
+    "files": (files, [100, 1_000, 10_000, 30_000]),
+    "sessions": (sessions, [100, 1_000, 3_000]),
+    "closed sessions": (closed, [250, 1_000]),
 }
 
 
@@ -364,10 +491,10 @@ def exponent(sizes, values, unit):
 
 def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    for name, (row, smallest) in ROWS.items():
+    for name, (row, all_sizes) in ROWS.items():
         if WANTED and not any(name.startswith(wanted) for wanted in WANTED):
             continue
-        sizes = [smallest * factor for factor in SIZES]
+        sizes = all_sizes[:SIZES]
         found = [row(size) for size in sizes]
         print(f"\n{name + ':':<40}" + "".join(f"{size:>10}" for size in sizes) + f"{'exponent':>10}")
         for figure in found[0]:
