@@ -3,7 +3,8 @@ python3 editor-tests/bench/pieces.py target/release/adjutant
 
 SIZES sessions of one process prompt, and the model answers all of them at once with RATE pieces a second, PIECES each.
 Printed are the processor time of a piece, from the first one of all answers to the last, how late pieces are (from the
-model to the editor), the files that are open and the memory that a session takes.
+model to the editor), the files that are open and the memory that a session takes. The model and the editor are this
+one program: how late pieces are without adjutant, in as many connections to the model, says what it adds itself.
 """
 
 import asyncio
@@ -82,7 +83,37 @@ class Editor:
                 self.waiting.pop(message["id"]).set_result(message["result"])
 
 
+async def alone(sessions):
+    """How late pieces are in an editor that asks the model itself."""
+    model, late = Model(sessions), []
+    server = await asyncio.start_server(model.answer, "127.0.0.1", 0, backlog=4096)
+    port = server.sockets[0].getsockname()[1]
+
+    async def one():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
+        while line := await reader.readline():
+            late.extend(time.perf_counter() - float(at.split(b">")[0]) for at in line.split(b"<")[1:])
+        writer.close()
+
+    asking = [asyncio.create_task(one()) for _ in range(sessions)]
+    await model.all_asked.wait()
+    model.begin.set()
+    await model.all_sent.wait()
+    model.measured.set()
+    await asyncio.gather(*asking)
+    server.close()
+    return ranked(late, 0.99)
+
+
+def ranked(late, share):
+    """The milliseconds that this share of the pieces is late at most."""
+    late = sorted(late)
+    return 1000 * late[min(int(len(late) * share), len(late) - 1)]
+
+
 async def measure(sessions):
+    bare = await alone(sessions)
     model = Model(sessions)
     server = await asyncio.start_server(model.answer, "127.0.0.1", 0, backlog=4096)
     with tempfile.TemporaryDirectory() as home:
@@ -116,13 +147,12 @@ async def measure(sessions):
         await process.wait()
         await hearing
     server.close()
-    late = sorted(editor.late)
-    rank = lambda share: 1000 * late[min(int(len(late) * share), len(late) - 1)]
+    rank = lambda share: ranked(editor.late, share)
     each = 1000 * (ended - started) / (sessions * PIECES)
     room = f"{(memory - before) / (sessions - 1):.0f}" if sessions > 1 else "-"
-    print(f"{sessions:>13} {each:>10.3f} {rank(0.5):>8.1f} {rank(0.99):>8.1f} {rank(1):>8.1f} {files:>6} {room:>12}", flush=True)
+    print(f"{sessions:>13} {each:>10.3f} {rank(0.5):>8.1f} {rank(0.99):>8.1f} {rank(1):>8.1f} {bare:>8.1f} {files:>6} {room:>12}", flush=True)
 
 
-print("conversations ms a piece  late: half   99 of 100   all, ms  files  KiB a session")
+print("conversations ms a piece  late: half   99 of 100   all, ms    alone  files  KiB a session")
 for size in SIZES:
     asyncio.run(measure(size))
