@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::inner_index::InnerIndex;
 use super::key_index::KeyIndex;
 use super::rule_entry::{BUILT_IN, POSTURE};
-use super::url::{self, Address};
+use super::url::{self, Address, HostKey};
 use super::wildcard::{self, UNKNOWN};
 use super::{Action, Rule, first_word};
 use base::lock::locked;
@@ -157,9 +157,8 @@ pub(super) struct PatternTable {
     inner: InnerIndex,
     /// Rules that consist of wildcards.
     open: Vec<u32>,
-    /// Rules about addresses by the labels with which the host must end; empty for other
-    /// permissions.
-    hosts: HashMap<String, Vec<u32>>,
+    /// Rules about addresses by the hosts that they may name; empty for other permissions.
+    hosts: HashMap<HostKey, Vec<u32>>,
     /// Rules that ask or deny, by their first word in lower case.
     words: KeyIndex,
     /// Rules that ask or deny and begin with no word.
@@ -244,17 +243,16 @@ impl PatternTable {
     fn add_hosts(&mut self, rules: &[Rule]) {
         for at in &self.all {
             if let Some(rule) = rules.get(*at as usize) {
-                let ending = url::host_ending(&rule.pattern);
-                self.hosts.entry(ending).or_default().push(*at);
+                let key = HostKey::of_pattern(&rule.pattern);
+                self.hosts.entry(key).or_default().push(*at);
             }
         }
     }
 
     /// Adds the rules that may name the host of an address.
     fn find_host(&self, host: &str, found: &mut Vec<u32>) {
-        let inner = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
-        for ending in inner.chain([host, ""]) {
-            found.extend(self.hosts.get(ending).into_iter().flatten());
+        for key in HostKey::of_host(host) {
+            found.extend(self.hosts.get(&key).into_iter().flatten());
         }
     }
 

@@ -291,17 +291,45 @@ fn divided(pattern: &str) -> (Option<&str>, &str, &str) {
     (scheme, authority, path)
 }
 
-/// Returns the labels with which the host of an address must end if [`names`] is true of the
-/// address: those of the pattern after the last one with a wildcard.
-pub(super) fn host_ending(pattern: &str) -> String {
-    let (_, authority, _) = divided(pattern);
-    let (wanted, _) = port_of(authority);
-    let wild = wanted.rfind(['*', '?', '\\']).map_or(0, |at| {
-        wanted[at..]
-            .find('.')
-            .map_or(wanted.len(), |dot| at + dot + 1)
-    });
-    wanted[wild..].to_ascii_lowercase()
+/// A property of the hosts that a pattern may name, by which rules are found.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum HostKey {
+    /// They end with these labels.
+    Ending(String),
+    /// They have this number of labels.
+    Labels(usize),
+    Any,
+}
+
+impl HostKey {
+    /// Returns the key of a pattern: a host for which [`names`] is true has the property.
+    pub(super) fn of_pattern(pattern: &str) -> Self {
+        let (_, authority, _) = divided(pattern);
+        let (wanted, _) = port_of(authority);
+        // The labels after the last one with a wildcard.
+        let after_wildcard = wanted.rfind(['*', '?', '\\']).map_or(0, |at| {
+            wanted[at..]
+                .find('.')
+                .map_or(wanted.len(), |dot| at + dot + 1)
+        });
+        let ending = &wanted[after_wildcard..];
+        if !ending.is_empty() {
+            Self::Ending(ending.to_ascii_lowercase())
+        } else if wanted == "*" || wanted.starts_with("*.") {
+            Self::Any
+        } else {
+            Self::Labels(wanted.split('.').count())
+        }
+    }
+
+    /// Returns the keys of all patterns that may name a host.
+    pub(super) fn of_host(host: &str) -> impl Iterator<Item = Self> {
+        let inner = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
+        let endings = inner
+            .chain([host])
+            .map(|ending| Self::Ending(ending.to_owned()));
+        endings.chain([Self::Labels(host.split('.').count()), Self::Any])
+    }
 }
 
 /// Splits a host and its port.
