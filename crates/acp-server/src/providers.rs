@@ -1,4 +1,4 @@
-//! Endpoints of model providers that a client sets, in all protocol versions. They are kept in
+//! Endpoints of model providers that a client sets, in all protocol versions. They are held in
 //! memory for the connection only; the values of headers are never shown.
 
 use std::collections::BTreeMap;

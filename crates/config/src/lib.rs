@@ -81,7 +81,7 @@ pub struct LoadedSettings {
     origins: Vec<std::sync::Arc<ConfigOrigin>>,
 }
 
-/// Returns the permission that a name stands for, as the rules of settings read it, for a test of tools.
+/// Returns the permission that a name means, as the rules of settings read it, for a test of tools.
 #[cfg(any(test, feature = "testing"))]
 pub fn meant_permission(name: &str) -> Option<&'static str> {
     rules::meant_permission(name)

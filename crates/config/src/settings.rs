@@ -69,7 +69,7 @@ pub struct Settings {
     pub tool_output: OutputLimits,
     /// The limits to which pictures are resized.
     pub images: ImageSettings,
-    /// The time that sessions are kept.
+    /// The time for which sessions are stored.
     pub sessions: SessionsSettings,
     /// The database that stores sessions. `None`: files on this machine.
     pub store: Option<DatabaseLocation>,

@@ -215,7 +215,7 @@ pub fn family(api_id: &str, provider: &str) -> &'static str {
     }
 }
 
-/// Adapts a built-in prompt to the offered tools. A line that begins with `{?a|b}` is kept only if
+/// Adapts a built-in prompt to the offered tools. A line that begins with `{?a|b}` remains only if
 /// one of these tools is offered; `{tools:a,b}` becomes the names of the offered ones.
 pub fn render(prompt: &str, tools: &[&str]) -> String {
     let offered = |name: &str| tools.contains(&name);

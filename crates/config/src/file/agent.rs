@@ -155,7 +155,7 @@ pub(crate) const LOOKING: &[&str] = &[
 ];
 
 /// Rules: `"ask"` for everything, or an action per tool, or patterns with an action each per tool.
-/// Kept as a tree, because the order counts; see `rules.rs`.
+/// A tree, because the order counts; see `rules.rs`.
 #[derive(Debug, Default)]
 pub struct Permission;
 

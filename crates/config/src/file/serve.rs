@@ -43,7 +43,7 @@ pub(crate) struct ServeConfig {
     pub limits: ServeLimits,
 }
 
-/// Somebody who may connect.
+/// A token that may connect.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TokenConfig {
@@ -69,7 +69,7 @@ pub(crate) struct TlsConfig {
     pub clients: Option<String>,
 }
 
-/// A proxy that stands before the server.
+/// A proxy in front of the server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ProxyConfig {

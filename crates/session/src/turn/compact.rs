@@ -187,8 +187,8 @@ pub async fn compact(
         ..summary
     };
     let cut = unseen_results::cut_to_fit(history, unseen, scope, &frame.agent).await;
-    // Only a request that contains the summary shows whether it makes room. Until then nothing
-    // is stored, and a summary that makes no room is removed again.
+    // Only a request that contains the summary shows whether it frees enough. Until then nothing
+    // is stored, and a summary that frees too little is removed again.
     let at = put(
         history,
         scope,

@@ -168,7 +168,7 @@ fn attachment_without_own_tags(text: &str) -> Option<String> {
     (escaped != content).then(|| transcript::attach(uri, &escaped))
 }
 
-/// Returns the replacement of an attachment that was taken out to make room.
+/// Returns the replacement of an attachment that was removed to free context.
 pub(super) fn left_out(file: &File) -> String {
     let name = file
         .name
