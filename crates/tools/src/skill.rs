@@ -1,4 +1,4 @@
-//! `skill`: loads one of the session's skills, which `skill.rs` finds.
+//! `skill`: loads one of the session's skills, which `crates/project/src/skill.rs` finds.
 
 use std::sync::Arc;
 
