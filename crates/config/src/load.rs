@@ -25,6 +25,7 @@
 //!     are no longer in force. They need the settings that the other steps have made.
 //!
 //! [`name_unset_variables`] and [`forbid_unclear_endpoints`] only read the problems;
+//! [`mark_waiting_providers`] only reads the review;
 //! [`mark_withheld_hooks`] precedes the guards of step 11, whose hooks are marked already;
 //! [`mark_untrusted_commands`] comes last, because it only reads.
 
@@ -83,6 +84,7 @@ pub fn load_with(
     settings.scripts = std::mem::take(&mut loading.scripts);
     loading.restore_sandbox(&mut settings, &user);
     mark_withheld_hooks(&mut settings, &trust);
+    mark_waiting_providers(&mut settings, &trust);
     loading.restore_guards(&mut settings, lost_guards);
     loading.restore_denies(&mut settings, &user);
     mark_untrusted_commands(&mut settings, &tree, &trust);
@@ -368,6 +370,25 @@ fn name_unset_variables(settings: &mut Settings, tree: &Node, problems: &[Proble
                 provider.unset_key = Some(clause);
             }
         }
+    }
+}
+
+/// Marks the providers of which a part of the project's settings waits for trust.
+fn mark_waiting_providers(settings: &mut Settings, trust: &trust::Review) {
+    if !trust.is_withheld() {
+        return;
+    }
+    let keys: Vec<&str> = trust
+        .items
+        .iter()
+        .filter_map(|item| item.key.strip_prefix("provider."))
+        .collect();
+    for provider in &mut settings.providers {
+        // The id may contain a full stop.
+        provider.waits_for_trust = keys.iter().any(|key| {
+            let rest = key.strip_prefix(&provider.id);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        });
     }
 }
 

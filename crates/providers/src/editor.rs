@@ -265,6 +265,7 @@ impl ProviderEntry {
         self.api_key = None;
         self.unset_key = None;
         self.unset_address = None;
+        self.waits_for_trust = false;
         self.env.clear();
         self.login = None;
         self.headers = endpoint

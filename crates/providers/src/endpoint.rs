@@ -169,6 +169,7 @@ impl Endpoint {
                 let origin = RequestOrigin {
                     provider: target.provider.clone(),
                     model: request.model.id.model.clone(),
+                    api_id: request.model.api_id.clone(),
                     base: target.base_url.clone(),
                     url: shown(&call.url),
                     key: self.key_source.clone(),
@@ -241,6 +242,8 @@ struct RequestOrigin {
     provider: String,
     /// The model's name in the configuration.
     model: String,
+    /// The provider's own name of the model.
+    api_id: String,
     base: String,
     url: String,
     key: String,
@@ -285,6 +288,14 @@ impl RequestOrigin {
                  configuration to use this one without tools.",
                 self.model
             )),
+            Error::BadRequest(text) if is_unknown_model(&text) && !self.of_editor => {
+                let fetch = local::fetch_command(provider, &self.base, &self.api_id);
+                let remedy = match fetch {
+                    Some(command) => format!("`{command}` fetches it."),
+                    None => format!("`adjutant models {provider}` lists its models."),
+                };
+                Error::BadRequest(format!("{text} {remedy}"))
+            }
             // Servers answer an unknown path so, or with a page for people.
             Error::BadRequest(text) if is_wrong_path(&text) => {
                 Error::BadRequest(format!("{text} {}", self.path_hint()))
@@ -320,6 +331,17 @@ fn has_no_tools(text: &str) -> bool {
     ]
     .iter()
     .any(|phrase| lower.contains(phrase))
+}
+
+/// Detects the error of a server that does not have the model.
+fn is_unknown_model(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let is_missing = [": model", ": the model", "model_not_found"];
+    lower.contains(" answered 404")
+        && is_missing.iter().any(|phrase| lower.contains(phrase))
+        && ["not found", "not exist"]
+            .iter()
+            .any(|phrase| lower.contains(phrase))
 }
 
 /// Detects an error about the path of a request, not about its model.
@@ -562,6 +584,7 @@ mod tests {
         let origin = RequestOrigin {
             provider: "ollama".into(),
             model: "gemma3".into(),
+            api_id: "gemma3:4b".into(),
             base: "http://me:pw@127.0.0.1:11434/openai".into(),
             url: shown("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
             of_editor: false,
@@ -590,6 +613,11 @@ mod tests {
             explained(Error::BadRequest("gemma3 does not support tools.".into())),
             "gemma3 does not support tools. Choose another model, or set provider.ollama.models.gemma3.tool_call \
              to false in the configuration to use this one without tools."
+        );
+        let missing = "Acme answered 404 Not Found: model 'gemma3:4b' not found.";
+        assert_eq!(
+            explained(Error::BadRequest(missing.into())),
+            format!("{missing} `ollama pull gemma3:4b` fetches it.")
         );
         let broken = "The connection to Acme broke: end of file.";
         assert_eq!(explained(Error::Network(broken.into())), broken);

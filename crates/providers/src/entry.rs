@@ -64,8 +64,24 @@ pub struct ProviderEntry {
     pub unset_key: Option<String>,
     /// The same for the address.
     pub unset_address: Option<String>,
+    /// True if a part of the project's settings for it is not used until the user trusts the project.
+    pub waits_for_trust: bool,
     /// The endpoint that the editor has set, if these settings are for it.
     pub endpoint: Option<Arc<CustomEndpoint>>,
+}
+
+impl ProviderEntry {
+    /// Returns the reason why the provider cannot be used, if its address or key may be in the part of
+    /// the settings that waits for trust.
+    pub(crate) fn trust_notice(&self) -> Option<String> {
+        self.waits_for_trust.then(|| {
+            format!(
+                "This project's settings for the provider \"{}\" are not used until you trust the project: \
+                 `adjutant trust` shows them and asks.",
+                self.id
+            )
+        })
+    }
 }
 
 /// The settings of a model. Missing values are assumed.
@@ -245,6 +261,7 @@ impl ProviderEntry {
         overlay_option(&mut self.whitelist, &over.whitelist);
         overlay_option(&mut self.unset_key, &over.unset_key);
         overlay_option(&mut self.unset_address, &over.unset_address);
+        self.waits_for_trust |= over.waits_for_trust;
         if !over.env.is_empty() {
             self.env.clone_from(&over.env);
         }

@@ -35,6 +35,9 @@ pub enum Error {
     /// remedy.
     #[error("{0}")]
     Keyless(String),
+    /// The provider's address or key is among the project's settings that the user has not trusted.
+    #[error("{0}")]
+    Withheld(String),
     /// The quota is exhausted; an early retry does not help.
     #[error("{0}")]
     Quota(String),
@@ -78,6 +81,7 @@ impl Error {
             Self::Picture(_) => "picture",
             Self::Auth(_) => "auth",
             Self::Keyless(_) => "no_key",
+            Self::Withheld(_) => "waits_for_trust",
             Self::Quota(_) => "quota",
             Self::BadRequest(_) => "bad_request",
             Self::Filtered(_) => "content_filter",
@@ -122,6 +126,7 @@ impl Error {
             Self::Picture(m) => Self::Picture(word(m)),
             Self::Auth(m) => Self::Auth(word(m)),
             Self::Keyless(m) => Self::Keyless(word(m)),
+            Self::Withheld(m) => Self::Withheld(word(m)),
             Self::Quota(m) => Self::Quota(word(m)),
             Self::BadRequest(m) => Self::BadRequest(word(m)),
             Self::Filtered(m) => Self::Filtered(word(m)),
@@ -151,7 +156,8 @@ impl Error {
                 "Check the key: `adjutant auth list` shows where it comes from.",
             ),
             Self::Keyless(_) => (FaultKind::Auth, ""),
-            Self::Refused(_) => (FaultKind::Provider, ""),
+            // The text has the remedy, or the provider's own reason.
+            Self::Refused(_) | Self::Withheld(_) | Self::BadRequest(_) => (FaultKind::Provider, ""),
             Self::ContextOverflow(_) => (
                 FaultKind::ContextOverflow,
                 "Start a new session, or choose a model with a larger context.",
@@ -174,10 +180,6 @@ impl Error {
             Self::Overloaded { .. } | Self::Stalled(_) | Self::TooMuch(_) => (
                 FaultKind::Provider,
                 "Send the prompt again, or choose another model.",
-            ),
-            Self::BadRequest(_) => (
-                FaultKind::Provider,
-                "Check the model's name and options in the configuration.",
             ),
             Self::Filtered(_) => (
                 FaultKind::Provider,
@@ -246,7 +248,6 @@ mod tests {
             (Error::Picture(text()), false),
             (Error::Auth(text()), false),
             (Error::Quota(text()), false),
-            (Error::BadRequest(text()), false),
             (Error::Filtered(text()), false),
             (Error::Untrusted(text()), false),
             (Error::WebPage(text()), false),
@@ -262,6 +263,7 @@ mod tests {
         // The message itself contains the remedy.
         assert_eq!(Error::Keyless(text()).fault().advice, None);
         assert_eq!(Error::Refused(text()).fault().advice, None);
+        assert_eq!(Error::BadRequest(text()).fault().advice, None);
         assert!(Error::Refused(text()).is_transient());
     }
 }

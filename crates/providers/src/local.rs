@@ -54,6 +54,8 @@ struct KnownServer {
     port: u16,
     /// The command that starts it.
     start: &'static str,
+    /// The command that fetches a model, which is appended; empty if there is none.
+    fetch: &'static str,
     /// The variables of its address.
     host: &'static str,
     port_variable: &'static str,
@@ -73,12 +75,13 @@ const LLAMA_CPP: &str = "llama.cpp";
 const VLLM: &str = "vllm";
 
 /// The known servers, at their usual ports.
-const SERVERS: [KnownServer; 4] = [
+static SERVERS: [KnownServer; 4] = [
     KnownServer {
         id: OLLAMA,
         name: "Ollama",
         port: 11434,
         start: "ollama serve",
+        fetch: "ollama pull",
         host: "OLLAMA_HOST",
         port_variable: "",
         context: "OLLAMA_CONTEXT_LENGTH",
@@ -88,6 +91,7 @@ const SERVERS: [KnownServer; 4] = [
         name: "LM Studio",
         port: 1234,
         start: "lms server start",
+        fetch: "lms get",
         host: "",
         port_variable: "",
         context: "",
@@ -97,6 +101,7 @@ const SERVERS: [KnownServer; 4] = [
         name: "llama.cpp",
         port: 8080,
         start: "llama-server",
+        fetch: "",
         host: "LLAMA_ARG_HOST",
         port_variable: "LLAMA_ARG_PORT",
         context: "",
@@ -106,6 +111,7 @@ const SERVERS: [KnownServer; 4] = [
         name: "vLLM",
         port: 8000,
         start: "vllm serve",
+        fetch: "",
         host: "",
         port_variable: "",
         context: "",
@@ -117,19 +123,37 @@ pub fn is_known(id: &str) -> bool {
     SERVERS.iter().any(|server| server.id == id)
 }
 
+/// Returns the name of a known local server for display.
+pub fn display_name(id: &str) -> Option<&'static str> {
+    let known = SERVERS.iter().find(|server| server.id == id)?;
+    Some(known.name)
+}
+
 /// Returns the command that starts the local server of a provider, known by its name or its port.
 pub fn start_command(provider: &str, base_url: &str) -> Option<&'static str> {
+    recognized(provider, base_url).map(|known| known.start)
+}
+
+/// Returns the command that fetches a model for the local server of a provider, known by its name or
+/// its port.
+pub(crate) fn fetch_command(provider: &str, base_url: &str, model: &str) -> Option<String> {
+    let known = recognized(provider, base_url).filter(|known| !known.fetch.is_empty())?;
+    Some(format!("{} {model}", known.fetch))
+}
+
+/// Returns the known server that a provider is, by its name or by the port of its address.
+fn recognized(provider: &str, base_url: &str) -> Option<&'static KnownServer> {
     let url = reqwest::Url::parse(base_url).ok();
     let port = url.and_then(|url| url.port());
     let named = SERVERS.iter().find(|server| server.id == provider);
     let found = named.or_else(|| SERVERS.iter().find(|server| Some(server.port) == port))?;
     // Other programs use the ports of llama.cpp and vLLM as well.
     let is_certain = named.is_some() || found.port != 8080 && found.port != 8000;
-    is_certain.then_some(found.start)
+    is_certain.then_some(found)
 }
 
 /// Returns the reason why a server has no models, for one that is looked for.
-pub(crate) fn absent(provider: &str, environment: &Environment) -> Option<String> {
+pub fn absent(provider: &str, environment: &Environment) -> Option<String> {
     let known = SERVERS.iter().find(|server| server.id == provider)?;
     let servers = servers(environment).ok()?;
     let server = servers.iter().find(|server| server.id == provider)?;
@@ -138,6 +162,59 @@ pub(crate) fn absent(provider: &str, environment: &Environment) -> Option<String
         "{} does not answer at {address}: start it with `{}`, or choose another model.",
         known.name, known.start
     ))
+}
+
+/// The context window that is recommended for servers on this machine, in tokens.
+pub const RECOMMENDED_CONTEXT: u64 = 64_000;
+
+/// The context window that is too small for adjutant's instructions, tools and a conversation.
+const MIN_CONTEXT: u64 = 8_192;
+
+/// The context window of a model of a local server, compared with the one that adjutant needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WindowCheck {
+    /// Large enough, or not of a local server.
+    Fine,
+    /// Not known before the model is loaded; with the remedy.
+    Unknown(String),
+    /// Smaller than recommended; with the remedy.
+    Small(String),
+    /// So small that the first request fails; with the remedy.
+    TooSmall(String),
+}
+
+/// Checks the context window of a model.
+pub fn check_window(model: &ModelRef, context: Option<u64>) -> WindowCheck {
+    let Some(remedy) = larger_context(model, RECOMMENDED_CONTEXT) else {
+        return WindowCheck::Fine;
+    };
+    match context {
+        None if must_be_loaded(model, context) => WindowCheck::Unknown(format!(
+            "The context window of {model} is known once it is loaded; Ollama's default may be 4k, \
+             which is too small. {remedy}"
+        )),
+        None => WindowCheck::Fine,
+        Some(context) if context >= RECOMMENDED_CONTEXT / 2 => WindowCheck::Fine,
+        Some(context) => {
+            let is_too_small = context < MIN_CONTEXT;
+            let verdict = if is_too_small {
+                "too small for instructions and tools"
+            } else {
+                "small, so conversations are summarised early"
+            };
+            let tenths = context.saturating_add(50) / 100;
+            let text = format!(
+                "The context window of {model} has {}.{}k tokens: {verdict}. {remedy}",
+                tenths / 10,
+                tenths % 10
+            );
+            if is_too_small {
+                WindowCheck::TooSmall(text)
+            } else {
+                WindowCheck::Small(text)
+            }
+        }
+    }
 }
 
 /// Returns the way to give a model of a local server a larger context window.
@@ -550,6 +627,51 @@ mod tests {
         for (provider, base, expected) in table {
             assert_eq!(start_command(provider, base), expected, "{provider} {base}");
         }
+    }
+
+    #[test]
+    fn command_that_fetches_a_model_is_that_of_the_server() {
+        let table = [
+            ("ollama", "http://127.0.0.1:99/v1", Some("ollama pull m")),
+            ("mine", "http://localhost:11434/v1", Some("ollama pull m")),
+            ("lmstudio", "http://localhost:1234/v1", Some("lms get m")),
+            ("vllm", "http://localhost:8000/v1", None),
+            ("mine", "http://localhost:8080/v1", None),
+        ];
+        for (provider, base, expected) in table {
+            let command = fetch_command(provider, base, "m");
+            assert_eq!(command.as_deref(), expected, "{provider} {base}");
+        }
+    }
+
+    #[test]
+    fn window_is_compared_with_the_recommended_one() {
+        let table = [
+            ("ollama/m", None, "Unknown"),
+            ("ollama/m", Some(4_096), "TooSmall"),
+            ("ollama/m", Some(16_384), "Small"),
+            ("ollama/m", Some(32_768), "Fine"),
+            ("vllm/m", None, "Fine"),
+            ("vllm/m", Some(2_048), "TooSmall"),
+            ("openai/m", Some(2_048), "Fine"),
+        ];
+        for (model, context, expected) in table {
+            let model = ModelRef::parse(model).unwrap();
+            let checked = format!("{:?}", check_window(&model, context));
+            assert!(
+                checked.starts_with(expected),
+                "{model} {context:?}: {checked}"
+            );
+        }
+        let model = ModelRef::parse("ollama/m").unwrap();
+        assert_eq!(
+            check_window(&model, Some(4_096)),
+            WindowCheck::TooSmall(
+                "The context window of ollama/m has 4.1k tokens: too small for instructions and tools. \
+                 Start Ollama with a larger context: `OLLAMA_CONTEXT_LENGTH=64000 ollama serve`."
+                    .into()
+            )
+        );
     }
 
     #[test]

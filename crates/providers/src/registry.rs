@@ -125,6 +125,8 @@ pub struct NotFound {
     /// The reason why the provider cannot be used, if it is known: its key is missing, or it is not
     /// supported.
     pub keyless: Option<String>,
+    /// The command that makes the provider's server on this machine fetch a model of this name.
+    pub fetch: Option<String>,
 }
 
 impl NotFound {
@@ -136,7 +138,13 @@ impl NotFound {
             [] => "`adjutant models` lists the models you can use.".to_owned(),
             names => format!("Did you mean {}?", names.join(", ")),
         };
-        format!("There is no model \"{}\" here. {hint}", self.wanted)
+        let fetch = self.fetch.as_ref();
+        let fetch = fetch.map(|command| format!(" `{command}` fetches a model of this name."));
+        format!(
+            "There is no model \"{}\" here. {hint}{}",
+            self.wanted,
+            fetch.unwrap_or_default()
+        )
     }
 }
 
@@ -354,6 +362,11 @@ impl Registry {
                     keyless: self
                         .unsupported(&wanted.provider)
                         .or_else(|| self.keyless.get(&wanted.provider).cloned()),
+                    fetch: if self.is_found(&wanted.provider) {
+                        local::fetch_command(&wanted.provider, "", &wanted.model)
+                    } else {
+                        None
+                    },
                 })?;
                 &created
             }
@@ -660,6 +673,9 @@ impl EntryFactory {
             Some((key, access)) => (Some(key), access),
             None if self.auth.tokens(&settings.id).is_some() => (None, KeySource::Kept),
             None => {
+                if let Some(why) = settings.trust_notice() {
+                    return (None, KeySource::Missing(why));
+                }
                 let name = settings.name.as_deref().unwrap_or(&settings.id);
                 let missing = platform::needs_key(npm, settings, None, name);
                 (
@@ -745,7 +761,8 @@ impl EntryFactory {
             KeySource::Missing(why) => Some(Error::Keyless(why.clone())),
             _ => None,
         };
-        let unusable = unusable.or(missing);
+        let waiting = settings.trust_notice().map(Error::Withheld);
+        let unusable = unusable.or(missing).map(|why| waiting.unwrap_or(why));
         let is_usable = unusable.is_none();
         let mut target = RequestTarget {
             provider: settings.id.clone(),

@@ -7,6 +7,7 @@ fn name(error: &Error) -> &'static str {
         Error::ContextOverflow(_) => "overflow",
         Error::Auth(_) => "auth",
         Error::Keyless(_) => "keyless",
+        Error::Withheld(_) => "withheld",
         Error::Quota(_) => "quota",
         Error::BadRequest(_) => "bad",
         Error::Picture(_) => "picture",

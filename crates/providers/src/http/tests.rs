@@ -302,6 +302,7 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
             Error::RateLimited { .. } => "rate",
             Error::Auth(_) => "auth",
             Error::Keyless(_) => "keyless",
+            Error::Withheld(_) => "withheld",
             Error::BadRequest(_) => "bad",
             _ => "other",
         };

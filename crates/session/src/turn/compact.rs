@@ -421,9 +421,6 @@ pub fn has_news(history: &History) -> bool {
     seen.messages.len() > seen.before_compaction
 }
 
-/// The context window that is recommended for servers on this machine, in tokens.
-const RECOMMENDED_CONTEXT: u64 = 64_000;
-
 /// Returns the fault for a window that not even a summary would make large enough.
 pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
@@ -451,8 +448,8 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
         thousands(fixed)
     );
     let needed = model.context.unwrap_or(0).max(fixed + waiting);
-    let larger = if needed < RECOMMENDED_CONTEXT {
-        local::larger_context(&model.id, RECOMMENDED_CONTEXT)
+    let larger = if needed < local::RECOMMENDED_CONTEXT {
+        local::larger_context(&model.id, local::RECOMMENDED_CONTEXT)
     } else {
         None
     };
