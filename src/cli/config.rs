@@ -17,14 +17,23 @@ use session::models::ModelSources;
 /// The subcommands of `config`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Print the resolved settings with the source of each value (default).
-    Show,
+    /// Print the resolved settings with the source of each value (default)
+    ///
+    /// Settings that have their default are not listed; keys and tokens are not shown.
+    Show {
+        /// Print JSON: an object per setting, with its key, value, file and line
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the value of a setting
     ///
     /// Exits with 1 if it is not set.
     Get {
         /// Name of the setting, such as model or permission.bash."*"
         key: String,
+        /// Print JSON: an object per setting below this name, with its key, value, file and line
+        #[arg(long)]
+        json: bool,
     },
     /// Change a setting in adjutant's own settings file
     ///
@@ -36,6 +45,13 @@ pub(super) enum ConfigCommand {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
+    /// Remove a setting from adjutant's own settings file
+    ///
+    /// Comments in the file remain. Exits with 1 if the setting is not in it.
+    Unset {
+        /// Name of the setting, such as model or permission.bash."*"
+        key: String,
+    },
     /// Open adjutant's own settings file in your editor, and check it
     ///
     /// Starts $VISUAL or $EDITOR. Exits with 1 if a value is wrong and therefore not used.
@@ -44,7 +60,8 @@ pub(super) enum ConfigCommand {
     Path,
     /// Check the settings for mistakes and old spellings
     ///
-    /// Exits with 1 if a value is wrong and therefore not used.
+    /// Exits with 1 if a value is wrong and therefore not used, if a model does not exist, or if a
+    /// misspelt key may have been meant to deny something.
     Check {
         /// Print JSON: a list of problems, each with a code, file, line and column.
         #[arg(long)]
@@ -57,7 +74,22 @@ pub(super) enum ConfigCommand {
 impl ConfigCommand {
     /// Returns whether it changes the settings.
     pub(super) fn changes(&self) -> bool {
-        matches!(self, Self::Set { .. } | Self::Edit)
+        matches!(self, Self::Set { .. } | Self::Unset { .. } | Self::Edit)
+    }
+
+    /// Returns whether it needs the runtime, to ask model servers or to load extensions.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self, Self::Set { .. } | Self::Edit | Self::Check { .. })
+    }
+}
+
+/// Carries out a command that needs the runtime.
+pub(super) async fn waiting(verb: &ConfigCommand, environment: &Environment) -> anyhow::Result<u8> {
+    match verb {
+        ConfigCommand::Set { key, value } => set(key, value, environment).await,
+        ConfigCommand::Edit => edit(environment).await,
+        ConfigCommand::Check { json } => check(*json, environment).await,
+        other => config(other, environment),
     }
 }
 
@@ -65,10 +97,17 @@ pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow:
     match verb {
         ConfigCommand::Schema => super::terminal::json(&config::schema_text()),
         ConfigCommand::Path => super::say(&own_file::path(environment).display().to_string()),
-        ConfigCommand::Get { key } => return get(key, environment),
-        ConfigCommand::Set { key, value } => return set(key, value, environment),
-        ConfigCommand::Edit => return edit(environment),
-        ConfigCommand::Show | ConfigCommand::Check { .. } => {
+        ConfigCommand::Get { key, json } => return get(key, *json, environment),
+        ConfigCommand::Show { json: true } => {
+            let here = ProjectContext::read(Path::new("."), environment)?;
+            let all = config::settings_json(&here.loaded, &[]);
+            super::terminal::json(&serde_json::to_string_pretty(&all)?);
+        }
+        ConfigCommand::Unset { key } => return unset(key, environment),
+        ConfigCommand::Show { json: false }
+        | ConfigCommand::Set { .. }
+        | ConfigCommand::Edit
+        | ConfigCommand::Check { .. } => {
             let here = ProjectContext::read(Path::new("."), environment)?;
             super::say(&config::show(&here.loaded, &here.problems));
         }
@@ -76,21 +115,26 @@ pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow:
     Ok(0)
 }
 
-fn get(key: &str, environment: &Environment) -> anyhow::Result<u8> {
+fn get(key: &str, json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
     let here = ProjectContext::read(Path::new("."), environment)?;
     let Some(setting) = config::setting(&here.loaded, &path) else {
         super::terminal::aside(&format!("adjutant: {key} is not set"));
         return Ok(1);
     };
-    super::say(&setting.text);
+    if json {
+        let all = config::settings_json(&here.loaded, &path);
+        super::terminal::json(&serde_json::to_string_pretty(&all)?);
+    } else {
+        super::say(&setting.text);
+    }
     Ok(0)
 }
 
 /// The variable whose settings are read in place of a file, to check a value before it is written.
 const TRIAL: &str = "ADJUTANT_CONFIG_CONTENT";
 
-fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
+async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
     let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     let whole = path
@@ -115,10 +159,18 @@ fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
         }
         super::terminal::aside(&format!("{}: {message}", problem.severity.as_str()));
     }
-    // The list of a local server may lack the model for the moment, so it is not refused.
-    let of_models = here.model_problems(&ModelSources::new(&trial));
+    let sources = ModelSources::new(&trial);
+    let mut of_models = here.model_problems(&sources);
+    of_models.extend(here.local_model_problems(&sources).await);
+    // A plugin may add the provider when it is loaded.
+    let may_be_added = !here.loaded.settings.scripts.is_empty();
     for problem in of_models.iter().filter(of_value) {
-        super::terminal::aside(&format!("warning: {key}: {}", problem.what()));
+        let what = problem.what();
+        if problem.severity == ProblemSeverity::Error && !may_be_added {
+            let end = if what.ends_with('?') { "" } else { "." };
+            bail!("{key}: {what}{end} Nothing was changed.");
+        }
+        super::terminal::aside(&format!("warning: {key}: {what}"));
     }
     let file = own_file::path(environment);
     own_file::set(&file, &path, &value).map_err(|why| anyhow!("{}: {why}", file.display()))?;
@@ -137,7 +189,32 @@ fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn edit(environment: &Environment) -> anyhow::Result<u8> {
+/// Removes a setting from adjutant's own file. Other files are the user's to change.
+fn unset(key: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
+    let file = own_file::path(environment);
+    let removed =
+        own_file::unset(&file, &path).map_err(|why| anyhow!("{}: {why}", file.display()))?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let setting = config::setting(&here.loaded, &path);
+    if removed {
+        super::say(&format!("{key}: removed from {}.", file.display()));
+        if let Some(setting) = setting {
+            super::say(&format!("{} still sets it.", setting.location.short()));
+        }
+        return Ok(0);
+    }
+    if let Some(setting) = setting {
+        bail!(
+            "{key} is set in {}, which adjutant does not change: remove it there",
+            setting.location.short()
+        );
+    }
+    super::terminal::aside(&format!("adjutant: {key} is not set"));
+    Ok(1)
+}
+
+async fn edit(environment: &Environment) -> anyhow::Result<u8> {
     let file = own_file::path(environment);
     own_file::create(&file).map_err(|why| anyhow!("{}: {why}", file.display()))?;
     let editor = environment
@@ -158,7 +235,8 @@ fn edit(environment: &Environment) -> anyhow::Result<u8> {
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
     let of_file = |problem: &&Problem| problem.location.origin.path.as_deref() == Some(&*file);
-    let problems = here.every_problem(&ModelSources::new(environment));
+    let sources = ModelSources::new(environment);
+    let problems = here.every_problem_asked(&sources).await;
     let mut is_wrong = false;
     for problem in problems.iter().filter(of_file) {
         super::terminal::aside(&format!("{}: {problem}", problem.severity.as_str()));
@@ -168,9 +246,10 @@ fn edit(environment: &Environment) -> anyhow::Result<u8> {
 }
 
 /// Prints the problems of the settings. Loads the extensions, to find those that do not load.
-pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
+async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
-    let mut problems = here.every_problem(&ModelSources::new(environment));
+    let sources = ModelSources::new(environment);
+    let mut problems = here.every_problem_asked(&sources).await;
     let settings = Arc::new(here.loaded.settings.clone());
     let found = inventory::survey(
         Scripts::compiling(),
@@ -189,6 +268,6 @@ pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Resu
     }
     let wrong = problems
         .iter()
-        .any(|problem| problem.severity == ProblemSeverity::Error);
+        .any(|problem| problem.severity == ProblemSeverity::Error || problem.can_hide_deny);
     Ok(u8::from(wrong))
 }

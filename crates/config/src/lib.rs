@@ -53,7 +53,7 @@ pub use problem::{Problem, ProblemCode, ProblemSeverity};
 pub use reader::ConfigFingerprint;
 pub use rules::denial;
 pub use settings::Settings;
-pub use show::{Setting, check, setting, show};
+pub use show::{Setting, check, setting, show, to_json as settings_json};
 
 use layers::ParsedLayer;
 use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};

@@ -94,6 +94,36 @@ pub fn set(path: &Path, key: &[String], value: &Value) -> Result<(), String> {
     })
 }
 
+/// Removes a value from a settings file. Returns whether the file had it.
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn unset(path: &Path, key: &[String]) -> Result<bool, String> {
+    let Some(text) = read(path)? else {
+        return Ok(false);
+    };
+    let (last, parents) = key.split_last().ok_or("the name is empty")?;
+    let has = |root: &CstObject| {
+        let object = parents
+            .iter()
+            .try_fold(root.clone(), |object, name| object.object_value(name));
+        object?.get(last)
+    };
+    let root = parse(&text)?;
+    let is_there = root.object_value().is_some_and(|root| has(&root).is_some());
+    if !is_there {
+        return Ok(false);
+    }
+    change(path, |root| {
+        // A key that is there twice is removed twice.
+        while let Some(property) = has(root) {
+            property.remove();
+        }
+        Ok(())
+    })?;
+    Ok(true)
+}
+
 /// Adds an MCP server to a settings file.
 ///
 /// # Errors
@@ -276,5 +306,14 @@ mod tests {
         let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&real).unwrap());
         assert_eq!(mode & 0o044, 0o044);
         assert!(set(&link, &key("model.x"), &json!(1)).is_err());
+        assert_eq!(unset(&link, &key("permission.edit")), Ok(true));
+        assert_eq!(unset(&link, &key("permission.edit")), Ok(false));
+        assert_eq!(unset(&link, &key("model.x")), Ok(false));
+        assert_eq!(unset(&link, &key("model")), Ok(true));
+        let after = std::fs::read_to_string(&real).unwrap();
+        assert!(after.contains("// mine"), "{after}");
+        let value = jsonc_parser::parse_to_serde_value::<Value>(&after, &ParseOptions::default());
+        let expected = json!({"mcp": {"y": {}}, "permission": {}});
+        assert_eq!(value.unwrap(), expected);
     }
 }

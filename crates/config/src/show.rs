@@ -90,9 +90,37 @@ pub fn setting<'a>(loaded: &'a LoadedSettings, path: &[String]) -> Option<Settin
     })
 }
 
-/// Returns the key, the value and the source of each setting below a path.
-fn lines(loaded: &LoadedSettings, below: &[String]) -> Vec<[String; 3]> {
-    let mut lines = Vec::new();
+/// Returns each setting below a path as JSON: its key, its value and its source. Keys and tokens are
+/// `null`, lists are complete.
+pub fn to_json(loaded: &LoadedSettings, below: &[String]) -> Vec<serde_json::Value> {
+    let mut all = Vec::new();
+    walk(loaded, below, &mut |path, node| {
+        let is_hidden = is_secret(path) && matches!(node.value, NodeValue::Text(_));
+        let shown = if is_hidden {
+            serde_json::Value::Null
+        } else if path == ["store", "url"] {
+            let location = node.as_text().map(|url| DatabaseLocation::new(url).shown());
+            serde_json::json!(location)
+        } else {
+            node.to_json()
+        };
+        all.push(serde_json::json!({
+            "key": joined(path),
+            "value": shown,
+            "file": node.at.origin.name,
+            "line": node.at.line,
+        }));
+    });
+    all
+}
+
+fn joined(path: &[String]) -> String {
+    let keys: Vec<String> = path.iter().map(|key| shown_key(key)).collect();
+    keys.join(".")
+}
+
+/// Calls a function with each setting below a path: a list counts as a whole.
+fn walk(loaded: &LoadedSettings, below: &[String], call: &mut dyn FnMut(&[String], &Node)) {
     loaded.tree.walk(&mut Vec::new(), &mut |path, node| {
         let leaf = match &node.value {
             NodeValue::Map(entries) => entries.is_empty() && !path.is_empty(),
@@ -100,15 +128,16 @@ fn lines(loaded: &LoadedSettings, below: &[String]) -> Vec<[String; 3]> {
             _ => !inside_list(&loaded.tree, path),
         };
         if leaf && path.starts_with(below) && !inside_list(&loaded.tree, path) {
-            lines.push([
-                path.iter()
-                    .map(|key| shown_key(key))
-                    .collect::<Vec<_>>()
-                    .join("."),
-                value(path, node),
-                node.at.short(),
-            ]);
+            call(path, node);
         }
+    });
+}
+
+/// Returns the key, the value and the source of each setting below a path.
+fn lines(loaded: &LoadedSettings, below: &[String]) -> Vec<[String; 3]> {
+    let mut lines = Vec::new();
+    walk(loaded, below, &mut |path, node| {
+        lines.push([joined(path), value(path, node), node.at.short()]);
     });
     lines
 }

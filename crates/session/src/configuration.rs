@@ -15,8 +15,9 @@ use permission::{PermissionContext, Policy};
 use project::agent::registry::Agents;
 use project::instruction::{self, Instructions};
 use project::skill::{self, Skills};
+use providers::editor::EditorEndpoints;
 use providers::local;
-use providers::registry::{KeySource, Registry};
+use providers::registry::{KeySource, NotFound, Registry};
 use transcript::ModelRef;
 
 /// The problems that are shown one by one when a session starts.
@@ -87,10 +88,59 @@ impl ProjectDefinition {
         }
     }
 
-    /// Returns the problems of the models that the settings name.
+    /// Returns the problems of the models that the settings name. Model servers on this machine are
+    /// not asked.
     pub fn model_problems(&self, sources: &ModelSources) -> Vec<Problem> {
         NamedModels::of(&self.loaded).problems(&self.loaded.settings, None, sources)
     }
+
+    /// Returns the problems of the named models of servers on this machine, which are asked.
+    pub async fn local_model_problems(&self, sources: &ModelSources) -> Vec<Problem> {
+        let settings = &self.loaded.settings;
+        let is_configured = |id: &str| settings.providers.iter().any(|entry| entry.id == id);
+        let named = NamedModels::of(&self.loaded).0;
+        let named: Vec<_> = named
+            .into_iter()
+            .filter(|(model, ..)| {
+                local::is_known(&model.provider) && !is_configured(&model.provider)
+            })
+            .collect();
+        if named.is_empty() {
+            return Vec::new();
+        }
+        let found = sources
+            .with_local(settings, &EditorEndpoints::default())
+            .await;
+        let registry = found.unwrap_or_else(|| sources.configured(settings));
+        let problem = |(model, at, key): (ModelRef, SourceLocation, String)| {
+            let missing = registry.find(&model).err()?;
+            Some(local_problem(&model, &at, &key, &missing))
+        };
+        named.into_iter().filter_map(problem).collect()
+    }
+}
+
+/// Creates the problem of a model that a server on this machine does not have, or that cannot be
+/// checked because the server does not answer.
+fn local_problem(model: &ModelRef, at: &SourceLocation, key: &str, missing: &NotFound) -> Problem {
+    if let Some(why) = &missing.absent {
+        let text = format!(
+            "the model {model} was not checked: {}",
+            why.trim_end_matches('.')
+        );
+        return Problem::warning(ProblemCode::UnknownModel, at, key, text);
+    }
+    let text = format!("there is no model {model} on this machine");
+    let problem = Problem::error(ProblemCode::UnknownModel, at, key, text);
+    let fetch = missing.fetch.as_ref();
+    let fetch = fetch.map(|command| format!("`{command}` fetches it"));
+    let near = missing.nearest.first();
+    let near = near.map(|near| format!("did you mean \"{near}\"?"));
+    let hints: Vec<String> = near.into_iter().chain(fetch).collect();
+    if hints.is_empty() {
+        return problem.hint("`adjutant models` lists the models");
+    }
+    problem.hint(hints.join(" "))
 }
 
 /// The models that settings name, each with its location and key.
