@@ -10,14 +10,19 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::loopback::{ReceivedRequest, Server};
-use crate::program::stdout_of;
+use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 5] = [
+pub const ALL: [(&str, fn()); 7] = [
     ("slow Ollama is found", slow_ollama_is_found),
     ("Ollama's own window is used", ollamas_window_is_used),
     ("small window names the remedy", small_window),
+    (
+        "small window is reported before the first prompt",
+        reported_window,
+    ),
+    ("missing model is refused by its name", missing_model),
     (
         "wanted server is found in addition to a key",
         found_with_a_key,
@@ -200,6 +205,137 @@ fn small_window() {
             .received()
             .iter()
             .all(|request| request.path() != "/v1/chat/completions")
+    );
+}
+
+fn reported_window() {
+    let remedy = "`OLLAMA_CONTEXT_LENGTH=64000 ollama serve`";
+    let server = ollama(Duration::ZERO, 4096);
+    let project = project_with("ollama", &server);
+    let list = |words: &[&str]| {
+        let output = adjutant(&project, words, "");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        (output.status.code(), text)
+    };
+    // Before the model is loaded, its window is unknown.
+    let unknown = "The context window of ollama/qwen3-coder:30b is known once it is loaded";
+    let (_, models) = list(&["models"]);
+    assert!(
+        models.contains(unknown) && models.contains(remedy),
+        "{models}"
+    );
+    let (_, doctor) = list(&["doctor"]);
+    assert!(
+        doctor.contains("ollama/qwen3-coder:30b by default") && doctor.contains(unknown),
+        "{doctor}"
+    );
+    // The run makes the server load it.
+    assert_eq!(list(&["run", "Hello?"]).0, Some(1));
+    let small = "The context window of ollama/qwen3-coder:30b has 4.1k tokens: too small";
+    let (_, models) = list(&["models"]);
+    assert!(
+        models.contains(small) && models.contains(remedy),
+        "{models}"
+    );
+    let (code, doctor) = list(&["doctor"]);
+    assert_eq!(code, Some(1), "{doctor}");
+    assert!(
+        doctor.contains(&format!("Does not work: - {small}"))
+            || doctor.contains(&format!("- {small}")),
+        "{doctor}"
+    );
+}
+
+fn missing_model() {
+    let server = ollama(Duration::ZERO, 65_536);
+    let project = project_with("ollama", &server);
+    let table: [(&[&str], i32, &str); 9] = [
+        (
+            &["run", "-m", "ollama/typo", "Hello?"],
+            2,
+            "there is no model \"ollama/typo\" here. `adjutant models` lists the models you can use. \
+             `ollama pull typo` fetches a model of this name.",
+        ),
+        (
+            &["run", "-m", "ollama/qwen3-codr:30b", "Hello?"],
+            2,
+            "Did you mean ollama/qwen3-coder:30b? `ollama pull qwen3-codr:30b` fetches",
+        ),
+        (
+            &["config", "set", "model", "ollama/typo"],
+            1,
+            "model: there is no model ollama/typo on this machine; `ollama pull typo` fetches it. \
+             Nothing was changed.",
+        ),
+        (
+            &["config", "set", "model", "ollama/qwen3-codr:30b"],
+            1,
+            "did you mean \"ollama/qwen3-coder:30b\"?",
+        ),
+        (
+            &["config", "set", "model", "nowhere/typo"],
+            1,
+            "there is no model nowhere/typo",
+        ),
+        (&["config", "set", "model", "ollama/qwen3-coder:30b"], 0, ""),
+        (
+            &["config", "set", "model", "openai/gpt-5"],
+            0,
+            "warning: model: the model openai/gpt-5 cannot be used",
+        ),
+        (
+            &["auth", "login", "ollama"],
+            1,
+            "Ollama on this machine needs no key: `adjutant models ollama` lists its models",
+        ),
+        (&["auth", "test", "ollama"], 0, ""),
+    ];
+    for (words, code, expected) in table {
+        let output = adjutant(&project, words, "");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+    // The test of the login asks a model that can call tools.
+    let asked = server.received();
+    let asked = asked
+        .iter()
+        .rfind(|request| request.path() == "/v1/chat/completions");
+    assert!(asked.unwrap().body.contains("qwen3-coder:30b"));
+    assert_eq!(
+        stdout_of(&project, &["sessions", "--all"]),
+        "No sessions.\n",
+        "a refused model leaves a session"
+    );
+
+    // A wrong default model is a problem of the settings.
+    project.write(
+        "~/.config/adjutant/adjutant.json",
+        r#"{"model":"ollama/typo"}"#,
+    );
+    for words in [&["config", "check"][..], &["doctor"]] {
+        let output = adjutant(&project, words, "");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
+    }
+    let check = adjutant(&project, &["config", "check"], "");
+    let check = String::from_utf8_lossy(&check.stdout);
+    assert!(
+        check.contains("there is no model ollama/typo on this machine"),
+        "{check}"
+    );
+
+    // Without the server, nothing can be checked, so nothing is refused.
+    drop(server);
+    let output = adjutant(&project, &["config", "set", "model", "ollama/other"], "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains(
+            "warning: model: the model ollama/other was not checked: Ollama does not answer"
+        ),
+        "{said}"
     );
 }
 

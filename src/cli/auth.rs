@@ -4,11 +4,12 @@
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
 use clap_complete::ArgValueCandidates;
+use serde_json::{Value, json};
 
 use super::ask::Question;
 use super::complete;
@@ -19,7 +20,9 @@ use config::settings::{ProviderEntry, Secret, Settings};
 use extensions::login::{LoginInterface, PluginCredential, PluginLogin};
 use providers::auth::{Auth, Credential};
 use providers::catalog::Catalog;
+use providers::editor::EditorEndpoints;
 use providers::http::HttpClient;
+use providers::local;
 use providers::oauth::{LoginStep, Service};
 use providers::platform;
 use providers::registry::{KeySource, Registry};
@@ -29,13 +32,19 @@ use session::models::ModelSources;
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List keys and logins, and where each comes from (default)
-    List,
+    List {
+        /// Print JSON: an object per key, without the key
+        #[arg(long)]
+        json: bool,
+    },
     /// Store an API key, or log in with a browser, a code or a plugin
+    ///
+    /// In a script, pipe the key in: adjutant auth login PROVIDER --key < FILE
     Login {
         /// Provider, such as `anthropic`, or the https address of your organisation [default: ask]
         #[arg(add = ArgValueCandidates::new(complete::providers))]
         provider: Option<String>,
-        /// Store a key, also if the provider has a login
+        /// Store a key, also if the provider has a login: asks for it, or reads it from a pipe
         #[arg(long)]
         key: bool,
         /// Log in with a code that you type on any device
@@ -60,7 +69,7 @@ pub(super) enum Verb {
 
 pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Result<u8> {
     match verb {
-        Verb::List => list(environment),
+        Verb::List { json } => list(json, environment),
         Verb::Login {
             provider,
             key,
@@ -94,7 +103,7 @@ impl FoundKey {
 /// The kind of a key, in contrast to logins.
 const KEY: &str = "key";
 
-fn list(environment: &Environment) -> anyhow::Result<u8> {
+fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = &here.loaded.settings;
     let mut found: Vec<FoundKey> = Auth::places(environment)
@@ -129,25 +138,48 @@ fn list(environment: &Environment) -> anyhow::Result<u8> {
             access: KeySource::Configured,
         });
     }
+    if json {
+        let registry = ModelSources::new(environment).configured(settings);
+        let all: Vec<Value> = found
+            .iter()
+            .enumerate()
+            .map(|(at, key)| {
+                let opens = opened(key, is_first(&found, at), settings, &registry);
+                json!({ "provider": key.provider, "kind": key.kind, "from": key.place, "opens": opens })
+            })
+            .collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(0);
+    }
     if found.is_empty() {
-        super::say("No keys. `adjutant auth login PROVIDER` stores one.");
+        super::say(
+            "No keys. `adjutant auth login PROVIDER` stores one. Model servers on this machine, such as Ollama, \
+             need none: `adjutant models` lists them.",
+        );
         return Ok(0);
     }
     let registry = ModelSources::new(environment).configured(settings);
     let mut rows: Vec<[String; 3]> = Vec::new();
     for (at, key) in found.iter().enumerate() {
-        let is_first = found[..at]
-            .iter()
-            .all(|other| (&other.provider, &other.access) != (&key.provider, &key.access));
         rows.push([
             key.provider.clone(),
             key.origin(),
-            opened(key, is_first, settings, &registry),
+            opened(key, is_first(&found, at), settings, &registry),
         ]);
     }
     let table = base::listing::table(&["provider", "from", "opens (its default)"], &rows);
     super::say(table.trim_end());
     Ok(0)
+}
+
+/// Returns whether no earlier key is of the same provider and kind.
+fn is_first(found: &[FoundKey], at: usize) -> bool {
+    let Some((key, earlier)) = found[..=at].split_last() else {
+        return true;
+    };
+    earlier
+        .iter()
+        .all(|other| (&other.provider, &other.access) != (&key.provider, &key.access))
 }
 
 /// Returns the file or variable of stored keys, for display.
@@ -256,10 +288,13 @@ pub(super) async fn login(
             let client = Arc::new(HttpClient::new(environment));
             let device = device || !service.has_browser();
             if device {
-                service.type_code(&client, environment, show).await
+                service.type_code(&client, environment, show).await?
             } else {
-                service.browse(&client, environment, show).await
-            }?
+                let instead = format!(
+                    "in a script, `adjutant auth login {id} --key < FILE` stores a key instead"
+                );
+                attended(service.browse(&client, environment, show), &instead).await??
+            }
         }
     };
     let path = Auth::path(environment);
@@ -273,6 +308,34 @@ pub(super) async fn login(
         super::say(REPLACED);
     }
     Ok(0)
+}
+
+/// The time limit of a login in a browser if no user is at a terminal. With one, it is that of the login.
+const UNATTENDED_LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Waits for a login in a browser: without a terminal, which a script or another program lacks, only
+/// for a short time. `instead` is the remedy.
+///
+/// # Errors
+/// If there was no login within that time.
+pub(super) async fn attended<T>(
+    login: impl Future<Output = T>,
+    instead: &str,
+) -> anyhow::Result<T> {
+    if std::io::stdin().is_terminal() {
+        return Ok(login.await);
+    }
+    terminal::aside(&format!(
+        "Without a terminal, this waits {} seconds for the browser; {instead}.",
+        UNATTENDED_LOGIN_TIMEOUT.as_secs()
+    ));
+    let done = tokio::time::timeout(UNATTENDED_LOGIN_TIMEOUT, login).await;
+    done.with_context(|| {
+        format!(
+            "there was no login within {} seconds; {instead}",
+            UNATTENDED_LOGIN_TIMEOUT.as_secs()
+        )
+    })
 }
 
 pub(super) const REPLACED: &str =
@@ -356,7 +419,15 @@ impl LoginInterface for TerminalLogin {
 async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = &here.loaded.settings;
-    let registry = model_question::registry(settings, environment).await;
+    let mut registry = model_question::registry(settings, environment).await;
+    // A local server is asked, also in addition to a key.
+    if provider.is_some_and(local::is_known)
+        && let Some(found) = ModelSources::new(environment)
+            .with_local(settings, &EditorEndpoints::default())
+            .await
+    {
+        registry = found;
+    }
     let default = match &settings.model {
         Some(model) => model.clone(),
         None => registry.default_model().id.clone(),
@@ -369,8 +440,7 @@ async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Resu
     let main = if id == default.provider {
         default
     } else {
-        let models = registry.models();
-        let Some(first) = models.iter().find(|model| model.id.provider == id) else {
+        let Some(first) = registry.ranked(id).into_iter().next() else {
             find(id, settings, &Catalog::load(environment))?;
             bail!("there is no key for {id}. `adjutant auth login {id}` stores one");
         };
@@ -435,6 +505,11 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
         (Some(own), None) => Ok(own.clone()),
         (None, Some(known)) => Ok(known),
         (None, None) => {
+            if let Some(name) = local::display_name(id) {
+                bail!(
+                    "{name} on this machine needs no key: `adjutant models {id}` lists its models"
+                )
+            }
             let ids = settings
                 .providers
                 .iter()

@@ -18,13 +18,14 @@ use extensions::{inventory, usage_stats};
 use mcp::inventory::ReportedState;
 use permission::credentials;
 use providers::editor::EditorEndpoints;
-use providers::local;
-use providers::registry::KeySource;
+use providers::local::{self, WindowCheck};
+use providers::registry::{KeySource, Registry};
 use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
 use session::models::ModelSources;
 use store::ListQuery;
 use tools::hidden;
+use transcript::ModelRef;
 
 /// The arguments of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -101,7 +102,7 @@ async fn examine(environment: &Environment) -> DoctorReport {
     // The settings name everything else. If they cannot be read, the rest is skipped.
     match ProjectContext::read(Path::new("."), environment) {
         Ok(here) => {
-            config(&mut report, &here, environment);
+            config(&mut report, &here, environment).await;
             sandbox(&mut report, &here, environment).await;
             hidden(&mut report, &here, environment);
             variables(&mut report, &here, environment);
@@ -274,8 +275,9 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
     report.keep("store", told);
 }
 
-fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
-    let problems = here.every_problem(&ModelSources::new(environment));
+async fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
+    let sources = ModelSources::new(environment);
+    let problems = here.every_problem_asked(&sources).await;
     let count = |severity: ProblemSeverity| {
         problems
             .iter()
@@ -500,17 +502,14 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
         report.say("provider", &format!("{}: {how}", facts.id));
         list.push(json!({ "id": facts.id, "usable": usable, "access": how }));
     }
-    let servers: Vec<String> = match sources
+    let found = sources
         .with_local(settings, &EditorEndpoints::default())
-        .await
-    {
-        Some(registry) => {
-            let fresh = |id: &str| configured.providers().iter().all(|facts| facts.id != id);
-            let ids = registry.providers().iter().map(|facts| facts.id.clone());
-            ids.filter(|id| local::is_known(id) && fresh(id)).collect()
-        }
-        None => Vec::new(),
-    };
+        .await;
+    let servers: Vec<String> = found.as_ref().map_or_else(Vec::new, |registry| {
+        let fresh = |id: &str| configured.providers().iter().all(|facts| facts.id != id);
+        let ids = registry.providers().iter().map(|facts| facts.id.clone());
+        ids.filter(|id| local::is_known(id) && fresh(id)).collect()
+    });
     if let Err(why) = local::servers(environment) {
         report.broken.push(why);
     }
@@ -527,6 +526,35 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
     }
     report.keep("providers", Value::Array(list));
     report.keep("localServers", json!(servers));
+    let registry = match found {
+        Some(found) if configured.is_bare() || settings.model.is_some() => found,
+        _ => configured,
+    };
+    default_model(report, settings.model.as_ref(), &registry);
+}
+
+/// Reports the default model, and whether its context window is large enough.
+fn default_model(report: &mut DoctorReport, named: Option<&ModelRef>, registry: &Registry) {
+    let best = || registry.default_model().id.clone();
+    let wanted = named.cloned().unwrap_or_else(best);
+    // A model that does not exist is a problem of the settings.
+    let Ok((model, _)) = registry.find(&wanted) else {
+        return;
+    };
+    let context = model
+        .context
+        .map(|tokens| format!(", {}k tokens of context", tokens / 1000));
+    let text = format!("{wanted} by default{}", context.unwrap_or_default());
+    report.say("model", &text);
+    report.keep(
+        "model",
+        json!({ "id": wanted.to_string(), "context": model.context }),
+    );
+    match local::check_window(&model.id, model.context) {
+        WindowCheck::Fine => {}
+        WindowCheck::Unknown(text) | WindowCheck::Small(text) => report.say("", &text),
+        WindowCheck::TooSmall(text) => report.broken.push(text),
+    }
 }
 
 /// Reports the custom tools and plugins that do not load, or that prevent the use of a provider's

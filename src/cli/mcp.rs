@@ -365,7 +365,9 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
             "Open this address in a browser on this machine:\n\n  {address}\n"
         ))
     };
-    let done = login::log_in(name, &url, &oauth, &stored, &client, show).await;
+    let login = login::log_in(name, &url, &oauth, &stored, &client, show);
+    let instead = format!("run `adjutant mcp login {name}` in a terminal instead");
+    let done = super::auth::attended(login, &instead).await?;
     done.map_err(|why| anyhow!("the login to {name} failed: {why}"))?;
     super::say(&format!(
         "{name}: logged in; saved in {}, readable only by you.",

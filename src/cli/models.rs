@@ -18,6 +18,7 @@ use config::trust::TrustKind;
 use providers::Model;
 use providers::catalog::CatalogRefresh;
 use providers::editor::EditorEndpoints;
+use providers::local::{self, WindowCheck};
 use providers::registry::{KeySource, ProviderSummary, Registry};
 use session::models::ModelSources;
 use session::recent::{self, RecentModels};
@@ -71,7 +72,11 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     } else {
         sources.configured(&settings)
     };
-    if registry.is_bare()
+    // A local server that the command line or the settings name is asked in addition to a key.
+    let named = settings.model.as_ref().map(|model| model.provider.as_str());
+    let is_named = |id: Option<&str>| id.is_some_and(local::is_known);
+    if (registry.is_bare() || is_named(args.provider.as_deref()) || is_named(named))
+        && !args.all
         && let Some(found) = sources
             .with_local(&settings, &EditorEndpoints::default())
             .await
@@ -84,7 +89,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     if let Some(name) = args
         .provider
         .as_deref()
-        .filter(|name| !has(&registry, name))
+        .filter(|name| !has(&registry, name) && *name != Registry::OFFLINE)
     {
         let all = sources.everyone(&settings);
         if has(&all, name) {
@@ -110,7 +115,8 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .filter(|facts| wanted(&facts.id))
         .collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
-        return Err(no_provider(&registry, name));
+        let absent = local::absent(name, environment);
+        return Err(no_provider(&registry, name, absent));
     }
     let all = registry.models();
     let of = |facts: &ProviderSummary| {
@@ -190,8 +196,12 @@ async fn refresh(sources: &ModelSources, is_silent: bool) -> anyhow::Result<()> 
 }
 
 /// Returns the error about a provider that is not known, or not supported.
-fn no_provider(registry: &Registry, name: &str) -> anyhow::Error {
+/// `absent` is the reason why a known local server has no models.
+fn no_provider(registry: &Registry, name: &str, absent: Option<String>) -> anyhow::Error {
     if let Some(why) = registry.unsupported(name) {
+        return anyhow::anyhow!("{why}");
+    }
+    if let Some(why) = absent {
         return anyhow::anyhow!("{why}");
     }
     let known: Vec<&str> = registry
@@ -225,7 +235,7 @@ async fn used_models(
     ModelRef::parse(default).into_iter().chain(recent).collect()
 }
 
-fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut String) {
+fn table(facts: &ProviderSummary, models: &[&Model], default: &str, out: &mut String) {
     let key = match &facts.access {
         KeySource::Configured => "key from the settings".to_owned(),
         KeySource::Editor => "set by the editor".to_owned(),
@@ -241,7 +251,26 @@ fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut
     let rows: Vec<[String; 5]> = models.iter().map(|model| row(model, default)).collect();
     let head = ["", "model", "context/out", "$ in/out", "can"];
     out.push_str(&base::listing::table(&head, &rows));
+    for note in window_notes(models) {
+        let _ = writeln!(out, "{note}");
+    }
     out.push('\n');
+}
+
+/// Returns notes about the context windows of models of a local server: a line for each that is
+/// small, and one line about those that are not loaded.
+fn window_notes(models: &[&Model]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut unknown = None;
+    for model in models.iter().filter(|model| model.tools) {
+        match local::check_window(&model.id, model.context) {
+            WindowCheck::Fine => {}
+            WindowCheck::Unknown(note) => unknown = unknown.or(Some(note)),
+            WindowCheck::Small(note) | WindowCheck::TooSmall(note) => notes.push(note),
+        }
+    }
+    notes.extend(unknown);
+    notes
 }
 
 /// Returns the row of a model: the mark of the default, its id, its limits, its price, and its
