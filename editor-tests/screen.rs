@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 14] = [
+pub const ALL: [(&str, fn()); 15] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
@@ -34,6 +34,7 @@ pub const ALL: [(&str, fn()); 14] = [
     ("sessions continue", continued),
     ("prompt carries its attachments", attached),
     ("trust is asked for at a terminal only", trust),
+    ("deletion is asked for at a terminal only", deletion),
 ];
 
 const ROWS: u16 = 40;
@@ -692,4 +693,40 @@ fn trust() {
     assert!(piped(&["--no"]).1.contains("Not trusted: these are off."));
     assert_eq!(piped(&[]).0, Some(0));
     assert!(piped(&["--yes"]).1.contains("Trusted. You are asked again"));
+}
+
+fn deletion() {
+    let (_model, project) = stage("text: One.\n---\ntext: Two.", &json!({}));
+    let piped = |words: &[&str]| {
+        let output = adjutant(&project, words).output().unwrap();
+        (output.status.code(), text(&output.stdout))
+    };
+    for prompt in ["First", "Second"] {
+        assert_eq!(piped(&["run", prompt]).0, Some(0));
+    }
+    let count = || piped(&["sessions", "--json"]).1.lines().count();
+    for words in [
+        &["sessions", "delete", "last"][..],
+        &["sessions", "prune", "--days", "0"],
+    ] {
+        let mut terminal = Terminal::start(adjutant(&project, words));
+        terminal.wait("[y/N]");
+        terminal.enter("");
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(1), "{screen}");
+        assert!(
+            screen.contains("Second") && screen.contains("Nothing was deleted."),
+            "{screen}"
+        );
+        assert_eq!(count(), 2, "{words:?}");
+    }
+    let mut terminal = Terminal::start(adjutant(&project, &["sessions", "delete", "last"]));
+    terminal.wait("Delete 1 session? [y/N]");
+    terminal.enter("y");
+    let (code, screen) = terminal.end();
+    assert_eq!((code, count()), (Some(0), 1), "{screen}");
+    // A script is not asked, and neither is a user with `--yes`.
+    let yes = Terminal::start(adjutant(&project, &["sessions", "delete", "--yes", "last"])).end();
+    assert_eq!((yes.0, count()), (Some(0), 0), "{}", yes.1);
+    assert_eq!(piped(&["sessions", "prune", "--days", "0"]).0, Some(0));
 }

@@ -400,7 +400,7 @@ fn owner_alone() {
         project.git();
         let line = format!(
             "umask {umask}; export ADJUTANT_LOG=debug ADJUTANT_RECORD=$HOME/tapes PATH={}:$PATH; adjutant run 'Count.' >&2; \
-             touch ~/over.json; chmod 666 ~/over.json; adjutant sessions export last -o ~/over.json; \
+             adjutant sessions export last -o ~/over.md; \
              adjutant sessions export last -o ~/kept.json; adjutant sessions import ~/kept.json; echo a-key | adjutant auth login bench; \
              mkdir ~/mine; chmod 755 ~/mine; ADJUTANT_RECORD=$HOME/mine adjutant run again 2>&1 || true",
             Path::new(env!("CARGO_BIN_EXE_adjutant"))
@@ -412,7 +412,7 @@ fn owner_alone() {
         let mut files = Vec::new();
         let home = project.path("~/");
         let ours =
-            [".local", ".cache", "tapes", "kept.json", "over.json"].map(|name| home.join(name));
+            [".local", ".cache", "tapes", "kept.json", "over.md"].map(|name| home.join(name));
         let mut left: Vec<_> = ours.into_iter().filter(|path| path.exists()).collect();
         while let Some(path) = left.pop() {
             let data = fs::symlink_metadata(&path).unwrap();

@@ -6,7 +6,7 @@ mod import;
 mod relocate;
 mod summary;
 
-use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, IsTerminal as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -16,6 +16,7 @@ use clap_complete::ArgValueCandidates;
 
 use super::complete;
 use super::project_context::ProjectContext;
+use super::reply;
 use super::terminal;
 use base::environment::Environment;
 use base::id::SessionId;
@@ -23,7 +24,7 @@ use base::listing;
 use base::lock::locked;
 use export::conversation::minute;
 use session::prune::{self, Prune};
-use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
+use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
 const SLOW_SEARCH_SESSIONS: usize = 200;
@@ -94,16 +95,21 @@ pub(super) enum Verb {
         /// Show at most this many
         #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         limit: usize,
+        /// Print one JSON object per line
+        #[arg(long)]
+        json: bool,
     },
-    /// Export a session as JSON, or as an HTML page
+    /// Export a session as JSON, Markdown, or an HTML page
+    ///
+    /// JSON can be imported again; the others are for reading. No file is overwritten.
     Export {
         /// Session: its id, the beginning of it, or `last`
         #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
-        /// JSON can be imported again; HTML is for reading
-        #[arg(long, default_value = "json")]
-        format: ExportFormat,
-        /// File to write [default: standard output]
+        /// Format [default: that of the file's name, otherwise json]
+        #[arg(long)]
+        format: Option<ExportFormat>,
+        /// New file to write [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -176,10 +182,15 @@ pub(super) enum Verb {
         title: Vec<String>,
     },
     /// Delete sessions and their subagents' sessions
+    ///
+    /// At a terminal, it asks first.
     Delete {
         /// Sessions: ids, beginnings of ids, or `last`
         #[arg(required = true, add = ArgValueCandidates::new(complete::sessions))]
         ids: Vec<String>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Wait for a queued prompt, and print its answer
     ///
@@ -201,6 +212,8 @@ pub(super) enum Verb {
         id: String,
     },
     /// Delete unused and empty sessions of every project
+    ///
+    /// At a terminal, it lists them and asks first.
     Prune {
         /// Delete what has not been used for this many days [default: the setting `sessions.keep_days`]
         #[arg(long, value_name = "N")]
@@ -208,6 +221,9 @@ pub(super) enum Verb {
         /// Only print what would be deleted
         #[arg(long)]
         dry_run: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
     },
 }
 
@@ -216,6 +232,26 @@ pub(super) enum Verb {
 pub(super) enum ExportFormat {
     Json,
     Html,
+    #[value(alias = "md")]
+    Markdown,
+}
+
+impl ExportFormat {
+    /// Returns the format for a file, or for standard output, if none is given.
+    fn of(output: Option<&Path>) -> Self {
+        match output.map(|file| export::Format::of_file(&file.to_string_lossy())) {
+            Some(export::Format::Html) => Self::Html,
+            Some(export::Format::Markdown) if has_markdown_name(output) => Self::Markdown,
+            _ => Self::Json,
+        }
+    }
+}
+
+fn has_markdown_name(file: Option<&Path>) -> bool {
+    let extension = file.and_then(Path::extension);
+    extension.is_some_and(|extension| {
+        extension.eq_ignore_ascii_case("md") || extension.eq_ignore_ascii_case("markdown")
+    })
 }
 
 pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
@@ -250,17 +286,30 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let id = find(store, &id, here, environment).await?;
             summary::summary(store, environment, &id).await
         }
-        Verb::Search { words, all, limit } => {
-            search(store, environment, &words.join(" "), all, limit).await
-        }
+        Verb::Search {
+            words,
+            all,
+            limit,
+            json,
+        } => search(store, environment, &words.join(" "), all, limit, json).await,
         Verb::Export { id, format, output } => {
             let id = find(store, &id, here, environment).await?;
-            match format {
-                ExportFormat::Json => export_json(store, &id, output).await,
+            let output = output.filter(|file| file.as_os_str() != "-");
+            let format = format.unwrap_or_else(|| ExportFormat::of(output.as_deref()));
+            let text = match format {
+                ExportFormat::Json => return export_json(store, &id, output).await,
                 ExportFormat::Html => {
-                    export_html(store.peek(&id).await?, output.as_deref(), environment)
+                    let home = environment.home.as_ref();
+                    let home = home.map(|home| home.display().to_string());
+                    let stored = export::visible(store.peek(&id).await?);
+                    export::html::page(&stored, home.as_deref())
                 }
-            }
+                ExportFormat::Markdown => {
+                    let stored = export::visible(store.peek(&id).await?);
+                    export::conversation::markdown(&stored, &store.children(&id).await?)
+                }
+            };
+            export_text(&text, output.as_deref())
         }
         Verb::Import { file, cwd } => {
             import::import(store, environment, &file, cwd.as_deref()).await
@@ -303,32 +352,21 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             store.rename(&id, &title).await?;
             Ok(0)
         }
-        Verb::Delete { ids } => {
-            for id in ids {
-                let id = find(store, &id, here, environment).await?;
-                store.delete(&id).await?;
-                super::say(&format!("deleted {id}"));
-            }
-            Ok(0)
-        }
+        Verb::Delete { ids, yes } => delete(store, environment, &ids, yes).await,
         Verb::Wait { id, strict } => {
             fleet::wait(store, &find(store, &id, here, environment).await?, strict).await
         }
         Verb::Cancel { id } => {
             fleet::cancel(store, &find(store, &id, here, environment).await?).await
         }
-        Verb::Prune { days, dry_run } => {
+        Verb::Prune { days, dry_run, yes } => {
             let days = days.or_else(|| prune::keep_days(environment));
             store.filled().await?;
-            prune_all(
-                store,
-                environment,
-                &Prune {
-                    keep_days: days,
-                    dry: dry_run,
-                },
-            )
-            .await
+            let wish = Prune {
+                keep_days: days,
+                dry: dry_run,
+            };
+            prune_all(store, environment, &wish, yes).await
         }
     }
 }
@@ -339,6 +377,7 @@ async fn search(
     words: &str,
     all: bool,
     limit: usize,
+    json: bool,
 ) -> anyhow::Result<u8> {
     let query = query(store, !all, Path::new("."), environment).await?;
     // A search covers only indexed sessions.
@@ -358,6 +397,15 @@ async fn search(
             "Words of one or two letters are searched only in the {sessions} newest sessions, back to {}; add a word of three letters to search all.",
             minute(oldest)
         ));
+    }
+    if json {
+        for hit in &hits {
+            let mut entry = data(&hit.record);
+            entry["messages"] = json!(hit.messages);
+            entry["excerpt"] = json!(hit.excerpt);
+            terminal::json(&entry.to_string());
+        }
+        return Ok(u8::from(hits.is_empty()));
     }
     for hit in &hits {
         super::say(&line(&hit.record, all));
@@ -432,34 +480,96 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
             printed => printed.context("the session was not written completely"),
         };
     };
-    let written = base::environment::create_private_file(&target).and_then(|mut file| {
-        io::copy(&mut document, &mut file)?;
-        file.flush()
-    });
+    let mut file = created(&target)?;
+    let written = io::copy(&mut document, &mut file).and_then(|_| file.flush());
     written.with_context(|| format!("{} cannot be written", target.display()))
 }
 
-fn export_html(
-    stored: StoredSession,
-    output: Option<&Path>,
+/// Creates the file of an export.
+fn created(path: &Path) -> anyhow::Result<std::fs::File> {
+    let name = path.display().to_string();
+    export::file::create(path)
+        .map_err(|e| anyhow!("nothing was exported: {}", export::file::reason(&e, &name)))
+}
+
+fn export_text(text: &str, output: Option<&Path>) -> anyhow::Result<u8> {
+    let Some(path) = output else {
+        super::say(text);
+        return Ok(0);
+    };
+    let written = created(path)?.write_all(text.as_bytes());
+    written.with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(0)
+}
+
+/// Deletes sessions. At a terminal, the user is asked first.
+async fn delete(
+    store: &Store,
     environment: &Environment,
+    names: &[String],
+    yes: bool,
 ) -> anyhow::Result<u8> {
-    let home = environment
-        .home
-        .as_ref()
-        .map(|home| home.display().to_string());
-    let text = export::html::page(&export::visible(stored), home.as_deref());
-    match output {
-        None => super::say(&text),
-        Some(file) => {
-            let written = base::environment::write_private_file(file, text.as_bytes());
-            written.with_context(|| format!("{} cannot be written", file.display()))?;
+    // All are found before any is deleted: `last` is another one afterwards.
+    let mut ids: Vec<SessionId> = Vec::new();
+    for name in names {
+        let id = find(store, name, Path::new("."), environment).await?;
+        if !ids.contains(&id) {
+            ids.push(id);
         }
+    }
+    if !yes && can_ask() {
+        for id in &ids {
+            // A damaged session can be deleted, too.
+            match store.peek(id).await {
+                Ok(stored) => super::say(&line(&stored.record, true)),
+                Err(_) => super::say(id.as_str()),
+            }
+        }
+        if !agreed(ids.len())? {
+            return Ok(1);
+        }
+    }
+    for id in ids {
+        store.delete(&id).await?;
+        super::say(&format!("deleted {id}"));
     }
     Ok(0)
 }
 
-async fn prune_all(store: &Store, environment: &Environment, wish: &Prune) -> anyhow::Result<u8> {
+/// Returns whether there is a user at a terminal who can be asked.
+fn can_ask() -> bool {
+    io::stdin().is_terminal() && terminal::is_watched()
+}
+
+/// Asks whether to delete sessions.
+fn agreed(count: usize) -> anyhow::Result<bool> {
+    let question = format!("Delete {}? [y/N] ", base::text::count(count, "session"));
+    let explained = "y  deletes the conversations and what they saved for an undo; that cannot be brought back\n\
+                     n  leaves them";
+    let answer = reply::yes_or_no(&question, explained, Some(false), terminal::answer)?;
+    let agrees = answer.unwrap_or(false);
+    if !agrees {
+        super::say("Nothing was deleted.");
+    }
+    Ok(agrees)
+}
+
+async fn prune_all(
+    store: &Store,
+    environment: &Environment,
+    wish: &Prune,
+    yes: bool,
+) -> anyhow::Result<u8> {
+    if !yes && !wish.dry && can_ask() {
+        let trial = Prune { dry: true, ..*wish };
+        let found = prune::prune(store, environment.now(), &trial).await?;
+        for record in &found.gone {
+            super::say(&line(record, true));
+        }
+        if !found.gone.is_empty() && !agreed(found.gone.len())? {
+            return Ok(1);
+        }
+    }
     let pruned = prune::prune(store, environment.now(), wish).await?;
     let word = if wish.dry { "would delete" } else { "deleted" };
     for record in &pruned.gone {
@@ -539,6 +649,11 @@ async fn list(
     }
     if !all && !json {
         relocate::offer(store, environment).await;
+    }
+    if !records.is_empty() && !json && terminal::is_watched() {
+        super::say(
+            "`adjutant run -s ID \"PROMPT\"` continues one, `adjutant sessions show ID` shows it; the beginning of an id is enough.",
+        );
     }
     if page.next.is_some() && !json {
         super::say(&format!(

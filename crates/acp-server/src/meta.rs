@@ -25,7 +25,8 @@ pub const IDEMPOTENCY_KEY: &str = "idempotencyKey";
 pub const HANDED_OVER: &str = "handedOver";
 /// In the response to a prompt: `true` if the turn ended because a call was rejected.
 pub const REJECTED: &str = "rejected";
-/// In the response to a prompt: `true` if the offline model could not fulfil the request.
+/// In the response to a prompt: `true` if the offline model, or a built-in command, could not fulfil
+/// the request.
 pub const NOT_DONE: &str = "notDone";
 /// In the answer to a question, next to a rejection: the user's comment.
 pub const WORDS: &str = "words";

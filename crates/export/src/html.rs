@@ -156,10 +156,12 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
     let (read, written) = steps
         .iter()
         .fold((0, 0), |(r, w), s| (r + s.input + s.cached, w + s.output));
+    let counted =
+        |count: usize, one, many| (count.to_string(), if count == 1 { one } else { many });
     let mut facts = vec![
-        (prompts.to_string(), "prompts"),
-        (steps.len().to_string(), "steps"),
-        (calls.to_string(), "tool calls"),
+        counted(prompts, "prompt", "prompts"),
+        counted(steps.len(), "step", "steps"),
+        counted(calls, "tool call", "tool calls"),
     ];
     if read + written > 0 {
         facts.push((chart::short(read), "tokens in"));
@@ -379,7 +381,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
         let rest = output.len() - cut;
         put!(out, "<h4>Result</h4><pre>{}", Esc(output[..cut].trim_end()));
         if rest > 0 {
-            put!(out, "\n… and {rest} bytes more");
+            put!(out, "\n… and {} more", text::count(rest, "byte"));
         }
         out.push_str("</pre>");
     }

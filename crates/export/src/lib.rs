@@ -2,6 +2,7 @@
 
 pub mod chart;
 pub mod conversation;
+pub mod file;
 pub mod html;
 pub mod json;
 pub mod markdown;

@@ -194,9 +194,14 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
             TurnOutcome::Ended
         }
         word => {
-            let text = page(word, &command.rest, &mut cx).await;
-            say(scope, text).await;
-            TurnOutcome::Ended
+            let answer = page(word, &command.rest, &mut cx).await;
+            let outcome = if answer.is_ok() {
+                TurnOutcome::Ended
+            } else {
+                TurnOutcome::NotDone
+            };
+            say(scope, answer.unwrap_or_else(|why| why)).await;
+            outcome
         }
     };
     scope.outlet.event(Event::Status(Status::Idle)).await;
@@ -208,37 +213,48 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
 }
 
 /// Carries out a command whose answer is a page of text.
-async fn page(word: BuiltinName, rest: &str, cx: &mut BuiltinContext<'_>) -> String {
+///
+/// # Errors
+/// The reason why the command did nothing.
+async fn page(
+    word: BuiltinName,
+    rest: &str,
+    cx: &mut BuiltinContext<'_>,
+) -> Result<String, String> {
     let scope = cx.scope;
-    match word {
+    let text = match word {
         BuiltinName::Status => pages::status(cx).await,
-        BuiltinName::Plan => planning(scope),
+        BuiltinName::Plan => return planning(scope),
         BuiltinName::Rename => rename(cx, rest).await,
-        BuiltinName::Export => exports::export(scope, rest).await,
+        BuiltinName::Export => return exports::export(scope, rest).await,
         BuiltinName::Permissions => pages::permissions(scope),
         BuiltinName::Mcp => pages::servers(scope),
         BuiltinName::Skills => pages::skills(scope),
-        BuiltinName::Logout => log_out(scope, rest).await,
+        BuiltinName::Logout => return log_out(scope, rest).await,
         BuiltinName::Undo
         | BuiltinName::Redo
         | BuiltinName::Diff
         | BuiltinName::Compact
         | BuiltinName::Jobs => String::new(),
-    }
+    };
+    Ok(text)
 }
 
-/// Answers `/plan` after the session has switched to the mode, if that exists.
-fn planning(scope: &TurnContext) -> String {
+/// Answers `/plan` after the session has switched to the mode.
+///
+/// # Errors
+/// If there is no such mode.
+fn planning(scope: &TurnContext) -> Result<String, String> {
     if scope.choice.borrow().agent == PLANNER {
         // No promise about its rules: settings may change them.
-        return "The mode is plan now.".into();
+        return Ok("The mode is plan now.".into());
     }
     let modes = scope.project.agents.modes();
     let names: Vec<&str> = modes.iter().map(|mode| mode.name.as_str()).collect();
-    format!(
+    Err(format!(
         "There is no mode \"{PLANNER}\" here, so nothing was sent; there are: {}.",
         names.join(", ")
-    )
+    ))
 }
 
 /// Sets the title that the user has given, or shows the present one.
@@ -264,39 +280,44 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
 
 /// Deletes a stored key or login, or all, unless other users share them. Without an argument, lists
 /// them: a key cannot be brought back.
-async fn log_out(scope: &TurnContext, rest: &str) -> String {
+///
+/// # Errors
+/// The reason why nothing was deleted, although it was asked for.
+async fn log_out(scope: &TurnContext, rest: &str) -> Result<String, String> {
     if let Err(why) = scope
         .permissions
         .account
         .check(AccountProperty::ProviderKeys)
     {
-        return why;
+        return Err(why);
     }
     let environment = scope.environment.clone();
     let chosen = rest.to_owned();
     let result = spawn_blocking(move || delete_keys(&environment, &chosen));
     let result = result.await.map_err(std::io::Error::other).flatten();
     scope.outlet.event(Event::Logins).await;
-    match result {
-        Ok(text) => text,
-        Err(e) => format!("The stored keys could not be deleted: {e}."),
-    }
+    result.unwrap_or_else(|e| Err(format!("The stored keys could not be deleted: {e}.")))
 }
 
-/// Carries out `/logout` with its argument. Blocks on file access.
-fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<String> {
+/// Carries out `/logout` with its argument; the inner error says that there is no such key. Blocks on
+/// file access.
+fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Result<String, String>> {
     let stored = Auth::stored(environment);
     if stored.is_empty() {
-        return Ok(
-            "No keys or logins are stored. Keys in variables and settings are not changed.".into(),
-        );
+        let none = "No keys or logins are stored. Keys in variables and settings are not changed.";
+        let is_list = chosen.is_empty() || chosen == "all";
+        return Ok(if is_list {
+            Ok(none.into())
+        } else {
+            Err(none.into())
+        });
     }
     let names = text::title(&stored.join(", "));
     if chosen == "all" {
         Auth::forget_all(environment)?;
-        return Ok(format!(
+        return Ok(Ok(format!(
             "Deleted the stored keys and logins: {names}. Keys in variables and settings remain."
-        ));
+        )));
     }
     if chosen.is_empty() || !stored.iter().any(|name| name == chosen) {
         let problem = if chosen.is_empty() {
@@ -304,15 +325,20 @@ fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Strin
         } else {
             format!("No key of \"{}\" is stored. ", text::title(chosen))
         };
-        return Ok(format!(
+        let list = format!(
             "{problem}Stored keys and logins: {names}. `/logout PROVIDER` deletes one, `/logout all` all of them."
-        ));
+        );
+        return Ok(if chosen.is_empty() {
+            Ok(list)
+        } else {
+            Err(list)
+        });
     }
     Auth::keep(&Auth::path(environment), chosen, None)?;
-    Ok(format!(
+    Ok(Ok(format!(
         "Deleted the stored key or login of {}. Keys in variables and settings remain.",
         text::title(chosen)
-    ))
+    )))
 }
 
 async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {

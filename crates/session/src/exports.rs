@@ -5,10 +5,10 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::turn::TurnContext;
-use base::environment::{Environment, private_file};
+use base::environment::Environment;
 use base::task::spawn_blocking;
 use base::text;
-use export::{Format, conversation, html, json};
+use export::{Format, conversation, file, html, json};
 use permission::account::AccountProperty;
 use store::StoredSession;
 
@@ -16,7 +16,10 @@ use store::StoredSession;
 const MAX_SHOWN_BYTES: usize = 64 << 10;
 
 /// Carries out `/export` with its argument, and returns the answer.
-pub(super) async fn export(scope: &TurnContext, rest: &str) -> String {
+///
+/// # Errors
+/// The reason why nothing was exported.
+pub(super) async fn export(scope: &TurnContext, rest: &str) -> Result<String, String> {
     let right = scope
         .permissions
         .account
@@ -24,29 +27,34 @@ pub(super) async fn export(scope: &TurnContext, rest: &str) -> String {
     if let Err(why) = right
         && !rest.is_empty()
     {
-        return format!("{why} `/export` without a file shows the conversation here.");
+        return Err(format!(
+            "{why} `/export` without a file shows the conversation here."
+        ));
     }
     let stored = match scope.record.stored().await {
         Ok(stored) => stored,
-        Err(e) => return format!("The conversation could not be read: {e}."),
+        Err(e) => return Err(format!("The conversation could not be read: {e}.")),
     };
     if stored.messages.is_empty() {
-        return "There is nothing to export yet.".into();
+        return Err("There is nothing to export yet.".into());
     }
     if rest.is_empty() {
         let answer =
             spawn_blocking(move || shown(&conversation::markdown(&export::visible(stored), &[])));
         return answer
             .await
-            .unwrap_or_else(|e| format!("The conversation could not be shown: {e}."));
+            .map_err(|e| format!("The conversation could not be shown: {e}."));
     }
     let environment = scope.environment.clone();
     let path = target(rest, &scope.project.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
     let written = spawn_blocking(move || write(stored, &path, &environment)).await;
     match written.map_err(io::Error::other).flatten() {
-        Ok(()) => format!("Exported the conversation to {name}."),
-        Err(e) => format!("Nothing was exported: {}.", reason(&e, &name)),
+        Ok(()) => Ok(format!("Exported the conversation to {name}.")),
+        Err(e) => Err(format!(
+            "Nothing was exported: {}.",
+            file::reason(&e, &name)
+        )),
     }
 }
 
@@ -77,10 +85,7 @@ fn target(rest: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
 /// Writes a session to a file that does not exist, in the format of its name. A file that could not
 /// be written as a whole is removed.
 fn write(stored: StoredSession, path: &Path, environment: &Environment) -> io::Result<()> {
-    if path.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    let file = private_file().write(true).create_new(true).open(path)?;
+    let file = file::create(path)?;
     let mut out = BufWriter::new(file);
     let written = match Format::of_file(&path.to_string_lossy()) {
         Format::Json => json::export(stored.into(), &mut out).map_err(io::Error::other),
@@ -96,24 +101,11 @@ fn write(stored: StoredSession, path: &Path, environment: &Environment) -> io::R
         }
     };
     let written = written.and_then(|()| out.flush());
-    if written.is_err() {
+    // A device is not ours to remove.
+    if written.is_err() && path.is_file() {
         std::fs::remove_file(path).ok();
     }
     written
-}
-
-/// Describes why a file was not written.
-fn reason(e: &io::Error, name: &str) -> String {
-    match e.kind() {
-        io::ErrorKind::AlreadyExists => {
-            format!("{name} exists, and is not overwritten; name another file")
-        }
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            format!("the directory of {name} does not exist")
-        }
-        io::ErrorKind::IsADirectory => format!("{name} is a directory; name a file in it"),
-        _ => format!("{name} cannot be written: {e}"),
-    }
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ use transcript::{Content, Fault, Message, ModelRef, Part};
 #[derive(Debug, Clone, PartialEq)]
 pub enum TurnOutcome {
     Ended,
-    /// The offline model could not fulfil the request.
+    /// The offline model, or a built-in command, could not fulfil the request.
     NotDone,
     /// The user rejected a call without a comment, or a call was refused repeatedly because no
     /// user is present.
