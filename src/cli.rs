@@ -180,7 +180,7 @@ impl Command {
             Self::Permissions(args) => args.revokes(),
             Self::Sessions(args) => args.is_for_the_user(),
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
-            Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
+            Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List { .. })),
             Self::Config { verb } => verb.as_ref().is_some_and(config::ConfigCommand::changes),
             Self::Mcp(args) => args.acts(),
             Self::Extensions(args) => args.installs(),
@@ -237,6 +237,9 @@ pub fn main() -> ExitCode {
             Some(Meaning::Advice(advice)) => return terminal::misused(&advice),
             None => {
                 let first = std::env::args_os().nth(1);
+                if let Some(advice) = meant::run_option(&e, first.as_deref()) {
+                    return terminal::misused(&advice);
+                }
                 return terminal::parsed(&meant::with_near_name(e, first.as_deref()));
             }
         },
@@ -260,19 +263,17 @@ pub fn main() -> ExitCode {
         );
     }
     let done = match &command {
-        // Checking the settings loads extensions as well, so it needs the runtime.
-        Command::Config {
-            verb: Some(config::ConfigCommand::Check { .. }),
-        } => None,
+        Command::Config { verb: Some(verb) } if verb.waits() => None,
         Command::Config { verb } => Some(config::config(
-            verb.as_ref().unwrap_or(&config::ConfigCommand::Show),
+            verb.as_ref()
+                .unwrap_or(&config::ConfigCommand::Show { json: false }),
             &environment,
         )),
         Command::Agents {
             verb: Some(agents::Verb::Create(_)),
         } => None,
         Command::Agents { verb } => Some(agents::agents(
-            verb.as_ref().unwrap_or(&agents::Verb::List),
+            verb.as_ref().unwrap_or(&agents::Verb::List { json: false }),
             &environment,
         )),
         Command::Skills(args) => Some(project_lists::list(ListKind::Skills, args, &environment)),
@@ -327,15 +328,19 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Permissions(args) => permissions::permissions(args, &environment).await,
         Command::Sessions(args) => sessions::sessions(args, &environment).await,
         Command::Stats(args) => stats::stats(&args, &environment).await,
-        Command::Auth { verb } => auth::auth(verb.unwrap_or(auth::Verb::List), &environment).await,
+        Command::Auth { verb } => {
+            auth::auth(
+                verb.unwrap_or(auth::Verb::List { json: false }),
+                &environment,
+            )
+            .await
+        }
         Command::Mcp(args) => mcp::mcp(args, &environment).await,
         Command::Trust(args) => trust::trust(&args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Events(args) => events::events(&args, &environment).await,
         Command::Extensions(args) => extensions::extensions(args, &environment).await,
-        Command::Config {
-            verb: Some(config::ConfigCommand::Check { json }),
-        } => config::check(json, &environment).await,
+        Command::Config { verb: Some(verb) } => config::waiting(&verb, &environment).await,
         Command::Models(args) => models::models(&args, &environment).await,
         Command::Agents {
             verb: Some(agents::Verb::Create(wish)),

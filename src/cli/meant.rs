@@ -20,6 +20,81 @@ pub(super) enum Meaning {
 /// The longest prompt that is repeated in a message, in characters.
 const MAX_PROMPT_CHARS: usize = 60;
 
+/// Options of other programs, each with the advice for `adjutant run`.
+const RUN_OPTIONS: &[(&[&str], &str)] = &[
+    (
+        &["--output", "--output-format", "--json", "-o"],
+        "`--format result` prints one JSON object with the answer, its session and its cost; `--format json` all messages",
+    ),
+    (
+        &["--resume", "-r", "--session-id"],
+        "`--session ID` continues a session, `--continue` the last one of this project",
+    ),
+    (
+        &[
+            "--dangerously-skip-permissions",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "--yolo",
+            "--full-auto",
+            "--yes",
+            "-y",
+            "--auto",
+        ],
+        "`--allow` allows everything that is asked about; rules that deny stay in force",
+    ),
+    (
+        &["--print", "-p", "--prompt"],
+        "`adjutant run \"PROMPT\"` prints the answer already",
+    ),
+    (
+        &["--allowedTools", "--allowed-tools", "--allow-tools"],
+        "`--tools NAME,NAME` offers only these tools; rules in the settings allow calls without a question",
+    ),
+    (
+        &["--disallowedTools", "--disallowed-tools"],
+        "`--without NAME,NAME` offers all tools except these",
+    ),
+    (
+        &["--append-system-prompt", "--system-prompt"],
+        "`--system TEXT` adds to the system prompt",
+    ),
+    (
+        &["--permission-mode", "--approval-mode", "-a"],
+        "`--mode plan` changes nothing; `approvals` in the settings controls how much is asked",
+    ),
+    (
+        &["--max-turns", "--max-budget-usd"],
+        "`budget` in the settings bounds a turn, in steps, tokens or US dollars",
+    ),
+    (
+        &["--output-schema", "--json-schema"],
+        "`--schema FILE` asks for JSON that fits a schema",
+    ),
+    (
+        &["--cd", "-C", "--dir"],
+        "`--cwd DIR` is the directory to work in",
+    ),
+    (
+        &["--image", "-i", "--attach"],
+        "`--file FILE` attaches a text, an image or a PDF",
+    ),
+];
+
+/// Returns the advice about an option of another program, if the parser has rejected it after `run`.
+pub(super) fn run_option(error: &clap::Error, first: Option<&OsStr>) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument || first != Some(OsStr::new("run")) {
+        return None;
+    }
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let name = option.split('=').next().unwrap_or(option);
+    let (_, advice) = RUN_OPTIONS
+        .iter()
+        .find(|(names, _)| names.contains(&name))?;
+    Some(format!("run has no option {name}: {advice}"))
+}
+
 /// Returns the meaning of a command line without the program's name. `None` if its first word has
 /// none here.
 pub(super) fn elsewhere(words: impl Iterator<Item = OsString>) -> Option<Meaning> {
@@ -180,6 +255,34 @@ mod tests {
                 "{words:?}: {meaning}"
             );
             assert!(meaning.contains(expected), "{words:?}: {meaning}");
+        }
+    }
+
+    #[test]
+    fn options_of_other_programs_lead_to_those_of_run() {
+        let table = [
+            (&["run", "--output", "json", "a"][..], "--format result"),
+            (&["run", "--output-format=json", "a"], "--format result"),
+            (&["run", "--yolo", "a"], "--allow"),
+            (&["run", "-p", "a"], "prints the answer already"),
+            (&["run", "-C", "x", "a"], "--cwd DIR"),
+            (&["run", "--resume", "a"], "--session ID"),
+            (&["run", "--nonsense", "a"], ""),
+            (&["sessions", "--json-schema"], ""),
+        ];
+        for (words, expected) in table {
+            let first = words.first().map(OsStr::new);
+            let words = std::iter::once("adjutant").chain(words.iter().copied());
+            let error = <super::super::Cli as clap::Parser>::try_parse_from(words).unwrap_err();
+            let advice = run_option(&error, first).unwrap_or_default();
+            assert_eq!(advice.is_empty(), expected.is_empty(), "{advice}");
+            assert!(advice.contains(expected), "{advice}");
+        }
+        for name in RUN_OPTIONS.iter().flat_map(|(names, _)| *names) {
+            let words = ["adjutant", "run", *name, "x"];
+            let parsed = <super::super::Cli as clap::Parser>::try_parse_from(words);
+            let error = parsed.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownArgument, "{name}: {error}");
         }
     }
 

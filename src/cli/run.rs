@@ -4,6 +4,7 @@
 mod client;
 mod keyboard;
 mod prompt;
+mod result;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,11 +33,14 @@ use acp_server::meta::{
 use acp_server::prompt::{built_in_tools, may_be_tool};
 use base::environment::Environment;
 use base::id::SessionId;
+use providers::editor::EditorEndpoints;
+use providers::local;
 use remote::observe;
 use session::Sessions;
 use session::commands::{CommandUses, Commands};
 use store::Record;
 use tools::structured_output::StructuredOutputTool;
+use transcript::ModelRef;
 
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]
@@ -64,7 +68,7 @@ pub(super) struct Args {
     /// The reasoning effort, or variant, of the model.
     #[arg(long, visible_alias = "effort", value_name = "NAME", add = ArgValueCandidates::new(complete::variants))]
     variant: Option<String>,
-    /// The title of the session, instead of a generated one.
+    /// The title of the session, instead of one taken from the prompt.
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     /// Run a command, with the prompt as its arguments: `--command review main` is `/review main`.
@@ -91,7 +95,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "deny")]
     allow: bool,
     /// Refuse everything that is asked about, and let the model continue. The default if standard
-    /// input is not a terminal, and with `--format json`.
+    /// input is not a terminal, and with `--format result` and `--format json`.
     #[arg(long)]
     deny: bool,
     /// Print only the answer, questions, refusals and errors: no notes, and not the session's id.
@@ -109,7 +113,8 @@ pub(super) struct Args {
     /// The database to store the session in, instead of the one in the settings.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The output: the answer, or the raw ACP messages as JSON lines.
+    /// The output: the answer, one JSON object with the answer and its cost at the end, or all ACP
+    /// messages as JSON lines.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
@@ -121,7 +126,11 @@ struct Misuse(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
+    /// The answer
     Text,
+    /// One JSON object at the end: answer, session, model, tokens, cost, exit code
+    Result,
+    /// All messages of the Agent Client Protocol, a line each
     Json,
 }
 
@@ -182,6 +191,11 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         Some(url) => environment.with("ADJUTANT_STORE", url),
         None => environment,
     };
+    // The run ends before a model could answer with a title.
+    let environment = match environment.setting("DISABLE_TITLES") {
+        None => environment.with("ADJUTANT_DISABLE_TITLES", "1"),
+        Some(_) => environment,
+    };
     let ended = CancellationToken::new();
     let client = Arc::new(Client::new(&args, &environment));
     let telemetry = TelemetryExport::new(&environment);
@@ -204,6 +218,9 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         let earlier = earlier(&args, &cwd, &shared).await?;
         if let Some(name) = command {
             check_command(name, &args, &cwd, earlier.as_ref(), &shared.environment)?;
+        }
+        if let Some(model) = &args.model {
+            check_local_model(model, &cwd, earlier.as_ref(), &shared).await?;
         }
         converse(
             &args,
@@ -306,6 +323,36 @@ fn check_command(
     .into())
 }
 
+/// Checks that a server on this machine has a model. A session does not wait for the servers, so it
+/// would notice only in its first turn that the model is missing.
+async fn check_local_model(
+    name: &str,
+    cwd: &Path,
+    earlier: Option<&Record>,
+    shared: &Sessions,
+) -> anyhow::Result<()> {
+    let Some(model) = ModelRef::parse(name).filter(|model| local::is_known(&model.provider)) else {
+        return Ok(());
+    };
+    let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
+    let here = ProjectContext::read(directory, &shared.environment)?;
+    let settings = &here.loaded.settings;
+    let mut configured = settings.providers.iter();
+    if configured.any(|entry| entry.id == model.provider) {
+        return Ok(());
+    }
+    // The session uses the servers that are found here.
+    let sources = shared.model_sources();
+    let found = sources
+        .with_local(settings, &EditorEndpoints::default())
+        .await;
+    let registry = found.unwrap_or_else(|| sources.configured(settings));
+    match registry.find(&model) {
+        Ok(_) => Ok(()),
+        Err(missing) => Err(Misuse(missing.to_string()).into()),
+    }
+}
+
 /// Returns the session to continue.
 async fn earlier(args: &Args, cwd: &Path, shared: &Sessions) -> anyhow::Result<Option<Record>> {
     let Some(name) = args
@@ -385,7 +432,16 @@ async fn converse(
             }
         }
     };
-    ended(args, client, &response.map_err(server_error)?)
+    let id = SessionId::new(session.0.to_string());
+    let response = response.map_err(server_error);
+    let done = response.and_then(|response| {
+        let code = ended(args, client, &response)?;
+        Ok((code, response))
+    });
+    if args.format == OutputFormat::Result {
+        result::print(&shared.store, &id, client, done.as_ref()).await;
+    }
+    done.map(|(code, _)| code)
 }
 
 /// Returns the options of the prompt, for its metadata.

@@ -177,6 +177,11 @@ impl Sessions {
         self.live.stop_subagent(id)
     }
 
+    /// Returns the sources of the models of all sessions.
+    pub fn model_sources(&self) -> &ModelSources {
+        &self.models
+    }
+
     /// Returns the models of a session, and the owner of their registry. If the settings name
     /// none, the usual local model servers are searched in the background by the returned task.
     pub(super) fn models(

@@ -67,6 +67,10 @@ struct RunProgress {
     calls: HashMap<v1::ToolCallId, CallProgress>,
     /// Whether there was text since the last call.
     answered: bool,
+    /// The text since the last call, if only a result is printed.
+    answer: String,
+    /// The message of the last text of `answer`.
+    answer_message: Option<v1::MessageId>,
     /// The calls that were refused without asking.
     refused: Vec<RefusedCall>,
     /// The background jobs that are running.
@@ -95,7 +99,7 @@ struct CallProgress {
 
 impl Client {
     pub(super) fn new(args: &Args, environment: &Environment) -> Self {
-        let screen = Arc::new(Screen::new(args.format == OutputFormat::Json, environment));
+        let screen = Arc::new(Screen::new(args.format != OutputFormat::Text, environment));
         Self {
             format: args.format,
             silent: args.schema.is_some(),
@@ -135,6 +139,16 @@ impl Client {
         self.progress().answered
     }
 
+    /// Returns the text after the last call.
+    pub(super) fn answer(&self) -> String {
+        self.progress().answer.clone()
+    }
+
+    /// Returns the calls that were refused without asking.
+    pub(super) fn refused(&self) -> Vec<RefusedCall> {
+        self.progress().refused.clone()
+    }
+
     /// Records that the turn ended because something was rejected.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
@@ -162,7 +176,7 @@ impl Client {
             refused,
             ..
         } = std::mem::take(&mut *self.progress());
-        if self.format == OutputFormat::Json {
+        if self.format != OutputFormat::Text {
             return self.list(&refused);
         }
         let (narration, answer) = match words.trim() {
@@ -213,7 +227,7 @@ impl Client {
             return client.subagent_update(&note.session_id, &task, note.update);
         }
         client.take_note(&note.update);
-        if client.format == OutputFormat::Json {
+        if client.format != OutputFormat::Text {
             return;
         }
         match note.update {
@@ -264,8 +278,15 @@ impl Client {
     /// Records whether there is an answer.
     fn take_note(&self, update: &v1::SessionUpdate) {
         match update {
-            v1::SessionUpdate::ToolCall(_) => self.progress().answered = false,
+            v1::SessionUpdate::ToolCall(_) => {
+                let mut progress = self.progress();
+                progress.answered = false;
+                progress.answer.clear();
+            }
             v1::SessionUpdate::AgentMessageChunk(chunk) => {
+                if self.format == OutputFormat::Result {
+                    self.progress().add_to_answer(chunk);
+                }
                 let says = matches!(&chunk.content, v1::ContentBlock::Text(text) if !text.text.trim().is_empty());
                 self.progress().answered |= says;
             }
@@ -793,6 +814,24 @@ impl PermissionAnswers {
 }
 
 impl RunProgress {
+    /// Adds a piece of text to the answer. Messages are paragraphs of it.
+    fn add_to_answer(&mut self, chunk: &v1::ContentChunk) {
+        let v1::ContentBlock::Text(text) = &chunk.content else {
+            return;
+        };
+        let is_another = self.answer_message != chunk.message_id;
+        if is_another && !self.answer.is_empty() && !self.answer.ends_with("\n\n") {
+            let end = if self.answer.ends_with('\n') {
+                "\n"
+            } else {
+                "\n\n"
+            };
+            self.answer.push_str(end);
+        }
+        self.answer_message.clone_from(&chunk.message_id);
+        self.answer.push_str(&text.text);
+    }
+
     /// Returns the task to name before a call of a session, unless the last call shown was one of the
     /// same session.
     fn heading(&mut self, session: &v1::SessionId) -> Option<SubagentTask> {

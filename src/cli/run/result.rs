@@ -1,0 +1,111 @@
+//! The result of a run as one JSON object, for scripts.
+
+use protocol::acp::v1;
+use serde_json::json;
+
+use super::client::Client;
+use crate::cli::terminal;
+use acp_server::meta::{STRUCTURED, of_ours};
+use base::id::SessionId;
+use store::{Store, StoredSession};
+use transcript::{CallState, Message, Usage};
+
+/// Prints the result of a run: its exit code and the response of its turn, or the reason why there is
+/// none.
+pub(super) async fn print(
+    store: &Store,
+    id: &SessionId,
+    client: &Client,
+    done: Result<&(u8, v1::PromptResponse), &anyhow::Error>,
+) {
+    // A session that could not be saved has an answer all the same.
+    let stored = store.peek(id).await.ok();
+    let facts = stored.as_ref().map(TurnFacts::of).unwrap_or_default();
+    let title = stored
+        .as_ref()
+        .and_then(|stored| stored.record.title.as_deref());
+    let mut result = json!({
+        "session": id,
+        "title": title,
+        "answer": client.answer(),
+        "model": facts.model,
+        "steps": facts.steps,
+        "usage": {
+            "input": facts.usage.input,
+            "output": facts.usage.output,
+            "reasoning": facts.usage.reasoning,
+            "cacheRead": facts.usage.cache_read,
+            "cacheWrite": facts.usage.cache_write,
+        },
+        "cost": facts.cost,
+        "filesChanged": facts.changed,
+        "notAllowed": client.refused(),
+    });
+    match done {
+        Ok((code, response)) => {
+            result["exitCode"] = json!(code);
+            result["stopReason"] = json!(response.stop_reason);
+            if let Some(structured) = of_ours(response.meta.as_ref(), STRUCTURED) {
+                result["structured"] = structured.clone();
+            }
+        }
+        Err(why) => {
+            result["exitCode"] = json!(1);
+            result["error"] = json!(format!("{why:#}"));
+        }
+    }
+    terminal::json(&format!("{result:#}"));
+}
+
+/// The facts of the last turn of a session.
+#[derive(Debug, Default, PartialEq)]
+struct TurnFacts {
+    model: Option<String>,
+    steps: usize,
+    usage: Usage,
+    /// In US dollars; `None` if no price is known.
+    cost: Option<f64>,
+    /// The paths of the changed files, in the order of their first change.
+    changed: Vec<String>,
+}
+
+impl TurnFacts {
+    fn of(stored: &StoredSession) -> Self {
+        let begins =
+            |message: &Message| message.user().is_some() && !message.visible_text().is_empty();
+        let start = stored.messages.iter().rposition(begins).unwrap_or(0);
+        let mut facts = Self::default();
+        for message in &stored.messages[start..] {
+            facts.add(message);
+        }
+        facts
+    }
+
+    fn add(&mut self, message: &Message) {
+        if let Some(step) = message.assistant() {
+            self.model = Some(step.model.to_string());
+            self.steps += 1;
+            let usage = step.usage;
+            // Imported sessions may state any number.
+            let add = |sum: &mut u64, tokens: u64| *sum = sum.saturating_add(tokens);
+            add(&mut self.usage.input, usage.input);
+            add(&mut self.usage.output, usage.output);
+            add(&mut self.usage.reasoning, usage.reasoning);
+            add(&mut self.usage.cache_read, usage.cache_read);
+            add(&mut self.usage.cache_write, usage.cache_write);
+            if let Some(cost) = step.cost {
+                self.cost = Some(self.cost.unwrap_or(0.0) + cost);
+            }
+        }
+        for call in message.calls() {
+            let CallState::Completed(done) = &call.state else {
+                continue;
+            };
+            for change in &done.changes {
+                if !self.changed.contains(&change.path) {
+                    self.changed.push(change.path.clone());
+                }
+            }
+        }
+    }
+}
