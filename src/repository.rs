@@ -1,5 +1,5 @@
 //! Checks of the repository that neither cargo nor clippy can make: pages against code, and rules
 //! about sources.
 
-mod pages;
+pub(crate) mod pages;
 mod sources;

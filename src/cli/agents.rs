@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 
 use clap_complete::ArgValueCandidates;
+use serde_json::json;
 
 use super::ask::{self, Question};
 use super::complete;
@@ -26,7 +27,11 @@ use transcript::ModelRef;
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List agents with mode, model and source (default)
-    List,
+    List {
+        /// Print JSON: an object per agent
+        #[arg(long)]
+        json: bool,
+    },
     /// Show an agent and its rules in order, with the source of each
     Show {
         /// Name of the agent
@@ -59,7 +64,14 @@ pub(super) struct Wish {
 pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     match verb {
-        Verb::List | Verb::Create(_) => {
+        Verb::List { json: true } => {
+            let mut all = show::to_json(&here.agents, |name| remarks(&here, name));
+            all.extend(unused(&here).iter().map(|(name, state, about)| {
+                json!({ "name": name, "state": state.code(), "about": about })
+            }));
+            super::terminal::json(&serde_json::to_string_pretty(&all)?);
+        }
+        Verb::List { json: false } | Verb::Create(_) => {
             let trust = &here.loaded.trust;
             super::say(&show::list(
                 &here.agents,

@@ -36,6 +36,9 @@ pub(super) struct Listing {
     /// Include every project
     #[arg(long)]
     all: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -98,7 +101,7 @@ pub(super) enum Verb {
 
 pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     match args.verb.unwrap_or(Verb::List(args.listing)) {
-        Verb::List(Listing { all }) => list(all, environment).await,
+        Verb::List(Listing { all, json }) => list(all, json, environment).await,
         Verb::Revoke {
             permission,
             pattern,
@@ -293,7 +296,7 @@ fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
+async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let store = session::user_store::store(environment);
     let stored = if all {
         store.all_grants().await?
@@ -301,11 +304,24 @@ async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
         store.grants(&project(&store, environment).await?).await?
     };
     if let Some(place) = &stored.lost_with {
-        super::say(&format!(
+        super::terminal::aside(&format!(
             "Earlier grants could not be read from a damaged index, which was saved as {place}."
         ));
     }
     let grants = stored.grants;
+    if json {
+        for grant in &grants {
+            let entry = serde_json::json!({
+                "project": grant.project,
+                "agent": grant.agent,
+                "permission": grant.permission,
+                "pattern": grant.pattern,
+                "given": grant.given.iso(),
+            });
+            super::terminal::json(&entry.to_string());
+        }
+        return Ok(0);
+    }
     if grants.is_empty() {
         super::say(if all {
             "Nothing has been granted."

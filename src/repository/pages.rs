@@ -403,7 +403,7 @@ fn every_explained_message_exists() {
 
 /// Splits a command line as a shell would, as far as pages need it: quotes, and the `\|` of a
 /// table.
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     let line = line
         .split(" #")
         .next()
@@ -420,6 +420,8 @@ fn words(line: &str) -> Vec<String> {
                 word.get_or_insert_default();
             }
             (' ', None) => words.extend(word.take()),
+            // The rest belongs to the shell or to another program.
+            ('<' | '>' | '|', None) => break,
             (letter, _) => word.get_or_insert_default().push(letter),
         }
     }
@@ -441,6 +443,7 @@ fn links_spans_anchors_and_words_are_parsed() {
         words("adjutant x 'git log \\| sh' \"a b\"  --c # d"),
         ["adjutant", "x", "git log | sh", "a b", "--c"]
     );
+    assert_eq!(words("adjutant x < a | b"), ["adjutant", "x"]);
     assert!(crate::cli::understands(&words("adjutant sessions export ID --format html")).is_ok());
     assert!(crate::cli::understands(&words("adjutant sessions exprot ID")).is_err());
     assert!(crate::cli::understands(&words("adjutant run --no-such x")).is_err());

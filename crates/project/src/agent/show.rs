@@ -82,6 +82,27 @@ fn row(agent: &Agent, is_default: bool, remarks: &[String], width: Option<usize>
     ]
 }
 
+/// Returns the agents as JSON for programs, by name.
+pub fn to_json(agents: &Agents, remarks: impl Fn(&str) -> Vec<String>) -> Vec<serde_json::Value> {
+    let default = agents.default();
+    let one = |agent: &Agent| {
+        serde_json::json!({
+            "name": agent.name,
+            "state": EntryState::Active.code(),
+            "mode": agent.mode.as_str(),
+            "default": agent.name == default.name,
+            "hidden": agent.hidden,
+            "model": model(agent),
+            "description": agent.description,
+            "source": agent.source,
+            "remarks": remarks(&agent.name),
+        })
+    };
+    let mut all: Vec<&Agent> = agents.all().map(AsRef::as_ref).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.into_iter().map(one).collect()
+}
+
 /// Returns the model of an agent, or the family of its models.
 fn model(agent: &Agent) -> Option<String> {
     let family = || agent.family.map(|family| family.as_str().to_owned());
