@@ -15,6 +15,11 @@ from acp import schema
 
 
 class Client(acp.Client):
+    def __init__(self):
+        self.titles = {}
+        self.gap = ""
+        self.has_text = False
+
     async def request_permission(self, options, session_id, tool_call, **_):
         print(f"\nrejected: {tool_call.title}", file=sys.stderr)
         option = next(option for option in options if option.kind == "reject_once")
@@ -24,9 +29,17 @@ class Client(acp.Client):
 
     async def session_update(self, session_id, update, **_):
         if update.session_update == "agent_message_chunk" and update.content.type == "text":
-            print(update.content.text, end="", flush=True)
-        if update.session_update == "tool_call":
-            print(f"[{update.title}]", file=sys.stderr)
+            print(self.gap + update.content.text, end="", flush=True)
+            self.gap = ""
+            self.has_text = True
+        if update.session_update in ("tool_call", "tool_call_update"):
+            # The title becomes more precise while the call is prepared.
+            if update.title:
+                self.titles[update.tool_call_id] = update.title
+            if update.status in ("completed", "failed"):
+                print(f"[{self.titles[update.tool_call_id]}: {update.status}]", file=sys.stderr)
+            # Text after a call is another paragraph.
+            self.gap = "\n\n" if self.has_text else ""
 
 
 async def main(prompt):

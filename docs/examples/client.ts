@@ -12,6 +12,9 @@ import * as acp from "@agentclientprotocol/sdk";
 
 const agent = spawn(process.env.ADJUTANT ?? "adjutant", ["acp"], { stdio: ["pipe", "pipe", "inherit"] });
 const { initialize, session } = acp.methods.agent;
+const titles = new Map<string, string>();
+let gap = "";
+let hasText = false;
 
 const client = acp
   .client({ name: "example" })
@@ -22,9 +25,19 @@ const client = acp
   })
   .onNotification(acp.methods.client.session.update, ({ params: { update } }) => {
     if (update.sessionUpdate === "agent_message_chunk" && update.content.type === "text") {
-      process.stdout.write(update.content.text);
+      process.stdout.write(gap + update.content.text);
+      gap = "";
+      hasText = true;
     }
-    if (update.sessionUpdate === "tool_call") console.error(`[${update.title}]`);
+    if (update.sessionUpdate === "tool_call" || update.sessionUpdate === "tool_call_update") {
+      // The title becomes more precise while the call is prepared.
+      if (update.title) titles.set(update.toolCallId, update.title);
+      if (update.status === "completed" || update.status === "failed") {
+        console.error(`[${titles.get(update.toolCallId)}: ${update.status}]`);
+      }
+      // Text after a call is another paragraph.
+      gap = hasText ? "\n\n" : "";
+    }
   });
 
 const stream = acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout) as ReadableStream);

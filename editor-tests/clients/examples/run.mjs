@@ -47,7 +47,8 @@ const checks = [
   ["client.py prints the answer", async () => {
     const { code, stdout, stderr } = await start(python, [join(resolve(examples), "client.py"), "list ."]);
     assert.equal(code, 0, stderr);
-    assert.match(stdout, /a\.py/);
+    assert.match(stdout, /\.\n\n.*a\.py/s);
+    assert.match(stderr, /\[.*: completed\]/);
   }],
   ["client.py rejects a question", async () => {
     const { stderr } = await start(python, [join(resolve(examples), "client.py"), "run `touch b`"]);
@@ -81,6 +82,11 @@ const checks = [
     const { code, stderr } = await start(join(resolve(examples), "review.sh"), ["main"]);
     // The offline model cannot review: 3 is its answer to a question in words.
     assert.equal(code, 3, stderr);
+    const without = await start(join(resolve(examples), "review.sh"), []);
+    assert.equal(without.code, 3, without.stderr);
+    const unknown = await start(join(resolve(examples), "review.sh"), ["no-such-branch"]);
+    assert.equal(unknown.code, 2, unknown.stderr);
+    assert.match(unknown.stderr, /no branch no-such-branch here/);
     const show = await adjutant(["sessions", "show", "last"]);
     assert.match(show.stdout, /\+print\(2\)/);
     assert.match(show.stdout, /Review this change/);
