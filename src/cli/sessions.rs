@@ -77,6 +77,7 @@ pub(super) enum Verb {
     /// Describe the work of a session, in a few sentences for a pull request
     ///
     /// The agent `summary` writes it, with the model of the session unless the settings give it another.
+    /// It is saved: the list of sessions and exports show it.
     Summary {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
@@ -607,8 +608,9 @@ fn data(record: &Record) -> Value {
         changed,
         ..
     } = record;
+    let summary = record.description();
     json!({"id": id, "title": title, "cwd": cwd, "additionalDirectories": extra, "created": created, "updated": updated,
-        "parent": parent, "agent": agent, "model": model, "archived": archived, "cost": cost, "changed": changed})
+        "parent": parent, "agent": agent, "model": model, "archived": archived, "cost": cost, "changed": changed, "summary": summary})
 }
 
 async fn list(
@@ -638,6 +640,9 @@ async fn list(
             terminal::json(&data(record).to_string());
         } else {
             super::say(&line(record, all));
+            if let Some(summary) = summary_line(listing::terminal_width(), record) {
+                super::say(&summary);
+            }
         }
     }
     if records.is_empty() && !json {
@@ -818,11 +823,44 @@ fn line_in(width: Option<usize>, record: &Record, place: bool) -> String {
     format!("{start}  {title}{place}")
 }
 
+/// Returns the beginning of a session's summary as a line below its own, at a terminal. Scripts get
+/// it as JSON.
+fn summary_line(width: Option<usize>, record: &Record) -> Option<String> {
+    const INDENT: &str = "    ";
+    let words: Vec<&str> = record.description()?.split_whitespace().collect();
+    let room = width?.saturating_sub(INDENT.len());
+    Some(format!(
+        "{INDENT}{}",
+        listing::shortened(&words.join(" "), room)
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use base::environment::Timestamp;
+    use store::SessionSummary;
 
     use super::*;
+
+    #[test]
+    fn summary_is_one_line_at_a_terminal() {
+        let mut record = Record::new(SessionId::new("ses_x"), "/w".into(), Timestamp(0));
+        assert_eq!(summary_line(Some(40), &record), None);
+        record.summary = Some(SessionSummary {
+            text: Some("The lamp is oiled.\n\n- It burns all night now.".into()),
+            written: Timestamp(1),
+        });
+        for (width, wanted) in [
+            (None, None),
+            (Some(30), Some("    The lamp is oiled. - It bu…")),
+            (
+                Some(80),
+                Some("    The lamp is oiled. - It burns all night now."),
+            ),
+        ] {
+            assert_eq!(summary_line(width, &record).as_deref(), wanted);
+        }
+    }
 
     #[test]
     fn line_fits_the_terminal() {

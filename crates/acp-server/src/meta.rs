@@ -46,6 +46,8 @@ pub const UNSAID: &str = "unsaid";
 pub const BEFORE: &str = "before";
 /// In a list of sessions: the extent of a session's file changes.
 pub const CHANGED: &str = "changed";
+/// In a list of sessions: the description of a session's work, if there is one.
+pub const SUMMARY: &str = "summary";
 /// In the response to a list of sessions: the list is being rebuilt, with the number of sessions in
 /// it and in total.
 pub const FILLING: &str = "filling";
@@ -63,6 +65,15 @@ pub type Meta = Map<String, Value>;
 pub fn own(key: &str, value: Value) -> Meta {
     let ours = Map::from_iter([(key.to_owned(), value)]);
     Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
+}
+
+/// Returns a `_meta` with those of adjutant's members that have a value; `None` if there is none.
+pub fn owns<const N: usize>(members: [(&str, Option<Value>); N]) -> Option<Meta> {
+    let given = members
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let ours = Map::from_iter(given);
+    (!ours.is_empty()).then(|| Map::from_iter([(OWN.to_owned(), Value::Object(ours))]))
 }
 
 /// Returns one of adjutant's members of a `_meta`: nested (`adjutant: {schema}`) or flat

@@ -15,6 +15,9 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
         minute(record.updated),
         record.cwd.display()
     );
+    if let Some(summary) = record.description() {
+        out += &format!("\n## Summary\n\n{}\n", summary.trim());
+    }
     for damage in &stored.damage {
         out += &format!("\n> {damage}\n");
     }

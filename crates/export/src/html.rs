@@ -146,6 +146,13 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
         put!(out, "<span>{}</span>", Esc(&model));
     }
     out.push_str("</p>\n");
+    if let Some(summary) = record.description() {
+        put!(
+            out,
+            "<section class=\"words\" aria-label=\"Summary\">{}</section>\n",
+            markdown::html(summary)
+        );
+    }
     let prompts = stored.messages.iter().filter(|m| is_from_user(m)).count();
     let calls = stored
         .messages

@@ -285,6 +285,7 @@ impl ChildTask<'_> {
             cost: crate::turn::cost(&stored.messages),
             created: now,
             updated: now,
+            summary: None,
             changed: None,
             undone: Vec::new(),
             undone_cost: None,

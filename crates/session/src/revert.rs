@@ -141,6 +141,10 @@ pub async fn undo(
         .collect();
     entry.files.extend_from_slice(&planned.ready);
     record.undone.push(entry);
+    if let Some(summary) = &mut record.summary {
+        // It describes work that is undone now.
+        summary.remove();
+    }
     if let Err(e) = store_record(record, recorder, cx).await {
         *record = before;
         return Err(RevertError::Unsaved(e));

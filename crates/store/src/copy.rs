@@ -25,6 +25,7 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
         depth: 0,
         created: now,
         updated: now,
+        summary: None,
         undone_cost: None,
         undone: Vec::new(),
         past_undos: Vec::new(),

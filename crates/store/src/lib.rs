@@ -47,7 +47,9 @@ pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use metrics::{StoreMeters, StoreNumber};
-pub use record::{DiffStats, PastUndo, Record, RecordChange, TitleSource, UndoEntry, visible};
+pub use record::{
+    DiffStats, PastUndo, Record, RecordChange, SessionSummary, TitleSource, UndoEntry, visible,
+};
 pub use search::{SearchCut, SearchHit, SearchPage};
 pub use takeover::{OwnerRequest, TakeoverRequests};
 

@@ -69,6 +69,9 @@ pub struct Record {
     /// The cost so far, in US dollars; `None` while no price is known.
     #[serde(default)]
     pub cost: Option<f64>,
+    /// The description of its work, once there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<SessionSummary>,
     /// The changes to files; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<DiffStats>,
@@ -82,6 +85,24 @@ pub struct Record {
     /// The undos after which the conversation continued, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_undos: Vec<PastUndo>,
+}
+
+/// A description of a session's work, by the agent `summary`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SessionSummary {
+    /// `None` since an undo has removed work that it described.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The time of the description, or of that undo.
+    pub written: Timestamp,
+}
+
+impl SessionSummary {
+    /// Removes the text. What another process has stored before does not bring it back.
+    pub fn remove(&mut self) {
+        self.text = None;
+        self.written = Timestamp(self.written.0.saturating_add(1));
+    }
 }
 
 /// The numbers of files changed, and of lines added and removed, in a session.
@@ -151,6 +172,7 @@ impl Record {
             archived: false,
             todos: Vec::new(),
             cost: None,
+            summary: None,
             changed: None,
             undone_cost: None,
             undone: Vec::new(),
@@ -158,14 +180,25 @@ impl Record {
         }
     }
 
-    /// Returns this record as the replacement of `before`: a title that the user gave is preserved.
+    /// Returns the description of the session's work, if there is one.
+    pub fn description(&self) -> Option<&str> {
+        self.summary.as_ref()?.text.as_deref()
+    }
+
+    /// Returns this record as the replacement of `before`: a title that the user gave and a newer
+    /// summary are preserved.
     pub(super) fn after(&self, before: Option<&Self>) -> Self {
         let mut record = self.clone();
-        if let Some(before) =
-            before.filter(|before| before.titled == TitleSource::User && before.title.is_some())
-        {
+        let Some(before) = before else {
+            return record;
+        };
+        if before.titled == TitleSource::User && before.title.is_some() {
             record.title.clone_from(&before.title);
             record.titled = before.titled;
+        }
+        let written = |record: &Self| record.summary.as_ref().map(|summary| summary.written);
+        if written(before) > written(&record) {
+            record.summary.clone_from(&before.summary);
         }
         record
     }
@@ -188,6 +221,8 @@ pub enum TitleSource {
 pub enum RecordChange {
     /// The title that the user chose.
     Title(String),
+    /// The description of its work.
+    Summary(SessionSummary),
     /// Whether the session is archived.
     Archived(bool),
     /// The agent and its options.
@@ -210,6 +245,7 @@ impl RecordChange {
                 record.title = Some(title);
                 record.titled = TitleSource::User;
             }
+            Self::Summary(summary) => record.summary = Some(summary),
             Self::Archived(archived) => record.archived = archived,
             Self::Choice {
                 agent,
@@ -223,5 +259,38 @@ impl RecordChange {
                 record.approvals = approvals;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_summary_is_preserved_and_an_undo_removes_it() {
+        let at = |text: Option<&str>, written: u64| {
+            Some(SessionSummary {
+                text: text.map(str::to_owned),
+                written: Timestamp(written),
+            })
+        };
+        let record = |summary| Record {
+            summary,
+            ..Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(0))
+        };
+        for (stored, new, wanted) in [
+            // A turn that began before the summary does not remove it.
+            (at(Some("a"), 5), None, Some("a")),
+            (at(Some("a"), 5), at(Some("b"), 4), Some("a")),
+            (at(Some("a"), 5), at(Some("b"), 6), Some("b")),
+            (None, None, None),
+        ] {
+            let after = record(new).after(Some(&record(stored)));
+            assert_eq!(after.description(), wanted);
+        }
+        let stored = record(at(Some("a"), 5));
+        let mut undone = stored.clone();
+        undone.summary.as_mut().unwrap().remove();
+        assert_eq!(undone.after(Some(&stored)).description(), None);
     }
 }

@@ -4,28 +4,34 @@ use anyhow::bail;
 
 use crate::cli::ask::{self, Question};
 use crate::cli::project_context::ProjectContext;
-use crate::cli::say;
+use crate::cli::{say, terminal};
 use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use providers::registry::Registry;
-use store::{Store, StoredSession};
+use store::{RecordChange, SessionSummary, Store, StoredSession};
 use transcript::ModelRef;
 
 /// The agent that writes the description.
 const AGENT: &str = "summary";
 
+/// The largest description that is stored, in bytes.
+const MAX_STORED_BYTES: usize = 4_000;
+
 /// The largest part of the record that is sent, from its beginning and from its end, in bytes.
 const MAX_BEGINNING_BYTES: usize = 20_000;
 const MAX_END_BYTES: usize = 100_000;
 
-/// Prints a description of a session, written by the agent `summary`.
+/// Prints a description of a session, written by the agent `summary`, and stores it for lists and
+/// exports.
 pub(in crate::cli) async fn summary(
     store: &Store,
     environment: &Environment,
     id: &SessionId,
 ) -> anyhow::Result<u8> {
-    let stored = export::visible(store.peek(id).await?);
+    let mut stored = export::visible(store.peek(id).await?);
+    // The model describes the session anew.
+    stored.record.summary = None;
     if stored.messages.is_empty() {
         bail!("session {id} has no messages");
     }
@@ -73,6 +79,15 @@ pub(in crate::cli) async fn summary(
         );
     }
     say(answer);
+    let summary = SessionSummary {
+        text: Some(text::head(answer, MAX_STORED_BYTES).to_owned()),
+        written: environment.now(),
+    };
+    if let Err(why) = store.change(id, RecordChange::Summary(summary)).await {
+        terminal::aside(&format!(
+            "lists and exports do not show this summary, because it was not saved: {why}"
+        ));
+    }
     Ok(0)
 }
 

@@ -13,7 +13,7 @@ macro_rules! requests {
 
         use crate::error::RequestError;
         use crate::login::{self, Account};
-        use crate::meta::{self, CHANGED};
+        use crate::meta::{self, CHANGED, SUMMARY};
         use crate::providers::{self, EndpointRequest};
         use crate::server::Server;
         use crate::sessions::{self, SystemWords, Use};
@@ -89,14 +89,15 @@ macro_rules! requests {
         pub(crate) fn session_info(record: &Record) -> acp::SessionInfo {
             let changed = record.changed.map(|changed| {
                 let DiffStats { files, additions, deletions } = changed;
-                meta::own(CHANGED, json!({ "files": files, "additions": additions, "deletions": deletions }))
+                json!({ "files": files, "additions": additions, "deletions": deletions })
             });
+            let summary = record.description().map(Into::into);
             acp::SessionInfo::new(record.id.share(), record.cwd.clone())
                 .additional_directories(record.extra.clone())
                 .title(record.title.clone())
                 .updated_at(record.updated.iso())
                 .archived(record.archived.then_some(true))
-                .meta(changed)
+                .meta(meta::owns([(CHANGED, changed), (SUMMARY, summary)]))
         }
 
         /// session/close.
