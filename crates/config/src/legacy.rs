@@ -3,6 +3,7 @@
 
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
+use super::rules::permission_of_tool;
 
 /// Keys of OpenCode's second format that have another place in this one.
 const MOVED: &[(&[&str], &[&str])] = &[
@@ -396,6 +397,84 @@ fn under(node: &mut Node, key: &str, old: MapEntry) {
     }
 }
 
+/// Permissions of tools that act. An agent for another program has those that its list names.
+const ACTING: [&str; 5] = ["edit", "bash", "webfetch", "websearch", "task"];
+
+/// Permissions of tools that read files of the project. One of them in such a list stands for all.
+const READING: [&str; 4] = ["read", "grep", "glob", "list"];
+
+/// Rewrites the lists of tools in agents for another program, `tools: Read, Grep` and
+/// `disallowedTools: Write`, as denied permissions. A list allows nothing: the other rules decide about
+/// what it names. Tools of MCP servers are not affected.
+pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
+    let mut rules: Option<Node> = None;
+    for key in ["tools", "disallowedTools"] {
+        let Some((at, names)) = take_names(node, key) else {
+            continue;
+        };
+        let named: Vec<&str> = names
+            .iter()
+            .filter_map(|name| permission_of_tool(name))
+            .collect();
+        let is_missing = |permission: &&str| !named.contains(permission);
+        let mut denied: Vec<&str> = Vec::new();
+        if key == "disallowedTools" {
+            denied.extend(named);
+        } else if !names.iter().any(|name| name == "*") {
+            denied.extend(ACTING.into_iter().filter(is_missing));
+            if READING.iter().all(|reading| is_missing(&reading)) {
+                denied.extend(READING);
+            }
+        }
+        let rules = rules.get_or_insert_with(|| Node::empty(at.clone()));
+        for permission in denied {
+            rules.set(permission, at.clone(), Node::text("deny", at.clone()));
+        }
+        let text = "this is a list of tools as another program writes it: tools of adjutant that it leaves out, or forbids, are denied";
+        problems.push(Problem::note(ProblemCode::OldSpelling, &at, key, text));
+    }
+    if let Some(rules) = rules {
+        add_below(node, rules);
+    }
+}
+
+/// Takes a list of names out of a node: a text with commas, or a list of texts. Leaves anything else.
+fn take_names(node: &mut Node, key: &str) -> Option<(SourceLocation, Vec<String>)> {
+    let texts: Vec<&str> = match &node.get(key)?.value {
+        NodeValue::Text(text) => vec![text],
+        NodeValue::List(items) => items.iter().map(Node::as_text).collect::<Option<_>>()?,
+        _ => return None,
+    };
+    let mut names = Vec::new();
+    for text in texts {
+        // A name may be followed by a pattern: `Bash(git diff:*, git log:*)`.
+        let mut depth = 0_usize;
+        let parts = text.split(move |c: char| {
+            match c {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth == 0 && (c == ',' || c.is_whitespace())
+        });
+        let name = |part: &str| part.split('(').next().unwrap_or_default().to_owned();
+        names.extend(parts.map(name).filter(|name| !name.is_empty()));
+    }
+    let entry = node.take(key)?;
+    Some((entry.at, names))
+}
+
+/// Adds rules to a node, below the present `permission`.
+fn add_below(node: &mut Node, rules: Node) {
+    let at = rules.at.clone();
+    if let Some(permission) = permission_of(node) {
+        let over = std::mem::replace(permission, rules);
+        super::node::merge(permission, over);
+    } else {
+        node.set("permission", at, rules);
+    }
+}
+
 /// Rewrites `tools: {bash: false}` as `permission: {bash: "deny"}`, below the present `permission`.
 fn tools(node: &mut Node) {
     let Some(tools) = node.take("tools") else {
@@ -418,12 +497,7 @@ fn tools(node: &mut Node) {
             Node::text(action, entry.node.at.clone()),
         );
     }
-    if let Some(permission) = permission_of(node) {
-        let over = std::mem::replace(permission, rules);
-        super::node::merge(permission, over);
-    } else {
-        node.set("permission", tools.at, rules);
-    }
+    add_below(node, rules);
 }
 
 /// Returns the `permission` of a node as an object: a single action becomes the default for

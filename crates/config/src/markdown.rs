@@ -84,6 +84,7 @@ pub(crate) fn agent(
     let mut node = node
         .take()
         .unwrap_or_else(|| Node::empty(SourceLocation::whole_text(origin)));
+    legacy::tool_lists(&mut node, &mut disk.problems);
     legacy::agent_spellings(&mut node, "", &mut disk.problems);
     ConfigSchema::agent().check(&mut node, "", &mut disk.problems);
     legacy::agent(&mut node, "", &mut disk.problems);

@@ -323,6 +323,24 @@ pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
     nearest(key, known).or_else(|| foreign().map(|(permission, _)| *permission))
 }
 
+/// Returns the permission of a tool of another program, such as `MultiEdit`. `None` if adjutant has no
+/// such tool.
+pub(crate) fn permission_of_tool(name: &str) -> Option<&'static str> {
+    let plain = name.to_ascii_lowercase();
+    let known = PERMISSIONS.iter().map(|(key, _)| *key);
+    let exact = known.into_iter().find(|known| *known == plain);
+    let other = || match plain.as_str() {
+        "notebookedit" => Some("edit"),
+        "notebookread" => Some("read"),
+        name => legacy::modern_permission(name),
+    };
+    exact.or_else(other).or_else(|| {
+        let is_meant = |(_, names): &&(&str, &str)| names.split(' ').any(|name| name == plain);
+        let meant = FOREIGN_NAMES.iter().find(is_meant);
+        meant.map(|(permission, _)| *permission)
+    })
+}
+
 /// The names of tools that are not built in.
 #[derive(Debug, Default)]
 pub(crate) struct ToolNames {
@@ -471,7 +489,13 @@ fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>)
             let is_broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
             is_broader && (verdict != Action::Deny || other == Action::Deny)
         };
+        // A rule that says the same as the later one does no harm.
+        let differs = |place: &usize| {
+            let later = entries.get(*place).and_then(|later| later.node.as_text());
+            later.and_then(action) != Some(verdict)
+        };
         let hider = index.candidates(&entry.key).filter(is_hider).min();
+        let hider = hider.filter(differs);
         if let Some(later) = hider.and_then(|place| entries.get(place)) {
             let text = format!(
                 "this rule never decides: \"{}\" after it fits everything it fits",
