@@ -85,17 +85,18 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
     if let Some(source) = svg_source(&file, &bytes) {
         return source.map(Prepared::Text);
     }
-    let Ok(format) = image::guess_format(&bytes) else {
+    if let Some(name) = unsupported(&bytes) {
         return Err(format!(
-            "is not a PNG, JPEG, GIF, WebP, BMP, TIFF or SVG ({}); convert it first",
+            "is a picture in {name}, which no model accepts; convert it to PNG or JPEG first"
+        ));
+    }
+    let format = image::guess_format(&bytes).ok();
+    let Some(format) = format.filter(ImageFormat::reading_enabled) else {
+        return Err(format!(
+            "is not a PNG, JPEG, GIF, WebP, BMP, TIFF, ICO or SVG ({}); convert it first",
             base::text::title(&file.mime)
         ));
     };
-    if !format.reading_enabled() {
-        return Err(format!(
-            "is a {format:?} picture; convert it to PNG or JPEG first"
-        ));
-    }
     let (width, height) = ImageReader::with_format(Cursor::new(&bytes), format)
         .into_dimensions()
         .map_err(|e| undecodable(&e).to_owned())?;
@@ -167,6 +168,27 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
     // Decoders skip bytes between the segments that belong to none.
     let rest = bytes.get(at..).unwrap_or_default();
     rest.windows(END.len()).any(|two| two == END)
+}
+
+/// Returns the name of a format that cannot be converted here, by the first bytes: what cameras, telephones
+/// and browsers save.
+fn unsupported(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        // A box of this type, then the brands.
+        [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => match brand.get(..4)? {
+            b"avif" | b"avis" => Some("AVIF"),
+            b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"mif1" | b"msf1" => {
+                Some("HEIC")
+            }
+            _ => None,
+        },
+        [0, 0, 0, 0x0c, b'J', b'X', b'L', b' ', ..] | [0xff, 0x0a, ..] => Some("JPEG XL"),
+        [0, 0, 0, 0x0c, b'j', b'P', b' ', b' ', ..] | [0xff, 0x4f, 0xff, 0x51, ..] => {
+            Some("JPEG 2000")
+        }
+        [b'8', b'B', b'P', b'S', ..] => Some("Photoshop's format"),
+        _ => None,
+    }
 }
 
 /// Returns whether all providers accept a format; others are converted.
@@ -430,7 +452,22 @@ mod tests {
             (
                 of("image/heic", b"\0\0\0\x18ftypheic"),
                 &LIMITS,
-                "is not a PNG, JPEG, GIF, WebP, BMP, TIFF or SVG (image/heic)",
+                "is a picture in HEIC, which no model accepts",
+            ),
+            (
+                of("image/png", b"\0\0\0\x1cftypavif\0\0\0\0"),
+                &LIMITS,
+                "is a picture in AVIF",
+            ),
+            (
+                of("image/jxl", b"\xff\x0a\0\0"),
+                &LIMITS,
+                "is a picture in JPEG XL",
+            ),
+            (
+                of("image/heic", b"\0\0\0\x18ftypmp42"),
+                &LIMITS,
+                "is not a PNG, JPEG, GIF, WebP, BMP, TIFF, ICO or SVG (image/heic)",
             ),
             (of("image/png", b""), &LIMITS, "is empty"),
             (
@@ -446,7 +483,7 @@ mod tests {
             (
                 of("image/x-qoi", b"qoif\0\0\0\x01"),
                 &LIMITS,
-                "convert it to PNG or JPEG first",
+                "is not a PNG, JPEG, GIF, WebP, BMP, TIFF, ICO or SVG (image/x-qoi)",
             ),
             // Small enough to be sent as it is, and cut off.
             (cut, &LIMITS, "is damaged"),

@@ -506,6 +506,9 @@ fn empty_picture(bytes: &[u8], path: &Path) -> Option<&'static str> {
         "webp" => Some("image/webp"),
         "bmp" => Some("image/bmp"),
         "tif" | "tiff" => Some("image/tiff"),
+        "ico" => Some("image/x-icon"),
+        "heic" | "heif" => Some("image/heic"),
+        "avif" => Some("image/avif"),
         _ => None,
     }
 }
@@ -534,6 +537,54 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
         [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some("image/tiff"),
         // The size of the file, four bytes that are zero, and the offset of the pixels.
         [b'B', b'M', _, _, _, _, 0, 0, 0, 0, _, _, 0, 0, ..] => Some("image/bmp"),
+        // The number of pictures is not zero.
+        [0, 0, 1, 0, count, 0, ..] if *count > 0 => Some("image/x-icon"),
+        // Not converted, but named to the user and the model.
+        [
+            _,
+            _,
+            _,
+            _,
+            b'f',
+            b't',
+            b'y',
+            b'p',
+            b'a',
+            b'v',
+            b'i',
+            b'f' | b's',
+            ..,
+        ] => Some("image/avif"),
+        [
+            _,
+            _,
+            _,
+            _,
+            b'f',
+            b't',
+            b'y',
+            b'p',
+            b'h',
+            b'e',
+            b'i' | b'v',
+            _,
+            ..,
+        ]
+        | [
+            _,
+            _,
+            _,
+            _,
+            b'f',
+            b't',
+            b'y',
+            b'p',
+            b'm',
+            b'i',
+            b'f',
+            b'1',
+            ..,
+        ] => Some("image/heic"),
         [b'%', b'P', b'D', b'F', b'-', ..] => Some("application/pdf"),
         [
             b'R',
@@ -764,6 +815,18 @@ mod tests {
             ("Image (image/png, 0 bytes)", Some(""))
         );
         std::fs::remove_file(stage.cwd().join("empty.PNG")).unwrap();
+        for (bytes, mime) in [
+            (b"\0\0\x01\0\x01\0\x10\x10".as_slice(), "image/x-icon"),
+            (b"\0\0\0\x18ftypheic\0\0\0\0", "image/heic"),
+            (b"\0\0\0\x1cftypavif\0\0\0\0", "image/avif"),
+        ] {
+            stage.write_bytes("picture", bytes);
+            let output = read(&context, json!({"filePath": "picture"}))
+                .await
+                .unwrap();
+            assert_eq!(output.attachments[0].mime, mime);
+        }
+        std::fs::remove_file(stage.cwd().join("picture")).unwrap();
         let output = read(&context, json!({"filePath": "a.wav"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
