@@ -77,7 +77,8 @@ fn shown(place: &MessagePlace<'_>, message: &Message) -> Value {
         .parts
         .iter()
         .filter_map(|part| shapes::part(place.session, &message.id, part, message.created));
-    let parts: Vec<Value> = parts.collect();
+    let [start, end] = shapes::step_parts(place.session, message);
+    let parts: Vec<Value> = start.into_iter().chain(parts).chain(end).collect();
     json!({ "info": shapes::message(place, message), "parts": parts })
 }
 

@@ -6,7 +6,7 @@ use base::environment::Timestamp;
 use base::id::MessageId;
 use base::text;
 use transcript::{
-    Call, CallFacts, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role,
+    Call, CallFacts, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role, Usage,
 };
 
 /// The longest text of a part, in bytes: more than a tool's result may have, or a model's answer. A
@@ -46,10 +46,7 @@ pub fn message(place: &MessagePlace<'_>, message: &Message) -> Value {
             info["providerID"] = own.model.provider.as_str().into();
             info["modelID"] = own.model.model.as_str().into();
             info["cost"] = own.cost.unwrap_or_default().into();
-            info["tokens"] = json!({
-                "input": own.usage.input, "output": own.usage.output, "reasoning": own.usage.reasoning,
-                "cache": { "read": own.usage.cache_read, "write": own.usage.cache_write },
-            });
+            info["tokens"] = tokens(&own.usage);
             if let Some(effort) = &own.model.effort {
                 info["variant"] = effort.as_str().into();
             }
@@ -68,6 +65,34 @@ pub fn message(place: &MessagePlace<'_>, message: &Message) -> Value {
         }
     }
     info
+}
+
+fn tokens(usage: &Usage) -> Value {
+    json!({
+        "total": usage.context(), "input": usage.input, "output": usage.output, "reasoning": usage.reasoning,
+        "cache": { "read": usage.cache_read, "write": usage.cache_write },
+    })
+}
+
+/// Returns the part with which OpenCode begins an answer, and the one with which it ends. Ours have
+/// no such parts; `None` for a message of the user, and if the answer has no end.
+pub fn step_parts(session: &str, message: &Message) -> [Option<Value>; 2] {
+    let Some(own) = message.assistant() else {
+        return [None, None];
+    };
+    let id = message.id.as_str();
+    let part = |kind: &str, end: &str| {
+        let name = id.strip_prefix("msg_").unwrap_or(id);
+        json!({ "id": format!("prt_{name}{end}"), "sessionID": session, "messageID": id, "type": kind })
+    };
+    let end = own.finish.map(|finish| {
+        let mut end = part("step-finish", "_end");
+        end["reason"] = reason(finish).into();
+        end["cost"] = own.cost.unwrap_or_default().into();
+        end["tokens"] = tokens(&own.usage);
+        end
+    });
+    [Some(part("step-start", "_start")), end]
 }
 
 fn reason(finish: Finish) -> &'static str {
@@ -106,13 +131,26 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
     let mut cut = TextCut::default();
     let mut shown = match content {
         Content::Text(text) => {
-            json!({ "type": "text", "text": cut.head(&text.text), "synthetic": text.synthetic, "ignored": text.ignored })
+            let mut shown = json!({ "type": "text", "text": cut.head(&text.text), "time": span(&text.text, at) });
+            for (key, value) in [("synthetic", text.synthetic), ("ignored", text.ignored)] {
+                if value {
+                    shown[key] = true.into();
+                }
+            }
+            shown
         }
         Content::Reasoning(reasoning) => {
-            json!({ "type": "reasoning", "text": cut.head(&reasoning.text), "time": { "start": at.0 } })
+            json!({ "type": "reasoning", "text": cut.head(&reasoning.text), "time": span(&reasoning.text, at) })
         }
         Content::File(file) => {
-            json!({ "type": "file", "mime": file.mime, "filename": file.name, "url": file.uri })
+            let data = file.data.as_deref().unwrap_or_default();
+            let inline = || format!("data:{};base64,{}", file.mime, cut.head(data));
+            let mut shown = json!({ "type": "file", "mime": file.mime });
+            shown["url"] = file.uri.clone().unwrap_or_else(inline).into();
+            if let Some(name) = &file.name {
+                shown["filename"] = name.as_str().into();
+            }
+            shown
         }
         Content::Tool(call) => {
             json!({ "type": "tool", "callID": call.call.as_str(), "tool": call.tool, "state": state(call, at) })
@@ -143,6 +181,16 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
         shown["metadata"] = json!({ "truncated": true });
     }
     Some(shown)
+}
+
+/// Returns the times of a text at its last change: it is published when it begins, empty, and when it is
+/// complete.
+fn span(text: &str, at: Timestamp) -> Value {
+    if text.is_empty() {
+        json!({ "start": at.0 })
+    } else {
+        json!({ "start": at.0, "end": at.0 })
+    }
 }
 
 /// Shortens the texts of a part.
@@ -178,7 +226,13 @@ fn state(call: &Call, at: Timestamp) -> Value {
         }),
     };
     let facts = call.state.facts().map(CallFacts::to_json);
-    let facts = Value::Object(facts.unwrap_or_default());
+    let mut facts = Value::Object(facts.unwrap_or_default());
+    if facts["filepath"].is_string() && facts["diff"].is_string() {
+        facts["filediff"] = json!({
+            "file": facts["filepath"], "patch": facts["diff"],
+            "additions": facts["additions"], "deletions": facts["deletions"],
+        });
+    }
     let is_long = text::is_longer(&facts, MAX_TEXT_BYTES);
     shown["metadata"] = if is_long { json!({}) } else { facts };
     if is_long || cut.was_needed {
@@ -227,6 +281,97 @@ mod tests {
             }),
             provider: Map::new(),
         })
+    }
+
+    #[test]
+    fn answer_begins_and_ends_with_parts_of_its_step() {
+        let model = transcript::ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
+        let own = |finish| transcript::Assistant {
+            parent: MessageId::new("msg_0"),
+            agent: "build".into(),
+            model: model.clone(),
+            finish,
+            fault: None,
+            summary: false,
+            usage: Usage {
+                input: 10,
+                output: 2,
+                cache_read: 5,
+                ..Usage::default()
+            },
+            cost: Some(0.5),
+            completed: None,
+        };
+        let message = |finish| Message {
+            id: MessageId::new("msg_7"),
+            created: Timestamp(1),
+            role: Role::Assistant(own(finish)),
+            parts: Vec::new(),
+        };
+        let [start, end] = step_parts("ses_1", &message(None));
+        let part = |id: &str, kind: &str| json!({ "id": id, "sessionID": "ses_1", "messageID": "msg_7", "type": kind });
+        assert_eq!(start, Some(part("prt_7_start", "step-start")));
+        assert_eq!(end, None);
+        let [_, end] = step_parts("ses_1", &message(Some(Finish::Stop)));
+        let mut wanted = part("prt_7_end", "step-finish");
+        wanted["reason"] = "stop".into();
+        wanted["cost"] = 0.5.into();
+        wanted["tokens"] = json!({ "total": 17, "input": 10, "output": 2, "reasoning": 0, "cache": { "read": 5, "write": 0 } });
+        assert_eq!(end, Some(wanted));
+    }
+
+    #[test]
+    fn parts_have_the_members_that_opencode_requires() {
+        let file = |uri: Option<&str>, name: Option<&str>| {
+            Content::File(transcript::File {
+                mime: "image/png".into(),
+                name: name.map(str::to_owned),
+                uri: uri.map(str::to_owned),
+                data: Some("AAAA".into()),
+                refused: false,
+            })
+        };
+        let about = json!({ "id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1" });
+        for (content, wanted) in [
+            (
+                file(None, None),
+                json!({ "type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAA" }),
+            ),
+            (
+                file(Some("file:///a.png"), Some("a.png")),
+                json!({ "type": "file", "mime": "image/png", "url": "file:///a.png", "filename": "a.png" }),
+            ),
+            (
+                Content::Text(Text {
+                    text: "Yes.".into(),
+                    synthetic: true,
+                    ..Text::default()
+                }),
+                json!({ "type": "text", "text": "Yes.", "synthetic": true, "time": { "start": 1, "end": 1 } }),
+            ),
+            (
+                Content::Reasoning(transcript::Reasoning::default()),
+                json!({ "type": "reasoning", "text": "", "time": { "start": 1 } }),
+            ),
+        ] {
+            let mut wanted = wanted;
+            for (key, value) in about.as_object().unwrap() {
+                wanted[key] = value.clone();
+            }
+            assert_eq!(shown(content), wanted);
+        }
+        let edited = completed(
+            "ok",
+            json!({ "filepath": "/a", "diff": "-a", "additions": 0, "deletions": 1 }),
+        );
+        assert_eq!(
+            shown(edited).pointer("/state/metadata/filediff"),
+            Some(&json!({ "file": "/a", "patch": "-a", "additions": 0, "deletions": 1 }))
+        );
     }
 
     #[test]

@@ -80,12 +80,32 @@ impl SessionEvents {
             .map_or(Timestamp(0), Environment::now)
     }
 
+    /// Publishes a message that began or ended, with the parts that mark the beginning and the end of an
+    /// answer.
     pub fn message(&self, message: &Message) {
+        if !self.publisher.is_observed() {
+            return;
+        }
+        let [start, end] = shapes::step_parts(self.id(), message);
+        self.step_part(end.as_ref());
         let info = || shapes::message(&self.place(), message);
         self.publisher.publish(
             "message.updated",
             Some(message.id.as_str()),
             || json!({ "sessionID": self.id(), "info": info() }),
+        );
+        if end.is_none() && message.parts.is_empty() {
+            self.step_part(start.as_ref());
+        }
+    }
+
+    fn step_part(&self, part: Option<&Value>) {
+        let Some(part) = part else { return };
+        let id = part["id"].as_str();
+        self.publisher.publish(
+            "message.part.updated",
+            id,
+            || json!({ "sessionID": self.id(), "part": part, "time": self.now().0 }),
         );
     }
 
@@ -277,8 +297,9 @@ fn info(record: &Record) -> Value {
     if let Some(model) = &record.model {
         info["model"] = json!({ "id": model.model, "providerID": model.provider });
     }
-    if let Some(cost) = record.cost {
-        info["cost"] = cost.into();
+    info["cost"] = record.cost.unwrap_or_default().into();
+    if let Some(undone) = record.undone.last() {
+        info["revert"] = json!({ "messageID": undone.from.as_str() });
     }
     if let Some(changed) = &record.changed {
         info["summary"] = json!({
