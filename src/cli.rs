@@ -34,6 +34,7 @@ mod run;
 mod serve;
 mod sessions;
 mod stats;
+mod strip_types;
 mod telemetry;
 mod terminal;
 mod trust;
@@ -211,6 +212,9 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(terminal::panicked));
     sandbox::protect_process_memory();
     sandbox::process::set_process_name();
+    if std::env::args_os().skip(1).eq([strip_types::ARGUMENT]) {
+        return strip_types::strip_types();
+    }
     let environment = Environment::read();
     if let Some(shell) = environment.var(complete::VARIABLE) {
         let command = <Cli as clap::CommandFactory>::command();

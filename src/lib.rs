@@ -19,6 +19,7 @@
 //! | [`config`] | the layered settings, and whether a project is trusted |
 //! | [`providers`] | the catalogue of models, and the wires of their providers |
 //! | [`permission`] | rules, the analysis of shell commands, and the verdict on a call |
+//! | `typescript` | TypeScript without its types |
 //! | `shell_parser` | the syntax tree of a command line |
 //! | [`store`], [`snapshot`] | sessions in SQLite or PostgreSQL, the states of files for undo |
 //! | [`transcript`] | messages and their parts |

@@ -40,6 +40,7 @@ const STRIPPERS = `
 import module, { createRequire } from "node:module"
 import fs from "node:fs"
 import path from "node:path"
+import { spawnSync } from "node:child_process"
 import { fileURLToPath, pathToFileURL } from "node:url"
 const TS = /\\.[cm]?tsx?$/
 function strip(url) {
@@ -70,7 +71,14 @@ function strip(url) {
     if (sucrase) return sucrase.transform(source, { transforms: tsx ? ["typescript", "jsx"] : ["typescript"], filePath: file }).code
   }
   const base = (globalThis.adjutantBases ?? []).find((base) => file.startsWith(base + path.sep)) ?? path.dirname(file)
-  throw new Error("Node " + process.versions.node + " does not run TypeScript. Install a newer one with 'nvm install 22', or a package that removes types with 'npm install --prefix " + base + " esbuild'")
+  let why = ""
+  if (globalThis.adjutantProgram && !tsx) {
+    const done = spawnSync(globalThis.adjutantProgram, ["strip-types"], { input: source, encoding: "utf8", maxBuffer: 64 << 20 })
+    if (done.status === 0) return done.stdout
+    why = done.stderr ? " (" + done.stderr.trim().replace(/^adjutant: /, "") + ")" : ""
+  }
+  if (tsx) throw new Error("this runtime does not compile JSX. Install a package that does with 'npm install --prefix " + base + " esbuild'")
+  throw new Error("Node " + process.versions.node + " does not run " + (why ? "this " : "") + "TypeScript" + why + ". Install a newer one with 'nvm install 22', or a package that removes types with 'npm install --prefix " + base + " esbuild'")
 }
 const standIn = (specifier) => {
   const name = specifier.replace(/\\/tool$/, "")
@@ -101,7 +109,7 @@ const esm = (url) => {
 }
 `
 const ASYNC = `${STRIPPERS}
-export function initialize(given) { globalThis.adjutantStandIn = given.standIn; globalThis.adjutantBases = given.bases }
+export function initialize(given) { globalThis.adjutantStandIn = given.standIn; globalThis.adjutantBases = given.bases; globalThis.adjutantProgram = given.program }
 export async function resolve(specifier, context, next) {
   try { return await next(specifier, context) } catch (e) {
     const url = standIn(specifier) ?? near(specifier, context.parentURL)
@@ -133,11 +141,12 @@ export default {
 `
 const data = (source) => "data:text/javascript;base64," + Buffer.from(source).toString("base64")
 
-/** Prepares the runtime: strips types, and provides `@opencode-ai/plugin`, the project's own or the replacement. */
-async function prepare(standInSource, bases) {
+/** Prepares the runtime: strips types, by `program` if there is no other way, and provides `@opencode-ai/plugin`, the project's own or the replacement. */
+async function prepare(standInSource, bases, program) {
   const url = data(standInSource)
   globalThis.adjutantStandIn = url
   globalThis.adjutantBases = bases
+  globalThis.adjutantProgram = program
   if (BUN) {
     const own = await import(url)
     const found = bases.some((base) => fs.existsSync(path.join(base, "node_modules/@opencode-ai/plugin/package.json")))
@@ -151,7 +160,7 @@ async function prepare(standInSource, bases) {
       })
   } else if (DENO) return
   else if (module.registerHooks) module.registerHooks((await import(data(SYNC))).default)
-  else if (module.register) module.register(data(ASYNC), { data: { standIn: url, bases } })
+  else if (module.register) module.register(data(ASYNC), { data: { standIn: url, bases, program } })
 }
 
 /** Returns the entry file of a package. */
@@ -575,9 +584,9 @@ function named(hooks, known) {
   return { hooks: whole, names: [...new Set(names)], wrong }
 }
 
-async function load({ directory, worktree, project, files, config, standIn, bases, check, login, known }) {
+async function load({ directory, worktree, project, files, config, standIn, bases, program, check, login, known }) {
   process.chdir(directory)
-  await prepare(standIn, bases)
+  await prepare(standIn, bases, program)
   const $ = await shell(directory)
   // Many tools written for Bun need no more of it than this.
   if (!BUN) globalThis.Bun ??= likeBun($)
