@@ -14,6 +14,7 @@ use super::complete;
 use super::listing::{self, ListEntry, UnusedEntry};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
+use base::listing::EntryState;
 use base::text;
 use config::trust::TrustKind;
 use config::{Problem, ProblemSeverity};
@@ -61,6 +62,7 @@ pub(super) struct Wish {
     model: Option<String>,
 }
 
+/// Lists the agents, or shows one. The list has exit code 1 if an agent does not work.
 pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     match verb {
@@ -73,14 +75,17 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
         }
         Verb::List { json: false } | Verb::Create(_) => {
             let trust = &here.loaded.trust;
+            let unused = unused(&here);
+            let is_failed = |(_, state, _): &UnusedAgent| *state == EntryState::Failed;
             super::say(&show::list(
                 &here.agents,
                 |name| remarks(&here, name),
-                &unused(&here),
+                &unused,
             ));
             if let Some(notice) = trust.notice() {
                 super::say(&notice);
             }
+            return Ok(u8::from(unused.iter().any(is_failed)));
         }
         Verb::Show { name } => {
             let agent = here.agents.get(name).ok_or_else(|| {

@@ -166,7 +166,11 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
         entries.push(ListedExtension {
             kind: script.kind.as_str(),
             name: script.name.clone(),
-            state: EntryState::Failed,
+            state: if script.is_foreign {
+                EntryState::Off
+            } else {
+                EntryState::Failed
+            },
             about: format!("{} ({})", script.why, script.place.short()),
         });
     }

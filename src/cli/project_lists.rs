@@ -265,10 +265,20 @@ fn finish(
     let loaded = &here.loaded;
     let withheld = listing::withheld(&loaded.trust, kind, section);
     let fresh = |entry: &ListEntry| entries.iter().all(|known| known.name != entry.name);
-    let withheld: Vec<ListEntry> = withheld.into_iter().filter(fresh).collect();
+    let unused = listing::unused(&here.problems, section, inside, is_known);
+    let failed: Vec<ListEntry> = unused.iter().map(ListEntry::failed).collect();
+    let is_failed = |entry: &ListEntry| failed.iter().any(|other| other.name == entry.name);
+    let withheld: Vec<ListEntry> = withheld
+        .into_iter()
+        .filter(fresh)
+        .filter(|entry| !is_failed(entry))
+        .collect();
     entries.extend(withheld);
     let off = loaded.switched_off(section, "disabled");
-    entries.extend(off.iter().map(|(name, place)| ListEntry::off(name, place)));
-    let unused = listing::unused(&here.problems, section, inside, is_known);
-    entries.extend(unused.iter().map(ListEntry::failed));
+    let off = off.iter().map(|(name, place)| ListEntry::off(name, place));
+    let off: Vec<ListEntry> = off
+        .filter(|entry| entries.iter().all(|known| known.name != entry.name))
+        .collect();
+    entries.extend(off);
+    entries.extend(failed);
 }

@@ -30,6 +30,9 @@ pub(super) fn schema() -> Json {
     schema.to_value()
 }
 
+/// Keys of other programs that nothing here resembles, with ours.
+const OTHER_PROGRAMS: [(&str, &str); 2] = [("env", "environment"), ("httpUrl", "url")];
+
 /// A schema that trees are checked against.
 pub(crate) struct ConfigSchema {
     root: Json,
@@ -223,10 +226,18 @@ impl ConfigSchema {
                     let text = "there is no such key; it is ignored";
                     let mut problem =
                         Problem::warning(ProblemCode::UnknownKey, &entry.at, path.join("."), text);
-                    let near = nearest(&entry.key, names());
+                    let near = nearest(&entry.key, names()).or_else(|| {
+                        let meant = OTHER_PROGRAMS
+                            .iter()
+                            .find(|(theirs, _)| *theirs == entry.key);
+                        meant.and_then(|(_, ours)| names().find(|name| name == ours))
+                    });
                     problem.can_hide_deny =
                         near.is_some_and(|near| lost_denies::is_meant(path, near, &entry.node));
-                    problems.push(problem.nearest(&entry.key, names()));
+                    if let Some(near) = near {
+                        problem = problem.hint(format!("did you mean \"{near}\"?"));
+                    }
+                    problems.push(problem);
                     false
                 }
                 (None, Some(schema)) if schema.is_object() => {

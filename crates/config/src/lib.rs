@@ -73,6 +73,8 @@ pub struct LoadedSettings {
     pub missing_packages: Vec<package::MissingPackage>,
     /// The custom tools and plugins that cannot be loaded.
     pub unusable_scripts: Vec<package::UnusableScript>,
+    /// The formatters and language servers that the settings switch off.
+    programs_off: Vec<trust::ProgramOff>,
     /// The state of every file that was examined, to detect changes.
     pub fingerprint: ConfigFingerprint,
     /// The joined tree; every value has its location.
@@ -144,11 +146,19 @@ impl LoadedSettings {
             let value = entry.node.get(key).map(|node| &node.value);
             matches!(value, Some(NodeValue::Bool(true)))
         };
-        entries
+        let mut off: Vec<(String, &SourceLocation)> = entries
             .iter()
             .filter(is_off)
             .map(|entry| (entry.key.clone(), &entry.at))
-            .collect()
+            .collect();
+        // Where nothing is switched on, they are not in the tree.
+        for (of, name, at) in &self.programs_off {
+            let is_known = off.iter().any(|(known, _)| known == name);
+            if *of == section && !is_known {
+                off.push((name.clone(), at));
+            }
+        }
+        off
     }
 
     /// Returns the models that the settings name, with the location and key of each.

@@ -61,6 +61,7 @@ pub fn load_with(
     contributions: &[Contribution],
 ) -> LoadedSettings {
     let mut loading = Loading::read(environment, worktree, cwd, contributions);
+    let programs_off = trust::switched_off(&loading.layers);
     loading.drop_ineffective_entries();
     let user = loading.user_settings();
     let Reviewed {
@@ -95,6 +96,7 @@ pub fn load_with(
         pure,
         missing_packages,
         unusable_scripts,
+        programs_off,
         fingerprint: loading.disk.seen,
         tree,
         origins: loading
@@ -493,8 +495,19 @@ fn withheld(trust: &trust::Review) -> Vec<Problem> {
         return Vec::new();
     }
     let note = |item: &trust::TrustItem| {
-        let text = format!("not used until you trust this project: {}", item.detail);
-        Problem::note(ProblemCode::Untrusted, &item.place, item.key.as_str(), text)
+        let detail = item.detail.as_str();
+        let detail = detail.strip_prefix("is loaded, and ").unwrap_or(detail);
+        let text = format!("not used until you trust this project: {detail}");
+        Problem::note(ProblemCode::Untrusted, &item.place, item.key.as_str(), text).subject(detail)
     };
-    trust.items.iter().map(note).collect()
+    // A value that is inserted from outside is also an item of its own kind.
+    let is_inserted = |item: &&trust::TrustItem| {
+        let inserted = trust.withheld(trust::TrustKind::Reads);
+        item.kind != trust::TrustKind::Reads
+            && inserted
+                .into_iter()
+                .any(|other| other.place == item.place && other.key == item.key)
+    };
+    let items = trust.items.iter();
+    items.filter(|item| !is_inserted(item)).map(note).collect()
 }

@@ -119,6 +119,8 @@ pub struct MissingPackage {
 /// A custom tool or plugin that is not loaded because of the way the settings name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusableScript {
+    /// Whether it is not for adjutant, so that nothing is wrong.
+    pub is_foreign: bool,
     pub kind: super::script::ScriptKind,
     pub name: String,
     pub why: String,

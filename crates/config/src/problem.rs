@@ -138,6 +138,9 @@ pub struct Problem {
     pub hint: Option<String>,
     /// Whether the unreadable part may have contained a deny.
     pub can_hide_deny: bool,
+    /// The part of the message that differs between problems of one kind, if it is not in quotation
+    /// marks.
+    pub subject: Option<String>,
 }
 
 impl Problem {
@@ -156,6 +159,7 @@ impl Problem {
             message: message.into(),
             hint: None,
             can_hide_deny: false,
+            subject: None,
         }
     }
 
@@ -204,6 +208,13 @@ impl Problem {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Names the part of the message that differs between problems of one kind.
+    #[must_use]
+    pub fn subject(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
         self
     }
 

@@ -104,11 +104,23 @@ pub(crate) fn in_directory(
             continue;
         }
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> = entries
+        let (scripts, others): (Vec<PathBuf>, Vec<PathBuf>) = entries
             .map(|entry| entry.path())
-            .filter(|path| is_script(path))
-            .collect();
+            .partition(|path| is_script(path));
+        let mut files = scripts;
         files.sort();
+        let mut screens: Vec<PathBuf> = others.into_iter().filter(|path| is_screen(path)).collect();
+        screens.sort();
+        for path in screens {
+            let origin = disk.origin(&path, layer, project);
+            disk.unusable_scripts.push(UnusableScript {
+                is_foreign: true,
+                kind,
+                name: origin.name.clone(),
+                why: "it is for the terminal interface of OpenCode".to_owned(),
+                place: SourceLocation::whole_text(&origin),
+            });
+        }
         for path in files {
             let origin = disk.origin(&path, layer, project);
             let place = SourceLocation::whole_text(&origin);
@@ -123,6 +135,7 @@ pub(crate) fn in_directory(
                     "plugin"
                 };
                 disk.unusable_scripts.push(UnusableScript {
+                    is_foreign: false,
                     kind,
                     name: origin.name.clone(),
                     why: text.clone(),
@@ -159,6 +172,13 @@ fn is_script(path: &Path) -> bool {
     matches!(ending, Some("js" | "ts" | "mjs" | "mts" | "cjs" | "cts"))
         && !name.contains(".d.")
         && path.is_file()
+}
+
+/// Returns whether a file is made of elements of a screen. OpenCode loads none from these folders by itself;
+/// its terminal interface does if its settings name them.
+fn is_screen(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    matches!(ending, Some("tsx" | "jsx")) && path.is_file()
 }
 
 impl ScriptEntry {
@@ -255,6 +275,7 @@ pub(crate) fn in_list(
 
 fn unusable(spec: &str, why: &str, item: &Node) -> UnusableScript {
     UnusableScript {
+        is_foreign: false,
         kind: ScriptKind::Plugin,
         name: spec.to_owned(),
         why: why.to_owned(),
@@ -268,12 +289,14 @@ fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReade
     if !package {
         let text = format!("there is no file {shown}, so this plugin is not loaded");
         disk.unusable_scripts.push(unusable(spec, &text, item));
-        disk.problems.push(Problem::warning(
-            ProblemCode::MissingFile,
-            &item.at,
-            "plugin",
-            text,
-        ));
+        let mut problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
+        if spec.starts_with('.') && disk.worktree.root.join(spec).is_file() {
+            problem = problem.hint(
+                "a path begins at the directory of these settings; a file in a folder \"plugins\" next to them is \
+                 loaded without being named",
+            );
+        }
+        disk.problems.push(problem.subject(shown));
         return;
     }
     let base = item.at.origin.path.as_deref().and_then(Path::parent);
@@ -306,8 +329,8 @@ fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReade
         why
     };
     let text = format!("the plugin {shown} is not installed, so it is not loaded");
-    disk.problems
-        .push(Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text).hint(hint));
+    let problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
+    disk.problems.push(problem.hint(hint).subject(shown));
 }
 
 /// Returns the record of a package that adjutant has installed. `path` is the package's directory.

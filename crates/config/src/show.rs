@@ -11,14 +11,16 @@ use base::store_location::DatabaseLocation;
 /// The maximum number of further locations, or names, listed for a repeated problem.
 const MAX_PLACES: usize = 3;
 
-/// The number of notes of one kind that are listed one by one.
+/// The number of problems of one kind that are listed one by one.
 const MAX_ALIKE: usize = 3;
 
-/// The kind of a problem: the message without the names in quotation marks.
+/// The kind of a problem: the message without its subject and the names in quotation marks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Kind<'p> {
     severity: ProblemSeverity,
     code: ProblemCode,
+    /// The key, if the message depends on it.
+    key: &'p str,
     words: Vec<&'p str>,
 }
 
@@ -26,10 +28,20 @@ impl<'p> Kind<'p> {
     fn of(problem: &'p Problem) -> Self {
         let hint = problem.hint.as_deref().unwrap_or_default();
         let outside = |text: &'p str| text.split('"').step_by(2);
+        let words = match &problem.subject {
+            Some(subject) => problem.message.split(subject.as_str()).collect(),
+            None => outside(&problem.message).collect::<Vec<_>>(),
+        };
+        // Of a program or a key that waits for trust, the message says nothing that others share.
+        let key = match problem.code {
+            ProblemCode::Untrusted => problem.key.as_str(),
+            _ => "",
+        };
         Self {
             severity: problem.severity,
             code: problem.code,
-            words: outside(&problem.message).chain(outside(hint)).collect(),
+            key,
+            words: words.into_iter().chain(outside(hint)).collect(),
         }
     }
 }
@@ -39,17 +51,24 @@ fn also_alike(problems: &[&Problem]) -> String {
     let others = problems.get(1..).unwrap_or_default();
     let mut names: Vec<&str> = Vec::new();
     for problem in others {
-        let name = problem.message.split('"').nth(1).unwrap_or(&problem.key);
+        let quoted = || problem.message.split('"').nth(1);
+        let subject = problem.subject.as_deref().or_else(quoted);
+        let name = subject.unwrap_or(&problem.key);
         if !names.contains(&name) {
             names.push(name);
         }
     }
+    // A warning asks for an action, so each name counts.
+    let is_note = others
+        .first()
+        .is_some_and(|other| other.severity == ProblemSeverity::Note);
+    let max_names = if is_note { MAX_PLACES } else { names.len() };
     let shown: Vec<String> = names
         .iter()
-        .take(MAX_PLACES)
+        .take(max_names)
         .map(|name| format!("\"{}\"", base::text::escaped(name)))
         .collect();
-    let rest = if names.len() > MAX_PLACES { " …" } else { "" };
+    let rest = if names.len() > max_names { " …" } else { "" };
     format!(
         "and {} more like it: {}{rest}",
         others.len(),
@@ -253,8 +272,8 @@ fn value(path: &[String], node: &Node) -> String {
 }
 
 /// Lists all problems, worst first, with a summary at the end. Problems that differ only in their
-/// location are one line, with some of the other locations below it. Many notes of one kind are one
-/// line, with some of the names that the others are about.
+/// location are one line, with some of the other locations below it. Many notes or warnings of one
+/// kind are one line, with names that the others are about.
 pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
     let mut groups: Vec<Vec<&Problem>> = Vec::new();
     for problem in problems {
@@ -284,8 +303,8 @@ pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
         };
         let kind = Kind::of(first);
         let of_kind = kinds.get(&kind).map(Vec::as_slice).unwrap_or_default();
-        let is_note = first.severity == ProblemSeverity::Note;
-        if is_note && of_kind.len() > MAX_ALIKE && of_kind.len() > group.len() {
+        let is_error = first.severity == ProblemSeverity::Error;
+        if !is_error && of_kind.len() > MAX_ALIKE && of_kind.len() > group.len() {
             if summarised.insert(kind) {
                 let _ = writeln!(text, "{}: {first}", first.severity.as_str());
                 let _ = writeln!(text, "  {}", also_alike(of_kind));

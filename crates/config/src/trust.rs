@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::answers::{TrustEntry, TrustStore};
-pub(crate) use self::programs::drop_idle;
 use self::programs::{KnownPrograms, is_off};
+pub(crate) use self::programs::{ProgramOff, drop_idle, switched_off};
 use self::requests::{location_key_paths, risky_option_paths};
 use super::declare::ConfigSchema;
 use super::declare::effect::{self, KeyEffect};
@@ -791,7 +791,9 @@ fn with_surroundings(mut detail: String, node: &Node) -> String {
         "initialization",
         "sampling",
     ] {
-        if let Some(value) = node.get(key) {
+        let is_empty =
+            |value: &&Node| matches!(&value.value, NodeValue::Map(map) if map.is_empty());
+        if let Some(value) = node.get(key).filter(|value| !is_empty(value)) {
             let _ = write!(detail, " [{key} {}]", value.to_json());
         }
     }

@@ -73,7 +73,9 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         let later = after
             .filter(|place| decides_instead(all[*place]))
             .min()
-            .map(|place| all[place]);
+            .map(|place| all[place])
+            // One that says the same does no harm.
+            .filter(|other| other.action != rule.action);
         let is_narrower =
             |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";
         let has_wildcard =

@@ -212,7 +212,7 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
             "the model {model} cannot be used. {}",
             why.trim_end_matches('.')
         );
-        return Problem::warning(ProblemCode::NoKey, at, key, text);
+        return Problem::warning(ProblemCode::NoKey, at, key, text).subject(model.to_string());
     }
     let hint = match near(model, everyone) {
         Some(near) => format!("did you mean \"{near}\"?"),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::layers::ParsedLayer;
-use crate::node::{MapEntry, Node, NodeValue};
+use crate::node::{MapEntry, Node, NodeValue, SourceLocation};
 
 /// The programs in the user's own settings.
 #[derive(Debug, Default)]
@@ -54,6 +54,28 @@ pub(super) fn is_off(key: &str, entry: &MapEntry, known: &KnownPrograms) -> bool
     };
     let is_only_off = entry.node.entries().len() == 1;
     off && (is_only_off || !known.programs.contains(&format!("{key}.{}", entry.key)))
+}
+
+/// A formatter or language server that the settings switch off: its section, name and location.
+pub(crate) type ProgramOff = (&'static str, String, SourceLocation);
+
+/// Returns the formatters and language servers that the settings switch off as they are written, before
+/// entries without effect are removed.
+pub(crate) fn switched_off(layers: &[ParsedLayer]) -> Vec<ProgramOff> {
+    let mut off: Vec<ProgramOff> = Vec::new();
+    for section in ["formatter", "lsp"] {
+        let sections = layers.iter().filter_map(|layer| layer.node.get(section));
+        for entry in sections.flat_map(Node::entries) {
+            let Some(is_off) = entry.node.get("disabled").and_then(Node::as_bool) else {
+                continue;
+            };
+            off.retain(|(known, name, _)| *known != section || *name != entry.key);
+            if is_off {
+                off.push((section, entry.key.clone(), entry.at.clone()));
+            }
+        }
+    }
+    off
 }
 
 /// Removes a project's entries that only disable formatters or language servers, if the usual ones
