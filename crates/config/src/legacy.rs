@@ -400,12 +400,12 @@ fn under(node: &mut Node, key: &str, old: MapEntry) {
 /// Permissions of tools that act. An agent for another program has those that its list names.
 const ACTING: [&str; 5] = ["edit", "bash", "webfetch", "websearch", "task"];
 
-/// Permissions of tools that read files of the project. One of them in such a list stands for all.
+/// Permissions of tools that read files of the project. One of them in such a list means all.
 const READING: [&str; 4] = ["read", "grep", "glob", "list"];
 
 /// Rewrites the lists of tools in agents for another program, `tools: Read, Grep` and
 /// `disallowedTools: Write`, as denied permissions. A list allows nothing: the other rules decide about
-/// what it names. Tools of MCP servers are not affected.
+/// its tools. Those of MCP servers are not affected.
 pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
     let mut rules: Option<Node> = None;
     for key in ["tools", "disallowedTools"] {

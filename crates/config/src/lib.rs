@@ -151,7 +151,7 @@ impl LoadedSettings {
             .filter(is_off)
             .map(|entry| (entry.key.clone(), &entry.at))
             .collect();
-        // Where nothing is switched on, they are not in the tree.
+        // If nothing is switched on, they are not in the tree.
         for (of, name, at) in &self.programs_off {
             let is_known = off.iter().any(|(known, _)| known == name);
             if *of == section && !is_known {

@@ -119,7 +119,7 @@ pub struct MissingPackage {
 /// A custom tool or plugin that is not loaded because of the way the settings name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusableScript {
-    /// Whether it is not for adjutant, so that nothing is wrong.
+    /// `true` for a file of another program, which is no mistake.
     pub is_foreign: bool,
     pub kind: super::script::ScriptKind,
     pub name: String,

@@ -489,7 +489,7 @@ fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>)
             let is_broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
             is_broader && (verdict != Action::Deny || other == Action::Deny)
         };
-        // A rule that says the same as the later one does no harm.
+        // A rule with the same action as the later one does no harm.
         let differs = |place: &usize| {
             let later = entries.get(*place).and_then(|later| later.node.as_text());
             later.and_then(action) != Some(verdict)

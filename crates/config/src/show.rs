@@ -32,7 +32,7 @@ impl<'p> Kind<'p> {
             Some(subject) => problem.message.split(subject.as_str()).collect(),
             None => outside(&problem.message).collect::<Vec<_>>(),
         };
-        // Of a program or a key that waits for trust, the message says nothing that others share.
+        // The message about something that waits for trust has nothing in common with others.
         let key = match problem.code {
             ProblemCode::Untrusted => problem.key.as_str(),
             _ => "",

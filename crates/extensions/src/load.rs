@@ -379,7 +379,7 @@ fn params(
         .collect();
     json!({
         "directory": context.project.cwd, "worktree": root, "files": files, "bases": bases,
-        // Removes types where neither the runtime nor a package of the project does.
+        // Removes types if neither the runtime nor a package of the project does.
         "program": context.project.environment.program,
         "project": { "id": root, "worktree": root, "vcs": root.join(".git").exists().then_some("git"), "time": { "created": 0 } },
         "config": seen_settings(&context.project.settings), "standIn": STAND_IN,

@@ -74,7 +74,7 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
             .filter(|place| decides_instead(all[*place]))
             .min()
             .map(|place| all[place])
-            // One that says the same does no harm.
+            // One with the same action does no harm.
             .filter(|other| other.action != rule.action);
         let is_narrower =
             |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";

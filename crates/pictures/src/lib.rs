@@ -170,8 +170,8 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
     rest.windows(END.len()).any(|two| two == END)
 }
 
-/// Returns the name of a format that cannot be converted here, by the first bytes: what cameras, telephones
-/// and browsers save.
+/// Returns the name of a format that cannot be converted here, by the first bytes: those of cameras,
+/// telephones and browsers.
 fn unsupported(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         // A box of this type, then the brands.

@@ -98,7 +98,7 @@ pub struct SessionSummary {
 }
 
 impl SessionSummary {
-    /// Removes the text. What another process has stored before does not bring it back.
+    /// Removes the text. An older record of another process does not restore it.
     pub fn remove(&mut self) {
         self.text = None;
         self.written = Timestamp(self.written.0.saturating_add(1));

@@ -1,5 +1,5 @@
-//! Removes the types of a TypeScript module, so that a runtime without that ability can load it. What
-//! is removed becomes spaces: every line and column stays. Imports that only types use are removed
+//! Removes the types of a TypeScript module, so that a runtime without that ability can load it. The
+//! removed parts become spaces: every line and column stays. Imports that only types use are removed
 //! too, as compilers do.
 //!
 //! Syntax that is more than types (`enum`, `namespace`, parameter properties, `import x = …`) has no
@@ -150,7 +150,7 @@ struct ImportedName<'s> {
 }
 
 impl<'s> Stripper<'s> {
-    /// Removes what is a type in a node. Returns the children to visit.
+    /// Removes the types of a node. Returns the children to visit.
     fn visit<'t>(&mut self, node: &Node<'t>) -> Vec<Node<'t>> {
         let kind = node.kind();
         match kind {
@@ -220,8 +220,7 @@ impl<'s> Stripper<'s> {
         }
     }
 
-    /// Removes a statement or a member of a class. The semicolon separates what precedes it from what
-    /// follows.
+    /// Removes a statement or a member of a class. The semicolon ends the statement before it.
     fn remove_statement(&mut self, node: &Node<'_>) {
         self.blank(node.byte_range());
         self.put(node.start_byte(), b';');

@@ -81,7 +81,7 @@ fn declarations_of_types_are_removed() {
             "export function f(a: string): void\nexport function f(a: any) {}",
             ";\nexport function f(a ) {}",
         ),
-        // What precedes them does not continue.
+        // The statement before them does not continue.
         ("const a = b\ntype C = d\n(e)()", "const a = b\n;\n(e)()"),
         ("const a = b as C\n[1].map(d)", "const a = b ;\n[1].map(d)"),
         (
