@@ -22,7 +22,7 @@ pub enum Error {
         column: usize,
         what: &'static str,
     },
-    #[error("line {line}, column {column}: this is not valid TypeScript")]
+    #[error("line {line}, column {column}: this syntax is not understood")]
     Syntax { line: usize, column: usize },
     /// The grammar does not fit the parser.
     #[error("the parser cannot be started")]
@@ -51,18 +51,39 @@ pub fn strip(source: &str) -> Result<String, Error> {
         used: HashSet::new(),
         imports: Vec::new(),
     };
+    check_indexes(root)?;
     // Without recursion, because a module may be nested deeply.
     let mut open = vec![root];
     while let Some(node) = open.pop() {
         if let Some(what) = unsupported(&node) {
-            let (line, column) = place(&node);
-            return Err(Error::Unsupported { line, column, what });
+            return Err(unsupported_at(&node, what));
         }
-        open.extend(stripper.visit(&node));
+        open.extend(stripper.visit(&node).into_iter().rev());
     }
     stripper.remove_unused_imports();
     // Only whole nodes are replaced, so this is still valid UTF-8.
     String::from_utf8(stripper.out).map_err(|_| Error::Parser)
+}
+
+/// Refuses types with an index on a new line: the grammar reads one as a part of the type, the language as
+/// a statement of its own.
+fn check_indexes(root: Node<'_>) -> Result<(), Error> {
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        if matches!(node.kind(), "lookup_type" | "array_type")
+            && let (Some(before), Some(index)) = (node.child(0), node.child(1))
+            && before.end_position().row < index.start_position().row
+        {
+            return Err(unsupported_at(&index, "an index on a new line"));
+        }
+        open.extend(children(&node));
+    }
+    Ok(())
+}
+
+fn unsupported_at(node: &Node<'_>, what: &'static str) -> Error {
+    let (line, column) = place(node);
+    Error::Unsupported { line, column, what }
 }
 
 /// Returns the line and column of a node.
