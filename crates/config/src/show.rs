@@ -303,8 +303,13 @@ pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
         };
         let kind = Kind::of(first);
         let of_kind = kinds.get(&kind).map(Vec::as_slice).unwrap_or_default();
-        let is_error = first.severity == ProblemSeverity::Error;
-        if !is_error && of_kind.len() > MAX_ALIKE && of_kind.len() > group.len() {
+        // The others need a different remedy each.
+        let is_summarised = match first.severity {
+            ProblemSeverity::Note => true,
+            ProblemSeverity::Warning => first.subject.is_some(),
+            ProblemSeverity::Error | ProblemSeverity::Deprecated => false,
+        };
+        if is_summarised && of_kind.len() > MAX_ALIKE && of_kind.len() > group.len() {
             if summarised.insert(kind) {
                 let _ = writeln!(text, "{}: {first}", first.severity.as_str());
                 let _ = writeln!(text, "  {}", also_alike(of_kind));
