@@ -18,13 +18,18 @@ use crate::model::{self, Model};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 7] = [
+pub const ALL: [(&str, fn()); 9] = [
     ("turn becomes spans below the client's", turn_becomes_spans),
     ("metrics count tokens, times and cost", metrics),
     ("contents are sent only if the user asks", contents),
     ("standard variables are used", standard_variables),
     ("project cannot turn it on or redirect it", not_for_projects),
     ("collector that is away delays nothing", away),
+    ("variables decide which traces are sampled", sampling),
+    (
+        "exit in a turn leaves no span without a parent",
+        exit_in_a_turn,
+    ),
     (
         "trace of the client reaches servers without telemetry",
         passed_on,
@@ -75,7 +80,9 @@ fn collector() -> Server {
 
 /// Returns the settings of a user who sends to a collector.
 fn settings(collector: &Server, more: &Value) -> Value {
-    let mut telemetry = json!({ "enabled": true, "endpoint": collector.base() });
+    let headers = json!({ "x-literal": "100%41" });
+    let mut telemetry =
+        json!({ "enabled": true, "endpoint": collector.base(), "headers": headers });
     for (key, value) in more.as_object().into_iter().flatten() {
         telemetry[key] = value.clone();
     }
@@ -225,6 +232,9 @@ fn turn_becomes_spans() {
     assert_eq!(model.problems(), Vec::<String>::new());
     let (resource, spans) = spans(&collector);
     assert_eq!(resource["service.name"], "adjutant");
+    for request in collector.received() {
+        assert_eq!(request.header("x-literal"), Some("100%41"));
+    }
     let mut paths: Vec<String> = spans.iter().map(|span| path(&spans, span)).collect();
     paths.sort();
     let turn = format!("invoke_agent build < {SPAN}");
@@ -393,6 +403,62 @@ fn standard_variables() {
     disabled.set("OTEL_SDK_DISABLED", Some("true"));
     run(disabled);
     assert_eq!(collector.received().len(), before);
+}
+
+fn sampling() {
+    let table = [
+        // The client's trace is sampled.
+        ("parentbased_always_off", true),
+        ("always_off", false),
+        ("traceidratio", false),
+    ];
+    for (sampler, is_sent) in table {
+        let collector = collector();
+        let (mut sending, _model) = project(&settings(&collector, &json!({})));
+        sending.set("OTEL_TRACES_SAMPLER", Some(sampler));
+        sending.set("OTEL_TRACES_SAMPLER_ARG", Some("0.0001"));
+        let (project, _) = run(sending);
+        let (_, spans) = spans(&collector);
+        assert_eq!(!spans.is_empty(), is_sent, "{sampler}: {spans:?}");
+        // Servers learn the decision, and metrics count all turns.
+        let call = called(&project);
+        let parent = call["params"]["_meta"]["traceparent"].as_str().unwrap();
+        let flags = if is_sent { "-01" } else { "-00" };
+        assert!(parent.ends_with(flags), "{sampler}: {parent}");
+        assert!(!bodies(&collector, "/v1/metrics").is_empty(), "{sampler}");
+    }
+}
+
+fn exit_in_a_turn() {
+    let collector = collector();
+    let script =
+        "in: Wait.\ncall notes_find {\"word\":\"milk\"}\n---\nin: Wait.\ntext: I wait.\nhang\n";
+    let model = Model::start(model::script(script).unwrap());
+    let project = Project::new();
+    project.write("server.sh", SERVER);
+    let mut all = settings(&collector, &json!({}));
+    all["mcp"] = json!({ "notes": { "type": "local", "command": ["sh", "server.sh"] } });
+    project.provider(&model.base(), &all);
+    let mut client = Client::capable(project, &json!({ "session": { "notices": {} } }));
+    let session = client.open();
+    let prompt = json!([{ "type": "text", "text": "Wait." }]);
+    client.request(
+        2,
+        "session/prompt",
+        &json!({ "sessionId": session, "prompt": prompt }),
+    );
+    while client.receive()["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
+    client.leave();
+    let (_, spans) = spans(&collector);
+    let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
+    assert_eq!(named("invoke_agent build"), 1, "{spans:?}");
+    assert_eq!(named("chat bench-model"), 2, "{spans:?}");
+    for span in &spans {
+        let is_first = span.name == "invoke_agent build";
+        let has_parent = spans.iter().any(|other| other.id == span.parent);
+        assert_eq!(has_parent, !is_first, "{span:?}");
+        assert!(span.start <= span.end, "{span:?}");
+    }
 }
 
 fn not_for_projects() {

@@ -10,6 +10,8 @@ use std::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::environment::Environment;
+
 /// The longest `tracestate` and `baggage` that are passed on, in bytes. The second is the minimum
 /// that the specification of baggage demands.
 const MAX_STATE_BYTES: usize = 512;
@@ -90,6 +92,15 @@ impl TraceContext {
         u8::from_str_radix(digits, 16).unwrap_or_default()
     }
 
+    /// Returns the same place, in a trace that is recorded or not.
+    fn marked(self, is_sampled: bool) -> Self {
+        let flags = (self.flags() & !SAMPLED) | u8::from(is_sampled);
+        Self {
+            traceparent: format!("00-{}-{}-{flags:02x}", self.trace_id(), self.span_id()),
+            ..self
+        }
+    }
+
     pub fn tracestate(&self) -> Option<&str> {
         self.tracestate.as_deref()
     }
@@ -105,6 +116,80 @@ impl TraceContext {
                 .into_iter()
                 .filter_map(|(key, value)| Some((key, value?))),
         )
+    }
+}
+
+/// The traces that are recorded, as the variables `OTEL_TRACES_SAMPLER` and
+/// `OTEL_TRACES_SAMPLER_ARG` determine them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampler {
+    /// The decision of the client counts, if there is one.
+    follows_parent: bool,
+    /// The share of the other traces.
+    ratio: f64,
+}
+
+impl Default for Sampler {
+    /// Creates the sampler of a process without these variables.
+    fn default() -> Self {
+        Self {
+            follows_parent: true,
+            ratio: 1.0,
+        }
+    }
+}
+
+impl Sampler {
+    /// Reads the variables. An unknown sampler counts as none, and an invalid share as 1, as the
+    /// specification demands.
+    pub fn of(environment: &Environment) -> Self {
+        let name = environment.var("OTEL_TRACES_SAMPLER").unwrap_or_default();
+        let name = name.trim().to_ascii_lowercase();
+        let own = name.strip_prefix("parentbased_");
+        let share = || {
+            let share = environment.var("OTEL_TRACES_SAMPLER_ARG")?.trim();
+            let share: f64 = share.parse().ok()?;
+            (0.0..=1.0).contains(&share).then_some(share)
+        };
+        let ratio = match own.unwrap_or(&name) {
+            "always_on" => 1.0,
+            "always_off" => 0.0,
+            "traceidratio" => share().unwrap_or(1.0),
+            "" => return Self::default(),
+            _ => {
+                tracing::warn!("OTEL_TRACES_SAMPLER is not a known sampler, and is ignored");
+                return Self::default();
+            }
+        };
+        Self {
+            follows_parent: own.is_some(),
+            ratio,
+        }
+    }
+
+    /// Returns a place in a trace with the decision whether the trace is recorded.
+    #[must_use]
+    pub fn sampled(self, place: TraceContext, parent: Option<&TraceContext>) -> TraceContext {
+        let is_sampled = match parent {
+            Some(parent) if self.follows_parent => parent.flags() & SAMPLED != 0,
+            _ => self.takes(place.trace_id()),
+        };
+        place.marked(is_sampled)
+    }
+
+    /// Returns whether a trace is in the share: decided by its id, so that all programs which take
+    /// part in the trace agree.
+    fn takes(self, trace: &str) -> bool {
+        let last = trace.get(16..).unwrap_or_default();
+        let number = u64::from_str_radix(last, 16).unwrap_or_default() >> 1;
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the last bits of an id do not matter for a share"
+        )]
+        let limit = (self.ratio * (1_u64 << 63) as f64) as u64;
+        number < limit
     }
 }
 
@@ -217,6 +302,52 @@ mod tests {
         let root = TraceContext::root("msg_1");
         assert_eq!((root.trace_id().len(), root.flags()), (32, SAMPLED));
         assert_ne!(root.trace_id(), TraceContext::root("msg_2").trace_id());
+    }
+
+    #[test]
+    fn sampler_decides_which_traces_are_recorded() {
+        let parent = |flags: &str| {
+            let meta = json!({ "traceparent": format!("00-{TRACE}-{SPAN}-{flags}") });
+            TraceContext::read(meta.as_object().unwrap())
+        };
+        // The last half of this trace's id is 0.64 of the largest.
+        let (yes, no) = (parent("01"), parent("00"));
+        for (sampler, share, of_none, of_sampled, of_dropped) in [
+            ("", "", true, true, false),
+            ("always_on", "", true, true, true),
+            ("always_off", "", false, false, false),
+            ("Traceidratio", "0.7", true, true, true),
+            ("traceidratio", "0.6", false, false, false),
+            ("traceidratio", "2", true, true, true),
+            ("traceidratio", "", true, true, true),
+            ("parentbased_always_on", "", true, true, false),
+            ("parentbased_always_off", "", false, true, false),
+            ("parentbased_traceidratio", "0.6", false, true, false),
+            ("parentbased_traceidratio", "0.7", true, true, false),
+            ("jaeger_remote", "", true, true, false),
+        ] {
+            let vars = [
+                ("OTEL_TRACES_SAMPLER".to_owned(), sampler.to_owned()),
+                ("OTEL_TRACES_SAMPLER_ARG".to_owned(), share.to_owned()),
+            ];
+            let sampler = Sampler::of(&Environment::from_vars(vars.into()));
+            let is_sampled = |parent: Option<&TraceContext>| {
+                let place = yes.clone().expect("a place in the trace").child("msg_1");
+                let place = sampler.sampled(place, parent);
+                assert_eq!(place.trace_id(), TRACE);
+                place.flags() == SAMPLED
+            };
+            assert_eq!(
+                [
+                    is_sampled(None),
+                    is_sampled(yes.as_ref()),
+                    is_sampled(no.as_ref())
+                ],
+                [of_none, of_sampled, of_dropped],
+                "{vars:?}",
+                vars = (sampler, share)
+            );
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use base::environment::Environment;
 use base::lock::locked;
 use base::task::JoinHandle;
+use base::trace::Sampler;
 use config::settings::TelemetrySettings;
 use events::bus::{EventBus, EventFilter, Subscription};
 use pipeline::Pipeline;
@@ -82,7 +83,7 @@ impl Telemetry {
                 subscription,
                 running.pipeline.clone(),
                 running.ending.clone(),
-                settings.content,
+                (settings.content, self.environment.clone()),
             )));
         }
         None
@@ -103,14 +104,14 @@ impl Telemetry {
     }
 }
 
-/// Makes spans and measurements of events until the process ends.
+/// Makes spans and measurements of events until the process ends. `content`: of contents too.
 async fn follow(
     mut events: Subscription,
     pipeline: Arc<Pipeline>,
     ending: CancellationToken,
-    content: bool,
+    (content, environment): (bool, Environment),
 ) {
-    let mut turns = Turns::new(content);
+    let mut turns = Turns::new(content, Sampler::of(&environment));
     loop {
         let is_over = tokio::select! {
             () = events.ready() => false,
@@ -122,6 +123,9 @@ async fn follow(
             }
         }
         if is_over {
+            for finished in turns.cut_off(environment.now()) {
+                pipeline.record(finished);
+            }
             return;
         }
     }

@@ -76,7 +76,9 @@ impl Pipeline {
         settings: &TelemetrySettings,
     ) -> Result<Self, String> {
         let client = Arc::new(CollectorClient::new(environment));
-        let headers: HashMap<String, String> = settings.headers.iter().cloned().collect();
+        // The exporter decodes `%41` in them, as it does in the standard variable.
+        let literal = |(name, value): &(String, String)| (name.clone(), value.replace('%', "%25"));
+        let headers: HashMap<String, String> = settings.headers.iter().map(literal).collect();
         let address = |path: &str| {
             let base = settings.endpoint.as_deref()?;
             Some(format!("{}/{path}", base.trim_end_matches('/')))

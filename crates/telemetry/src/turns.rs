@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::attributes as names;
 use base::environment::Timestamp;
-use base::trace::TraceContext;
+use base::trace::{Sampler, TraceContext};
 use events::bus::{
     REQUEST_ANSWERED, REQUEST_ENDED, REQUEST_STARTED, SessionEvent, TURN_ENDED, TURN_STARTED,
 };
@@ -64,11 +64,19 @@ pub(crate) enum Measurement {
     Cost(f64, Vec<KeyValue>),
 }
 
+/// The error of what has no end because the process exits.
+const INTERRUPTED: &str = "interrupted";
+
+/// The error of a call that was not made: its arguments were invalid, or its answer broke off.
+const NOT_RUN: &str = "not_run";
+
 /// The unfinished turns and requests.
 #[derive(Debug)]
 pub(crate) struct Turns {
     /// Contents become attributes.
     content: bool,
+    /// For requests that belong to no turn.
+    sampler: Sampler,
     /// By session.
     turns: HashMap<String, Turn>,
     /// By their ids.
@@ -108,6 +116,8 @@ struct Call {
     tool: String,
     /// The message of its step.
     message: String,
+    /// The time when it was part of an answer.
+    announced: Timestamp,
     /// The time of the first question about it.
     asked: Option<Timestamp>,
     /// `None` before it runs.
@@ -190,9 +200,10 @@ impl TokenCounts {
 }
 
 impl Turns {
-    pub(crate) fn new(content: bool) -> Self {
+    pub(crate) fn new(content: bool, sampler: Sampler) -> Self {
         Self {
             content,
+            sampler,
             turns: HashMap::new(),
             requests: HashMap::new(),
         }
@@ -218,6 +229,22 @@ impl Turns {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// Ends everything that has not ended, because the process exits. Otherwise the spans below it
+    /// that were sent already would have no parent.
+    pub(crate) fn cut_off(&mut self, at: Timestamp) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        let requests: Vec<String> = self.requests.keys().cloned().collect();
+        for request in requests {
+            finished.extend(self.finish_request(&request, &json!({ "error": INTERRUPTED }), at));
+        }
+        let turns: Vec<String> = self.turns.keys().cloned().collect();
+        for session in turns {
+            let error = Some(INTERRUPTED.to_owned());
+            finished.extend(self.finish_turn(&session, INTERRUPTED, error, at));
+        }
+        finished
     }
 
     fn turn_started(&mut self, event: &SessionEvent) {
@@ -250,19 +277,30 @@ impl Turns {
     }
 
     fn turn_ended(&mut self, event: &SessionEvent) -> Vec<Finished> {
-        let Some(mut turn) = self.turns.remove(event.session.as_str()) else {
-            return Vec::new();
-        };
-        let mut finished = turn.end_all(event);
         let about = &event.properties;
         let error = about["error"].as_str().map(str::to_owned);
+        let outcome = text(&about["outcome"]);
+        self.finish_turn(event.session.as_str(), &outcome, error, event.at)
+    }
+
+    fn finish_turn(
+        &mut self,
+        session: &str,
+        outcome: &str,
+        error: Option<String>,
+        end: Timestamp,
+    ) -> Vec<Finished> {
+        let Some(mut turn) = self.turns.remove(session) else {
+            return Vec::new();
+        };
+        let mut finished = turn.end_all(end);
         let mut attributes = vec![
             KeyValue::new(names::OPERATION, "invoke_agent"),
             KeyValue::new(names::AGENT, turn.agent.clone()),
-            KeyValue::new(names::CONVERSATION, event.session.to_string()),
+            KeyValue::new(names::CONVERSATION, session.to_owned()),
             KeyValue::new(names::PROVIDER, provider(&turn.provider)),
             KeyValue::new(names::MODEL, turn.model.clone()),
-            KeyValue::new(names::OUTCOME, text(&about["outcome"])),
+            KeyValue::new(names::OUTCOME, outcome.to_owned()),
             KeyValue::new(names::STEPS, turn.made),
         ];
         attributes.extend(turn.tokens.attributes());
@@ -289,7 +327,7 @@ impl Turns {
                 .map(|error| KeyValue::new(names::ERROR, error)),
         );
         finished.push(Finished::Measurement(Measurement::Turn(
-            seconds(turn.start, event.at),
+            seconds(turn.start, end),
             measured,
         )));
         finished.push(Finished::Span(FinishedSpan {
@@ -299,7 +337,7 @@ impl Turns {
             parent: turn.parent,
             is_parent_remote: turn.is_parent_remote,
             start: turn.start,
-            end: event.at,
+            end,
             attributes,
             error,
         }));
@@ -312,9 +350,10 @@ impl Turns {
         let above = about["trace"].as_object().and_then(TraceContext::read);
         let request = Request {
             session: event.session.to_string(),
-            place: above
-                .as_ref()
-                .map_or_else(|| TraceContext::root(&id), |above| above.child(&id)),
+            place: above.as_ref().map_or_else(
+                || self.sampler.sampled(TraceContext::root(&id), None),
+                |above| above.child(&id),
+            ),
             parent: above.map(|above| above.span_id().to_owned()),
             provider: text(&about["providerID"]),
             model: text(&about["modelID"]),
@@ -328,7 +367,11 @@ impl Turns {
 
     fn request_ended(&mut self, event: &SessionEvent) -> Vec<Finished> {
         let about = &event.properties;
-        let Some(request) = self.requests.remove(&text(&about["requestID"])) else {
+        self.finish_request(&text(&about["requestID"]), about, event.at)
+    }
+
+    fn finish_request(&mut self, id: &str, about: &Value, end: Timestamp) -> Vec<Finished> {
+        let Some(request) = self.requests.remove(id) else {
             return Vec::new();
         };
         let tokens = TokenCounts::read(&about["tokens"]);
@@ -372,10 +415,7 @@ impl Turns {
                 .clone()
                 .map(|error| KeyValue::new(names::ERROR, error)),
         );
-        let mut measurements = vec![Measurement::Request(
-            seconds(request.start, event.at),
-            timed,
-        )];
+        let mut measurements = vec![Measurement::Request(seconds(request.start, end), timed)];
         measurements.extend(first.map(|first| Measurement::FirstChunk(first, common.clone())));
         if tokens.is_known() {
             for (kind, count) in [("input", tokens.input), ("output", tokens.output)] {
@@ -392,7 +432,7 @@ impl Turns {
             parent: request.parent,
             is_parent_remote: false,
             start: request.start,
-            end: event.at,
+            end,
             attributes,
             error,
         };
@@ -484,6 +524,7 @@ impl Turn {
                 let call = self.calls.entry(id).or_insert_with(|| Call {
                     tool: String::new(),
                     message: text(&part["messageID"]),
+                    announced: event.at,
                     asked: None,
                     start: None,
                 });
@@ -507,7 +548,11 @@ impl Turn {
             contents
                 .extend(result.map(|result| KeyValue::new(names::TOOL_RESULT, beginning(result))));
         }
-        let error = has_failed.then(|| "tool_error".to_owned());
+        let error = match call.asked.or(call.start) {
+            None => NOT_RUN,
+            Some(_) => "tool_error",
+        };
+        let error = has_failed.then(|| error.to_owned());
         self.call_ended(&id, call, contents, error, event.at)
     }
 
@@ -542,7 +587,7 @@ impl Turn {
                 .into_iter()
                 .chain(call.start)
                 .min()
-                .unwrap_or(end),
+                .unwrap_or(call.announced),
             end,
             attributes,
             error,
@@ -624,21 +669,21 @@ impl Turn {
     }
 
     /// Ends everything in the turn that has not ended by itself.
-    fn end_all(&mut self, event: &SessionEvent) -> Vec<Finished> {
+    fn end_all(&mut self, end: Timestamp) -> Vec<Finished> {
         let mut finished = Vec::new();
         for (id, question) in std::mem::take(&mut self.questions) {
-            finished.push(self.question_span(&id, question, None, event.at));
+            finished.push(self.question_span(&id, question, None, end));
         }
         for (id, call) in std::mem::take(&mut self.calls) {
             // One that has not begun is a part of an answer that was not used.
             if call.asked.or(call.start).is_some() {
                 let error = Some("cancelled".to_owned());
-                finished.extend(self.call_ended(&id, call, Vec::new(), error, event.at));
+                finished.extend(self.call_ended(&id, call, Vec::new(), error, end));
             }
         }
         for (id, step) in std::mem::take(&mut self.steps) {
             let attributes = vec![KeyValue::new(names::AGENT, self.agent.clone())];
-            finished.push(self.step_span(&id, step.start, event.at, attributes, None));
+            finished.push(self.step_span(&id, step.start, end, attributes, None));
         }
         finished
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{History, TurnContext, TurnOutcome, step, step_context};
 use base::id::{CallId, MessageId};
-use base::trace::TraceContext;
+use base::trace::{Sampler, TraceContext};
 use events::bus::{
     Publisher, REQUEST_ANSWERED, REQUEST_ENDED, REQUEST_STARTED, TURN_ENDED, TURN_STARTED,
 };
@@ -39,6 +39,7 @@ pub(crate) fn begin(history: &History, scope: TurnContext) -> TurnContext {
         || TraceContext::root(subject),
         |parent| parent.child(subject),
     );
+    let own = Sampler::of(&scope.environment).sampled(own, parent.as_ref());
     scope.record.events.publisher.trace(TURN_STARTED, || {
         let agent = step_context::agent(&scope).ok();
         let model = agent

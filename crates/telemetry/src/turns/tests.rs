@@ -9,37 +9,71 @@ use events::bus::{EventBus, EventFilter, Publisher};
 /// Events with the times at which they occur, in milliseconds, and the spans that they complete: name,
 /// start, end and error.
 fn spans(content: bool, events: &[(u64, &'static str, Value)]) -> Vec<String> {
+    let (turns, seen) = unfinished(content, events);
+    assert!(
+        turns.turns.is_empty() && turns.requests.is_empty(),
+        "{turns:?}"
+    );
+    seen
+}
+
+/// Returns what has not ended after these events, and the spans that have.
+fn unfinished(content: bool, events: &[(u64, &'static str, Value)]) -> (Turns, Vec<String>) {
     let bus = EventBus::default();
     let mut traces = bus.subscribe(EventFilter {
         traces: true,
         ..EventFilter::default()
     });
     let publisher = Publisher::silent(SessionId::new("ses_1"));
-    let mut turns = Turns::new(content);
+    let mut turns = Turns::new(content, Sampler::default());
     let mut seen = Vec::new();
     for (at, kind, properties) in events {
         bus.publish(&publisher.event(kind, None, properties.clone()));
         let mut event = traces.try_next_event().expect("it was published");
         event.at = Timestamp(*at);
         event.directory = Path::new("/p").into();
-        for finished in turns.take(&event) {
-            if let Finished::Span(span) = finished {
-                let error = span.error.map(|error| format!(" {error}"));
-                seen.push(format!(
-                    "{} {}-{}{}",
-                    span.name,
-                    span.start.0,
-                    span.end.0,
-                    error.unwrap_or_default()
-                ));
-            }
+        seen.extend(shown(turns.take(&event)));
+    }
+    (turns, seen)
+}
+
+fn shown(finished: Vec<Finished>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for one in finished {
+        if let Finished::Span(span) = one {
+            let error = span.error.map(|error| format!(" {error}"));
+            seen.push(format!(
+                "{} {}-{}{}",
+                span.name,
+                span.start.0,
+                span.end.0,
+                error.unwrap_or_default()
+            ));
         }
     }
-    assert!(
-        turns.turns.is_empty() && turns.requests.is_empty(),
-        "{turns:?}"
-    );
     seen
+}
+
+#[test]
+fn exit_ends_what_has_not_ended() {
+    let events = [
+        turn_started(10),
+        step(11, None),
+        request_started(11),
+        call(12, "running"),
+    ];
+    let (mut turns, seen) = unfinished(false, &events);
+    assert_eq!(seen, Vec::<String>::new());
+    assert_eq!(
+        shown(turns.cut_off(Timestamp(40))),
+        [
+            "chat m 11-40 interrupted",
+            "execute_tool bash 12-40 cancelled",
+            "step 11-40",
+            "invoke_agent build 10-40 interrupted",
+        ]
+    );
+    assert_eq!(turns.cut_off(Timestamp(41)), vec![]);
 }
 
 fn turn_started(at: u64) -> (u64, &'static str, Value) {
@@ -167,6 +201,22 @@ fn events_become_spans() {
                 "question 13-40",
                 "execute_tool bash 12-40 cancelled",
                 "step 11-40",
+                "invoke_agent build 10-40",
+            ],
+        ),
+        (
+            "call that was not made lasts from its answer on",
+            vec![
+                turn_started(10),
+                step(11, None),
+                call(12, "pending"),
+                call(15, "error"),
+                step(31, Some(31)),
+                turn_ended(40, "ended", None),
+            ],
+            vec![
+                "execute_tool bash 12-15 not_run",
+                "step 11-31",
                 "invoke_agent build 10-40",
             ],
         ),
