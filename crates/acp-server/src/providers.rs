@@ -145,6 +145,27 @@ fn check_settings(settings: &Settings) -> Result<(), RequestError> {
     ))
 }
 
+/// Checks that the user has not disabled a provider: an endpoint would have no effect.
+fn check_enabled(provider: &str, settings: &Settings) -> Result<(), RequestError> {
+    let is_in = |list: &[String]| list.iter().any(|id| id == provider);
+    let general = &settings.general;
+    let why = if is_in(&general.disabled_providers) {
+        "`disabled_providers` names it"
+    } else if general
+        .enabled_providers
+        .as_deref()
+        .is_some_and(|only| !is_in(only))
+    {
+        "`enabled_providers` does not name it"
+    } else {
+        return Ok(());
+    };
+    Err(RequestError::Forbidden(format!(
+        "The settings disable the provider \"{}\": {why}. Change that setting to use an endpoint of the editor's for it.",
+        text::title(provider)
+    )))
+}
+
 async fn own_providers(server: &Arc<Server>) -> Result<(Settings, Registry), RequestError> {
     let server = server.clone();
     let read = base::task::spawn_blocking(move || {
@@ -170,6 +191,7 @@ fn checked(
         base_url,
         headers,
     } = request;
+    check_enabled(&provider, settings)?;
     let Some(supported) = registry.supported(&provider) else {
         return Err(RequestError::Invalid(format!(
             "There is no provider \"{}\" whose endpoint can be set; providers/list lists them",
