@@ -150,21 +150,35 @@ impl AccountReports {
         locked(&self.state).updates
     }
 
-    /// Records the answer to a request. Returns whether it may be older than an update since
-    /// `updates`.
-    fn answer(&self, known: &[Account], updates: u64) -> bool {
+    /// Records that the client has received an answer, which was read after `updates`. Returns
+    /// whether an update may have overtaken it, which the client then has to get again.
+    fn answered(&self, known: Vec<Account>, updates: u64) -> bool {
         let mut state = locked(&self.state);
-        state.reported = Some(known.to_vec());
+        state.reported = Some(known);
         state.updates != updates || state.updates_now
     }
 }
 
-/// Returns the keys and logins for the answer to a request, and whether an update has to follow.
-pub async fn report(server: &Arc<Server>) -> (Vec<Account>, bool) {
+/// The keys and logins in an answer to a request.
+pub struct AccountAnswer {
+    pub known: Vec<Account>,
+    /// The number of updates before they were read.
+    updates: u64,
+}
+
+/// Returns the keys and logins for the answer to a request.
+pub async fn report(server: &Arc<Server>) -> AccountAnswer {
     let updates = server.accounts.updates();
     let known = known(server).await;
-    let is_old = server.accounts.answer(&known, updates);
-    (known, is_old)
+    AccountAnswer { known, updates }
+}
+
+/// Informs the client again after an answer, if an update may have overtaken that answer.
+pub async fn answered(server: Arc<Server>, answer: AccountAnswer) {
+    let AccountAnswer { known, updates } = answer;
+    if server.accounts.answered(known, updates) {
+        update(server).await;
+    }
 }
 
 /// Informs a client that has asked for the keys and logins, if they have changed since. Only one
@@ -201,9 +215,9 @@ mod tests {
         let first = reports.updates();
         assert!(!reports.begin());
         // The first answer was read before a change.
-        assert!(reports.answer(&accounts(&["a"]), first));
+        assert!(reports.answered(accounts(&["a"]), first));
         let first = reports.updates();
-        assert!(!reports.answer(&accounts(&["a"]), first));
+        assert!(!reports.answered(accounts(&["a"]), first));
         assert!(reports.begin() && reports.is_due());
         // A change while the keys are read.
         assert!(!reports.begin());
@@ -212,7 +226,13 @@ mod tests {
         assert!(!reports.update(&accounts(&["b"])));
         assert!(!reports.is_due());
         assert!(reports.begin() && reports.is_due() && !reports.is_due());
-        // An answer that was read before the update.
-        assert!(reports.answer(&accounts(&["a"]), first));
+        // An answer that was read before the update and sent after it: the update is sent again.
+        assert!(reports.answered(accounts(&["a"]), first));
+        assert!(reports.begin() && reports.is_due());
+        assert!(reports.update(&accounts(&["b"])));
+        // One that was sent while an update was made, which the update may have overtaken.
+        let now = reports.updates();
+        assert!(reports.answered(accounts(&["a"]), now));
+        assert!(reports.update(&accounts(&["b"])));
     }
 }

@@ -241,6 +241,13 @@ impl Bridge {
                 .await?
                 .map_err(|_| Broken)?;
         }
+        // A server that refuses it has no keys that the client may know.
+        if let Some(question) = self.conversation.accounts()
+            && let Ok(state) = self.ask(socket, question, None, outbox).await?
+            && let Some(line) = self.conversation.other_accounts(&state)
+        {
+            outbox.send(line.into()).await;
+        }
         // Sessions with an unanswered prompt come first: when the lost server has released them, it
         // has released the others too.
         let mut sessions = self.conversation.sessions();
@@ -254,7 +261,7 @@ impl Bridge {
                     .ask(socket, load, Some((&session, &mut replay)), outbox)
                     .await?
                 {
-                    Ok(()) => match self.choose(socket, &session, outbox).await? {
+                    Ok(_) => match self.choose(socket, &session, outbox).await? {
                         Ok(()) => self.conversation.missed(replay),
                         // In another mode the agent might do more than the user wants.
                         Err(e) => self.conversation.give_up(&session, &e.message),
@@ -308,7 +315,7 @@ impl Bridge {
         Ok(Ok(()))
     }
 
-    /// Sends a request of the bridge itself, and waits for the response. Collects the updates of
+    /// Sends a request of the bridge itself, and returns the result. Collects the updates of
     /// sessions that are being loaded in `replay`, and forwards all other messages to the client.
     async fn ask(
         &mut self,
@@ -316,7 +323,7 @@ impl Bridge {
         (id, request): (String, Bytes),
         mut replay: Option<(&str, &mut Vec<Bytes>)>,
         outbox: &Outbox,
-    ) -> Result<Result<(), RpcError>, Broken> {
+    ) -> Result<Result<String, RpcError>, Broken> {
         self.send(socket, request).await?;
         let mut silent = Instant::now() + OPEN_TIMEOUT;
         loop {
@@ -345,7 +352,7 @@ impl Bridge {
                     id: answered,
                     outcome,
                 })) if answered == id => {
-                    return Ok(outcome.map(drop));
+                    return Ok(outcome.map(str::to_owned));
                 }
                 Some(Ok(RpcMessage::Notification { method, params }))
                     if method == "session/update" =>

@@ -22,6 +22,9 @@ use acp_server::meta::{HANDED_OVER, OWN, UNSAID};
 use project::command;
 use session::builtin::BuiltinName;
 
+/// The notification of other keys and logins. It has the members of the answer to `auth/status`.
+const ACCOUNTS_UPDATE: &str = "auth/status_update";
+
 /// The maximum number of servers that get the same prompt: the prompt may be the reason why they
 /// were lost.
 const MAX_SERVERS: u32 = 5;
@@ -40,6 +43,8 @@ pub(super) struct CarriedConversation {
     endpoints: BTreeMap<String, EndpointChange>,
     /// The number of changes of endpoints that the client has requested.
     changes: u64,
+    /// The keys and logins of which the client was last informed; `None` if it has not asked.
+    accounts: Option<Value>,
     /// The sessions that the client has open.
     sessions: BTreeMap<String, OpenSession>,
     /// The messages and calls shown in each session by id, including subagents' sessions.
@@ -114,6 +119,8 @@ enum RequestKind {
         provider: String,
         change: EndpointChange,
     },
+    /// Asks for the keys and logins.
+    Accounts,
     /// Closes the session with this id.
     Closing(String),
     Prompt {
@@ -182,6 +189,7 @@ impl CarriedConversation {
             agreed: false,
             endpoints: BTreeMap::new(),
             changes: 0,
+            accounts: None,
             sessions: BTreeMap::new(),
             shown: HashMap::new(),
             last: HashMap::new(),
@@ -270,6 +278,7 @@ impl CarriedConversation {
                     None => RequestKind::Anything,
                 }
             }
+            "auth/status" => RequestKind::Accounts,
             "session/close" | "session/delete" => match session(&members()) {
                 Some(session) => RequestKind::Closing(session),
                 None => RequestKind::Anything,
@@ -367,7 +376,12 @@ impl CarriedConversation {
                 self.shown(params);
                 self.once(line.clone(), params)
             }
-            RpcMessage::Notification { .. } => Some(line),
+            RpcMessage::Notification { method, params } => {
+                if method == ACCOUNTS_UPDATE {
+                    self.accounts = serde_json::from_str(params).ok();
+                }
+                Some(line)
+            }
         }
     }
 
@@ -473,6 +487,7 @@ impl CarriedConversation {
                     self.endpoints.insert(provider, change);
                 }
             }
+            RequestKind::Accounts => self.accounts = serde_json::from_str(result).ok(),
             RequestKind::Closing(session) => self.forget(&session),
             RequestKind::Prompt { .. } | RequestKind::Anything => {}
         }
@@ -557,6 +572,25 @@ impl CarriedConversation {
             .into_values()
             .map(|change| self.request(&change.method, &change.params))
             .collect()
+    }
+
+    /// Creates the request for the keys and logins of another server, if the client has asked for
+    /// those of an earlier one: its id, and its line. The server then reports changes of them.
+    pub(super) fn accounts(&mut self) -> Option<(String, Bytes)> {
+        self.accounts
+            .is_some()
+            .then(|| self.request("auth/status", &json!({})))
+    }
+
+    /// Returns the notification for the client if another server has other keys and logins.
+    pub(super) fn other_accounts(&mut self, result: &str) -> Option<Bytes> {
+        let now: Value = serde_json::from_str(result).ok()?;
+        if self.accounts.as_ref() == Some(&now) {
+            return None;
+        }
+        let update = json!({ "jsonrpc": "2.0", "method": ACCOUNTS_UPDATE, "params": now });
+        self.accounts = Some(now);
+        Some(update.to_string().into())
     }
 
     /// Returns the sessions that the client has open.
@@ -925,6 +959,29 @@ mod tests {
         assert_eq!(again[0]["params"], set("http://two.example"));
         assert_eq!(again[1]["method"], "providers/disable");
         assert_eq!(again[1]["params"], disable("b"));
+    }
+
+    #[test]
+    fn keys_and_logins_of_the_next_server_are_reported() {
+        let mut talk = begun();
+        assert_eq!(talk.accounts(), None, "the client has not asked");
+        let asked = json!({ "jsonrpc": "2.0", "id": 3, "method": "auth/status", "params": {} });
+        talk.on_client_line(line(&asked)).unwrap();
+        let state =
+            |label: &str| json!({ "state": "authenticated", "accounts": [{ "label": label }] });
+        let answer = json!({ "jsonrpc": "2.0", "id": 3, "result": state("a") });
+        talk.on_server_line(line(&answer)).unwrap();
+        talk.leave();
+        let (_, again) = talk.accounts().unwrap();
+        assert_eq!(text(&again)["method"], "auth/status");
+        assert_eq!(talk.other_accounts(&state("a").to_string()), None);
+        let told = talk.other_accounts(&state("b").to_string()).unwrap();
+        assert_eq!(text(&told)["method"], "auth/status_update");
+        assert_eq!(text(&told)["params"], state("b"));
+        let update =
+            json!({ "jsonrpc": "2.0", "method": "auth/status_update", "params": state("c") });
+        assert_eq!(talk.on_server_line(line(&update)), Some(line(&update)));
+        assert_eq!(talk.other_accounts(&state("c").to_string()), None);
     }
 
     #[test]

@@ -175,11 +175,9 @@ macro_rules! requests {
         pub(crate) fn auth_status(server: &Arc<Server>, cx: RequestContext, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
             let server = server.clone();
             Reply::later(async move {
-                let (known, is_old) = login::report(&server).await;
-                if is_old {
-                    cx.after(login::update(server));
-                }
-                let (state, accounts) = auth_state(known);
+                let answer = login::report(&server).await;
+                let (state, accounts) = auth_state(answer.known.clone());
+                cx.after(login::answered(server, answer));
                 Ok(acp::AuthStatusResponse::new(state).accounts(accounts))
             })
         }
