@@ -75,18 +75,6 @@ impl ClientHandler for McpClient {
         sample::sample(&self.link, asked, &context.ct).await
     }
 
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.link.changed();
-    }
-
-    async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.link.changed();
-    }
-
-    async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.link.changed();
-    }
-
     async fn on_resource_updated(
         &self,
         notification: ResourceUpdatedNotificationParam,

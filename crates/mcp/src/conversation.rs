@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::change_counter::ChangeCounter;
 use super::client::McpClient;
 use super::connection::{McpLink, ReadyServer, ServerState};
 use super::failure::{Disconnect, stranger, unlisted};
@@ -71,6 +72,7 @@ where
     let link = us.link.clone();
     let modern = link.is_modern();
     let transport = PacedTransport::new(transport.into_transport());
+    let transport = ChangeCounter::new(transport, link.clone());
     let serving = async {
         if modern {
             let preferred_versions = vec![ProtocolVersion::V_2026_07_28];

@@ -6,6 +6,7 @@
 mod answer;
 mod asker;
 mod catalog;
+mod change_counter;
 mod client;
 mod connection;
 mod content;

@@ -197,7 +197,8 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
     })
 }
 
-/// Receives changes of lists in the way of the newest protocol, as long as the server sends them.
+/// Asks for changes of lists in the way of the newest protocol, as long as the server sends them. The
+/// transport counts them.
 pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
     let about = SubscriptionFilter::builder()
         .tools_list_changed()
@@ -208,9 +209,7 @@ pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
         Ok(changes) => changes,
         Err(e) => return tracing::info!("MCP server {} does not report changes: {e}", link.name),
     };
-    while let Ok(Some(_)) = changes.next().await {
-        link.changed();
-    }
+    while let Ok(Some(_)) = changes.next().await {}
 }
 
 /// Sets the minimum severity of the server's log messages.
