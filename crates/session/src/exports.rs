@@ -4,12 +4,15 @@
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::turn::TurnContext;
+use crate::turn::{TurnContext, step_context};
 use base::environment::Environment;
 use base::task::spawn_blocking;
 use base::text;
 use export::{Format, conversation, file, html, json};
 use permission::account::AccountProperty;
+use permission::locate::{self, DirectoryCache};
+use permission::rule::BUILT_IN;
+use permission::{Access, Action, PermissionContext, Rules, evaluate};
 use store::StoredSession;
 
 /// The longest conversation that is shown, in bytes.
@@ -48,6 +51,9 @@ pub(super) async fn export(scope: &TurnContext, rest: &str) -> Result<String, St
     let environment = scope.environment.clone();
     let path = target(rest, &scope.project.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
+    if let Some(why) = denied(scope, &path) {
+        return Err(format!("Nothing was exported: {why}."));
+    }
     let written = spawn_blocking(move || write(stored, &path, &environment)).await;
     match written.map_err(io::Error::other).flatten() {
         Ok(()) => Ok(format!("Exported the conversation to {name}.")),
@@ -67,6 +73,30 @@ fn shown(markdown: &str) -> String {
         "The conversation has {} KiB, which is too long to be shown here; `/export FILE` writes it to a new file.",
         markdown.len() >> 10
     )
+}
+
+/// Returns the reason why the user's rules, or the restrictions of this session, deny the change of a
+/// file. Built-in rules count for the model only.
+fn denied(scope: &TurnContext, path: &Path) -> Option<String> {
+    let agent = step_context::agent(scope).ok()?;
+    let place = PermissionContext::new(
+        &scope.environment,
+        &scope.project.worktree,
+        &scope.project.cwd,
+    );
+    let mut directories = DirectoryCache::default();
+    let text = path.to_string_lossy();
+    let located = locate::locate_literal(&text, &place.cwd, &place, &mut directories).ok()?;
+    located.needs(Access::Edit).iter().find_map(|need| {
+        let verdict = evaluate(&agent.rules, &Rules::default(), need);
+        let rule = verdict.rule.filter(|rule| rule.source != BUILT_IN)?;
+        (verdict.action == Action::Deny).then(|| {
+            format!(
+                "the rule \"{}: {}\" ({}) denies it",
+                rule.permission, rule.pattern, rule.source
+            )
+        })
+    })
 }
 
 /// Returns the file that an argument names: with or without quotes, relative to the session's
