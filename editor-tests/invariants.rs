@@ -212,13 +212,22 @@ impl Invariants {
                 "about a session the editor has not heard of yet: {line}"
             ));
         }
+        let update = &params["update"];
+        if update["sessionUpdate"] == "subagent_update"
+            && let Some(child) = update["sessionId"].as_str()
+        {
+            // From here on it may be heard of, as long as its parent's turn runs.
+            self.sessions.insert(child.into());
+            self.children.insert(child.into(), session.clone());
+        }
+        let root = self.root(&session).to_owned();
         if let Some(second) = &mut self.second {
             let replays = |(method, of): &(String, Value)| {
-                method == "session/resume" && of["sessionId"] == session
+                method == "session/resume" && of["sessionId"] == root
             };
             let replays = self.pending.values().any(replays);
             let judged = match method {
-                "session/update" => second.update(&session, &params["update"], replays),
+                "session/update" => second.update((&session, &root), update, replays),
                 "session/request_permission" => second.permission(&session, params),
                 "elicitation/create"
                     if self.capabilities["elicitation"]
@@ -294,13 +303,6 @@ impl Invariants {
             && self.capabilities["subagents"].is_null()
         {
             self.wrong(format!("the editor knows no subagents: {line}"));
-        }
-        if kind == "subagent_update"
-            && let Some(child) = update["sessionId"].as_str()
-        {
-            // From here on it may be heard of, as long as its parent's turn runs.
-            self.sessions.insert(child.into());
-            self.children.insert(child.into(), session.into());
         }
         for member in ["rawInput", "rawOutput"] {
             if update.get(member).is_some_and(|value| !value.is_object()) {
@@ -432,8 +434,19 @@ impl Invariants {
             if method == "initialize" && result["protocolVersion"] == 2 {
                 self.second.get_or_insert_default();
             }
-            if let (Some(second), "session/prompt") = (&mut self.second, method.as_str()) {
-                second.inserted(params["sessionId"].as_str().unwrap_or_default());
+            let of = params["sessionId"].as_str().unwrap_or_default();
+            let judged = match (&mut self.second, method.as_str()) {
+                (Some(second), "session/prompt") => {
+                    second.inserted(of);
+                    Ok(())
+                }
+                (Some(second), "session/resume") => {
+                    second.resumed(of, !params["replayFrom"].is_null())
+                }
+                _ => Ok(()),
+            };
+            if let Err(what) = judged {
+                self.wrong(format!("{what}: {line}"));
             }
             self.check(&format!("-> {method}"), result, line);
             if let Some(session) = result["sessionId"].as_str() {

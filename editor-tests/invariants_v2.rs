@@ -32,6 +32,7 @@ const OF_A_TURN: &[&str] = &[
     "terminal_update",
     "terminal_output_chunk",
     "plan_update",
+    "session_message",
 ];
 
 /// The watcher of one connection in version 2.
@@ -44,6 +45,8 @@ pub struct InvariantsV2 {
     /// Status of every call, per session.
     calls: BTreeMap<(String, String), String>,
     terminals: BTreeSet<(String, String)>,
+    /// Ends of replays, and states after the last of them, since a session was resumed.
+    replayed: BTreeMap<String, (usize, usize)>,
 }
 
 impl InvariantsV2 {
@@ -57,14 +60,57 @@ impl InvariantsV2 {
         *self.turns.entry(session.into()).or_default() += 1;
     }
 
-    /// Checks an update of the agent. `replays`: the client waits for the session to be resumed.
+    /// Checks that a session was resumed as requested: with one end of a replay, or none, and a state after it.
     ///
     /// # Errors
     /// The violation.
-    pub fn update(&mut self, session: &str, update: &Value, replays: bool) -> Result<(), String> {
+    pub fn resumed(&mut self, session: &str, wanted: bool) -> Result<(), String> {
+        let (ends, states) = self.replayed.remove(session).unwrap_or_default();
+        if ends != usize::from(wanted) {
+            return Err(format!("{ends} ends of a replay before the response"));
+        }
+        if states == 0 {
+            return Err("no state between the replay and the response".into());
+        }
+        Ok(())
+    }
+
+    /// Checks an update of the agent. `root`: the session itself, or the one that a subagent works for in the end.
+    /// `replays`: the client waits for it to be resumed.
+    ///
+    /// # Errors
+    /// The violation.
+    pub fn update(
+        &mut self,
+        (session, root): (&str, &str),
+        update: &Value,
+        replays: bool,
+    ) -> Result<(), String> {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        let is_child = session != root;
         if kind == "state_update" {
+            if let Some((_, states)) = self.replayed.get_mut(session) {
+                *states += 1;
+            } else if replays {
+                self.replayed.insert(session.into(), (0, 1));
+            }
             return self.state(session, update, replays);
+        }
+        if kind == "replay_complete" {
+            if !replays || is_child {
+                return Err("the end of a replay that was not requested".into());
+            }
+            let (ends, states) = self.replayed.entry(session.into()).or_default();
+            *ends += 1;
+            *states = 0;
+            return Ok(());
+        }
+        if OF_A_TURN.contains(&kind)
+            && self.replayed.get(root).is_some_and(|(ends, _)| *ends > 0)
+            && replays
+            && !self.turns.contains_key(root)
+        {
+            return Err("history after the end of its replay".into());
         }
         let works = self
             .states
@@ -74,7 +120,7 @@ impl InvariantsV2 {
             return Err("a turn speaks although the session is idle".into());
         }
         // A question before the prompt is part of the conversation is a call; text is an answer to it.
-        let inserted = self.turns.get(session).is_some_and(|turns| *turns > 0);
+        let inserted = self.turns.get(root).is_some_and(|turns| *turns > 0);
         if kind.starts_with("agent_") && !inserted && !replays {
             return Err("the agent speaks before the prompt is part of the conversation".into());
         }
@@ -127,7 +173,8 @@ impl InvariantsV2 {
                 Err("a turn ends without a reason".into())
             };
         }
-        if before.as_deref().is_none_or(|before| before == "idle") {
+        // A replay has only the end of a subagent's turn.
+        if !replays && before.as_deref().is_none_or(|before| before == "idle") {
             return Err("a turn ends that had not begun".into());
         }
         if let Some(turns) = self.turns.get_mut(session) {

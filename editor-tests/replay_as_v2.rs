@@ -141,7 +141,8 @@ pub struct Summary {
     calls: Vec<[String; 3]>,
     /// The answers offered to each question.
     questions: Vec<String>,
-    /// Some of a call is left open by `…`.
+    /// Some of a call is left open by `…`, or subagents have sessions of their own: the page shows only those of
+    /// their calls that were asked about.
     open: bool,
 }
 
@@ -149,6 +150,7 @@ pub struct Summary {
 pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
     let mut sum = Summary::default();
     let mut ids: Vec<String> = Vec::new();
+    let mut children: Vec<&Value> = Vec::new();
     for line in lines {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         if line.get("method").is_none() {
@@ -184,7 +186,14 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
             _ => {}
         }
         let update = &line["params"]["update"];
+        if children.contains(&&line["params"]["sessionId"]) {
+            continue;
+        }
         match update["sessionUpdate"].as_str() {
+            Some("subagent_update") => {
+                sum.open = true;
+                children.push(&update["sessionId"]);
+            }
             Some("state_update") if !update["stopReason"].is_null() => {
                 sum.ends.push(text(&update["stopReason"]))
             }
@@ -251,6 +260,7 @@ pub fn differences(page: &Summary, received: &Summary) -> Vec<String> {
         tell("what is said", page.said.clone(), received.said.clone());
     }
     if !page.open
+        && !received.open
         && !page
             .calls
             .iter()

@@ -434,6 +434,16 @@ mod tests {
     const UNBOUND: &[(&str, &str, Support)] = &[
         ("$/cancel_request", "1, 2", Support::Served),
         (
+            "session/options",
+            "1, 2",
+            Support::Refused("a draft that is not served yet; an opened session has its options"),
+        ),
+        (
+            "proxy/*",
+            "1, 2",
+            Support::Refused("not now: adjutant is an agent, and no proxy in front of another"),
+        ),
+        (
             "terminal/*",
             "1",
             Support::NotCalled(

@@ -52,9 +52,14 @@ impl<S> Clone for LiveSession<S> {
 impl<S> LiveSession<S> {
     /// Creates the entry for a session that was opened.
     pub fn new(handle: SessionHandle, options: Option<OpenOptions>) -> Self {
+        // They hold keys, and are not compared.
+        let without_endpoints = |options| OpenOptions {
+            endpoints: EditorEndpoints::default(),
+            ..options
+        };
         // The past cost of a stored session is unknown.
         let live_turns = LiveTurns {
-            options,
+            options: options.map(without_endpoints),
             turns: Mutex::default(),
             asking: AtomicUsize::new(0),
             cost: Mutex::default(),

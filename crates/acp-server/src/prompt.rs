@@ -81,7 +81,7 @@ impl EventLog {
         let TurnMessage::Event(event) = up else {
             return;
         };
-        if let Event::Prompted { message } = event {
+        if let Event::Prompted { message, .. } = event {
             self.prompt = Some(message.clone());
         }
         if self.overflowed
@@ -215,12 +215,12 @@ pub fn queue(
 const MAX_KEY_BYTES: usize = 200;
 
 /// Returns the parts of a prompt's message that `_meta` adds: its own options, and the JSON Schema
-/// that the result must fit.
+/// that the result must fit. `key`: the idempotency key, where the protocol version has one.
 ///
 /// # Errors
 /// As for `options`.
-pub fn meta_parts(meta: Option<&Meta>) -> Result<Vec<Content>, RequestError> {
-    let options = options(meta)?.map(Content::PromptOptions);
+pub fn meta_parts(meta: Option<&Meta>, key: Option<&str>) -> Result<Vec<Content>, RequestError> {
+    let options = options(meta, key)?.map(Content::PromptOptions);
     let schema = of_ours(meta, SCHEMA).cloned();
     let format = schema.map(|schema| Content::Format { schema });
     Ok(options.into_iter().chain(format).collect())
@@ -230,8 +230,9 @@ pub fn meta_parts(meta: Option<&Meta>) -> Result<Vec<Content>, RequestError> {
 /// idempotency key.
 ///
 /// # Errors
-/// [`RequestError::Invalid`] for a value of the wrong type, an unknown tool or an unknown flat key.
-fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, RequestError> {
+/// [`RequestError::Invalid`] for a value of the wrong type, an unknown tool, an unknown flat key or
+/// a second idempotency key.
+fn options(meta: Option<&Meta>, key: Option<&str>) -> Result<Option<PromptOptions>, RequestError> {
     let wrong = |key: &str, why: String| RequestError::Invalid(format!("_meta.{OWN}.{key} {why}"));
     if let Some(why) = wrong_in_prompt(meta) {
         return Err(RequestError::Invalid(why));
@@ -259,7 +260,11 @@ fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, RequestError> {
         ));
     }
     let idempotency_key = match of_ours(meta, IDEMPOTENCY_KEY) {
-        None | Some(Value::Null) => None,
+        None | Some(Value::Null) => key.map(str::to_owned),
+        Some(_) if key.is_some() => {
+            let why = "is a second key; leave out one of them".to_owned();
+            return Err(wrong(IDEMPOTENCY_KEY, why));
+        }
         Some(Value::String(key)) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Some(key.clone()),
         Some(_) => {
             return Err(wrong(
@@ -372,7 +377,9 @@ impl TurnStream {
                 self.drain(&mut batch);
             }
             let inserted = batch.iter().enumerate().find_map(|(at, up)| match up {
-                TurnMessage::Event(Event::Prompted { message }) => Some((at, message.clone())),
+                TurnMessage::Event(Event::Prompted { message, known_as }) => {
+                    Some((at, known_as.as_ref().unwrap_or(message).clone()))
+                }
                 _ => None,
             });
             if let Some((at, _)) = inserted {
@@ -502,6 +509,7 @@ impl TurnStream {
         let updates = &mut self.updates;
         updates.move_to(&viewer.server).await;
         let log = &hosted.log;
+        let mut is_replayed = false;
         if viewer.history {
             // If the log has overflowed, the store has the events of this turn.
             let until = if log.overflowed {
@@ -509,13 +517,16 @@ impl TurnStream {
             } else {
                 log.prompt.as_ref()
             };
-            updates.replay(until).await;
+            is_replayed = updates.replay(until).await;
         }
         if self.begun {
             updates.begin().await;
         }
         for event in &log.events {
             updates.event(event.clone()).await;
+        }
+        if is_replayed {
+            updates.replayed().await;
         }
         updates.ask_again().await;
         self.count_questions();
@@ -550,7 +561,7 @@ mod tests {
     #[test]
     fn flat_key_is_read_or_refused() {
         let read = |meta: Value| {
-            options(meta.as_object()).map(|options| options.and_then(|of| of.idempotency_key))
+            options(meta.as_object(), None).map(|options| options.and_then(|of| of.idempotency_key))
         };
         let table = [
             (
@@ -593,7 +604,15 @@ mod tests {
             assert!(why.contains("adjutant."), "{why}");
         }
         let all = json!({ "adjutant.system": "s", "adjutant.tools": { "bash": false } });
-        let options = options(all.as_object()).ok().flatten().expect("both count");
+        let keyed = |meta: Value| options(meta.as_object(), Some("p")).map_err(|_| ());
+        let of_protocol = keyed(json!({ "adjutant.system": "s" }));
+        let of_protocol = of_protocol.ok().flatten().and_then(|of| of.idempotency_key);
+        assert_eq!(of_protocol.as_deref(), Some("p"));
+        assert_eq!(keyed(json!({ "adjutant.idempotencyKey": "k" })), Err(()));
+        let options = options(all.as_object(), None)
+            .ok()
+            .flatten()
+            .expect("both count");
         assert_eq!(
             (options.system.as_deref(), options.tools.get("bash")),
             (Some("s"), Some(&false))

@@ -272,6 +272,9 @@ pub fn reopen(
         };
         // Dropping the replay gives the history to the session.
         drop(replay);
+        if history == HistoryMode::Shown {
+            updates.replayed().await;
+        }
         updates.state(SessionActivity::Idle(None)).await;
         drop(updates);
         server.take_in(live);
@@ -368,8 +371,8 @@ async fn come_back(
     let shown = history == HistoryMode::Shown;
     if !live_turns.show(server, shown).await {
         let mut updates = UpdateSender::new(server, &session);
-        if shown {
-            updates.replay(None).await;
+        if shown && updates.replay(None).await {
+            updates.replayed().await;
         }
         updates.state(SessionActivity::Idle(None)).await;
     }

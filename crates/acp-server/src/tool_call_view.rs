@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::markdown::fenced;
+use base::id::SessionId;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use tools::language::DIAGNOSTICS;
@@ -24,6 +25,9 @@ pub const ATTACHED: usize = 500 << 10;
 /// The maximum length of a result's text in the raw output, in bytes, for clients that show only
 /// that.
 const MAX_RAW_TEXT_BYTES: usize = 16 << 10;
+
+/// The maximum size as JSON of the text in a raw output that repeats the content.
+const MAX_TEXT_BYTES: usize = MAX_RAW_BYTES;
 
 /// The maximum length of a running program's output in bytes, if there is no terminal.
 const MAX_TAIL_BYTES: usize = 8 << 10;
@@ -51,6 +55,8 @@ pub struct ShownCall {
     /// The last output of a running program, if there is no terminal to show it.
     tail: String,
     attachments: Vec<File>,
+    /// The session of the subagent that the call has started, if the client shows it.
+    session: Option<SessionId>,
 }
 
 /// Formats the stored errors of a call by file, one line each.
@@ -92,13 +98,15 @@ pub enum CardPart<'a> {
     Words(String),
     File(&'a File),
     Terminal,
+    /// A session that the client shows, by its id.
+    Session(&'a SessionId),
 }
 
 impl CardPart<'_> {
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Words(text) => Some(text),
-            Self::Change(_) | Self::File(_) | Self::Terminal => None,
+            Self::Change(_) | Self::File(_) | Self::Terminal | Self::Session(_) => None,
         }
     }
 }
@@ -191,8 +199,20 @@ impl ShownCall {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
 
+    /// Refers to the session of a subagent from now on, which the client knows. Returns whether the
+    /// content has changed; a call that does not run has none.
+    pub fn refer(&mut self, session: &SessionId) -> bool {
+        let runs = matches!(self.progress, Some(Progress::Pending | Progress::Running));
+        if !runs || self.session.as_ref() == Some(session) {
+            return false;
+        }
+        self.session = Some(session.clone());
+        true
+    }
+
     pub fn content(&self) -> Vec<CardPart<'_>> {
         let mut out = self.changes();
+        out.extend(self.session.as_ref().map(CardPart::Session));
         let failed = matches!(self.progress, Some(Progress::Failed | Progress::Cancelled));
         if self.terminal {
             out.push(CardPart::Terminal);
@@ -350,6 +370,12 @@ impl RawText {
         let text = match self {
             Self::Result => return,
             _ if texts.is_empty() => return,
+            // A part of the text would be printed in addition to the content.
+            Self::Content
+                if texts.iter().map(|text| escaped(text) + 4).sum::<usize>() > MAX_TEXT_BYTES =>
+            {
+                String::new()
+            }
             Self::Content => texts.join("\n\n"),
             Self::Nothing => String::new(),
         };
@@ -407,6 +433,10 @@ mod tests {
             RawText::of_client(name).adapt(&mut raw, texts);
             assert_eq!(raw, json!({ "exit": 3, "output": wanted }), "{name}");
         }
+        let long = "\n".repeat(MAX_TEXT_BYTES);
+        let mut raw = json!({ "output": "a\n" });
+        RawText::Content.adapt(&mut raw, &[&long]);
+        assert_eq!(raw, json!({ "output": "" }));
     }
 
     #[test]

@@ -54,6 +54,10 @@ impl SessionView for Movable {
         self.view.state(session, state, out);
     }
 
+    fn replayed(&mut self, session: &SessionId, out: &mut UpdateLines) {
+        self.view.replayed(session, out);
+    }
+
     fn ask(
         &mut self,
         session: &SessionId,

@@ -15,7 +15,9 @@ use super::view::{SessionActivity, SessionView, UpdateLines};
 use super::{ask, elicit, files, form};
 use super::{login, options};
 use base::id::{CallId, MessageId, SessionId};
-use events::{Event, Progress, Severity, TurnMessage};
+use events::{
+    CallUpdate, Event, Progress, Severity, Subagent, SubagentState, SubagentStop, TurnMessage,
+};
 use providers::offline::CONNECT;
 use session::SessionHandle;
 
@@ -65,6 +67,9 @@ struct Waits {
     /// The number of questions so far.
     asked: u64,
     working: Vec<CallId>,
+    /// The calls whose subagents have reported that all of their work waits for the user: only
+    /// clients that show the sessions of subagents get such reports.
+    waiting: Vec<CallId>,
 }
 
 #[derive(Debug)]
@@ -76,14 +81,25 @@ struct OpenQuestion {
 }
 
 impl Waits {
-    /// Returns whether the whole turn waits: a subagent has asked in each of the working calls.
+    /// Returns whether the whole turn waits: a subagent has asked in each of the working calls that
+    /// has not reported that it waits.
     fn all(&self) -> bool {
         let within = self
             .questions
             .iter()
             .filter(|question| question.within)
             .map(|question| &question.call);
-        !self.questions.is_empty() && self.working.len() <= within.collect::<BTreeSet<_>>().len()
+        let is_asked = !self.questions.is_empty() || !self.waiting.is_empty();
+        is_asked && self.working.len() <= within.collect::<BTreeSet<_>>().len()
+    }
+
+    /// Returns the last reported state of the turn.
+    fn state(&self) -> SessionActivity {
+        if self.reported {
+            SessionActivity::Waiting
+        } else {
+            SessionActivity::Running
+        }
     }
 
     /// Records that a turn has begun.
@@ -125,22 +141,50 @@ impl Waits {
         works
     }
 
-    /// Records an update of a call. Returns whether the state may have to be reported: cancelled
-    /// calls end with the turn.
+    /// Records an event of the turn. Returns whether the state may have to be reported.
     fn heard(&mut self, event: &Event) -> bool {
-        let Event::Call(update) = event else {
-            return false;
-        };
+        match event {
+            Event::Call(update) => self.heard_call(update),
+            Event::Subagent(subagent) => self.heard_subagent(subagent),
+            _ => false,
+        }
+    }
+
+    /// Records an update of a call. Cancelled calls end with the turn, so that the state need not be
+    /// reported.
+    fn heard_call(&mut self, update: &CallUpdate) -> bool {
         let (Some(id), Some(progress)) = (&update.call, update.progress) else {
             return false;
         };
         self.questions
             .retain(|question| question.call != *id || progress == Progress::Pending);
         self.working.retain(|working| working != id);
+        self.waiting.retain(|waiting| waiting != id);
         if progress == Progress::Running {
             self.working.push(id.clone());
         }
         progress != Progress::Cancelled
+    }
+
+    /// Records the state of a subagent, which is that of the call that started it.
+    fn heard_subagent(&mut self, subagent: &Subagent) -> bool {
+        let Some(state) = &subagent.state else {
+            return false;
+        };
+        let call = &subagent.call;
+        let waited = self.waiting.contains(call);
+        if *state == SubagentState::Waiting {
+            self.working.retain(|working| working != call);
+            if !waited {
+                self.waiting.push(call.clone());
+            }
+            return true;
+        }
+        if waited {
+            self.waiting.retain(|waiting| waiting != call);
+            self.working.push(call.clone());
+        }
+        waited && *state != SubagentState::Over(SubagentStop::Cancelled)
     }
 }
 
@@ -234,8 +278,8 @@ impl UpdateSender {
         self.lines.clear();
     }
 
-    /// Shows the stored history of the session, up to a message.
-    pub async fn replay(&mut self, until: Option<&MessageId>) {
+    /// Shows the stored history of the session, up to a message. Returns whether all of it was shown.
+    pub async fn replay(&mut self, until: Option<&MessageId>) -> bool {
         let exposed = self.server.capabilities().shows.subagents;
         match self
             .server
@@ -248,9 +292,24 @@ impl UpdateSender {
                 while let Some(event) = replay.next().await {
                     self.event(event).await;
                 }
+                true
             }
-            Err(e) => tracing::error!("session {} cannot be shown: {e}", self.session.id),
+            Err(e) => {
+                tracing::error!("session {} cannot be shown: {e}", self.session.id);
+                false
+            }
         }
+    }
+
+    /// Reports the end of a replay that the client has requested, and after it the state of the turn
+    /// that runs.
+    pub async fn replayed(&mut self) {
+        self.view.replayed(&self.session.id, &mut self.lines);
+        if self.waits.runs {
+            let state = self.waits.state();
+            self.view.state(&self.session.id, &state, &mut self.lines);
+        }
+        self.flush().await;
     }
 
     /// Asks the returned questions again.
@@ -355,11 +414,7 @@ impl UpdateSender {
         let waits = self.waits.all();
         if self.waits.runs && waits != self.waits.reported {
             self.waits.reported = waits;
-            let state = if waits {
-                SessionActivity::Waiting
-            } else {
-                SessionActivity::Running
-            };
+            let state = self.waits.state();
             self.view.state(&self.session.id, &state, &mut self.lines);
         }
     }
@@ -426,11 +481,15 @@ impl UpdateSender {
         let (question, work): (Option<u64>, EditorWork) = match up {
             TurnMessage::Event(_) => return,
             TurnMessage::AskPermission(asked) => {
-                let number = self.waits.ask(&asked.call, asked.agent.is_some());
+                // A subagent whose session is shown reports itself that it waits.
+                let number = asked
+                    .session
+                    .is_none()
+                    .then(|| self.waits.ask(&asked.call, asked.agent.is_some()));
                 let session = asked.session.as_ref().unwrap_or(own);
                 let asking = ask::ask(view.ask(session, ask::question(&asked)), *asked);
                 (
-                    Some(number),
+                    number,
                     asking
                         .map(|back| Some(TurnMessage::AskPermission(Box::new(back?))))
                         .boxed(),
@@ -462,8 +521,13 @@ impl UpdateSender {
             TurnMessage::AskForm(mut asked) => {
                 let way = elicit::way(own, &mut asked, &self.server.capabilities(), view);
                 let shown = !matches!(way, elicit::FormPrompt::None);
-                let call = if shown { asked.call.as_ref() } else { None };
-                let number = call.map(|call| self.waits.ask(call, asked.session.is_some()));
+                let is_own = asked.session.is_none();
+                let call = if shown && is_own {
+                    asked.call.as_ref()
+                } else {
+                    None
+                };
+                let number = call.map(|call| self.waits.ask(call, false));
                 let asking = elicit::elicit(way, *asked);
                 (
                     number,

@@ -44,6 +44,9 @@ pub trait SessionView: Send {
     /// the response to the prompt.
     fn state(&mut self, _: &SessionId, _: &SessionActivity, _: &mut UpdateLines) {}
 
+    /// Encodes the end of a replay of the session's history that the client has requested.
+    fn replayed(&mut self, _: &SessionId, _: &mut UpdateLines) {}
+
     /// Sets a unique prefix for the ids of messages that are not part of the history. Versions that
     /// have another update for such messages need no prefix.
     fn name_asides(&mut self, _: String) {}

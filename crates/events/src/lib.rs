@@ -85,6 +85,8 @@ pub enum Event {
     /// The user's prompt is now part of the conversation, under this id.
     Prompted {
         message: MessageId,
+        /// The id under which it already was, if it has been sent before.
+        known_as: Option<MessageId>,
     },
     /// More text of the model.
     Text {

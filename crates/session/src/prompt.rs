@@ -42,10 +42,10 @@ impl PromptRun {
             PromptInput::Message(content) => {
                 match sent_before(&self.history, &self.record, &content) {
                     None => self.message(content, watcher).await,
-                    Some(SentBefore::Last) => self.again(watcher).await,
-                    Some(SentBefore::Earlier) => {
+                    Some((SentBefore::Last, known_as)) => self.again(known_as, watcher).await,
+                    Some((SentBefore::Earlier, known_as)) => {
                         let message = self.scope.message_id();
-                        self.prompted(message).await;
+                        self.prompted_again(message, known_as).await;
                         TurnOutcome::Ended
                     }
                 }
@@ -58,7 +58,21 @@ impl PromptRun {
 
     /// Reports the id of the prompt's message.
     async fn prompted(&self, message: MessageId) {
-        self.scope.outlet.event(Event::Prompted { message }).await;
+        let known_as = None;
+        self.scope
+            .outlet
+            .event(Event::Prompted { message, known_as })
+            .await;
+    }
+
+    /// Reports the id of the message of a prompt that was sent before. `message` is its position in
+    /// the history from now on.
+    async fn prompted_again(&self, message: MessageId, known_as: MessageId) {
+        let known_as = Some(known_as);
+        self.scope
+            .outlet
+            .event(Event::Prompted { message, known_as })
+            .await;
     }
 
     /// Runs the turn of the history's last prompt.
@@ -87,9 +101,9 @@ impl PromptRun {
     }
 
     /// Continues the turn of a prompt that was sent before, or returns its outcome.
-    async fn again(&mut self, watcher: &mut ConfigWatcher) -> TurnOutcome {
+    async fn again(&mut self, known_as: MessageId, watcher: &mut ConfigWatcher) -> TurnOutcome {
         let mut message = head(&self.scope);
-        self.prompted(message.id.clone()).await;
+        self.prompted_again(message.id.clone(), known_as).await;
         if let Some(outcome) = next::ended(&self.history) {
             return outcome;
         }
@@ -230,7 +244,12 @@ enum SentBefore {
     Earlier,
 }
 
-fn sent_before(history: &History, record: &Record, content: &[Content]) -> Option<SentBefore> {
+/// Returns that position, and the id of the prompt's message.
+fn sent_before(
+    history: &History,
+    record: &Record,
+    content: &[Content],
+) -> Option<(SentBefore, MessageId)> {
     let key = idempotency_key(content)?;
     let is = |message: &Message| {
         message
@@ -238,19 +257,21 @@ fn sent_before(history: &History, record: &Record, content: &[Content]) -> Optio
             .and_then(|options| options.idempotency_key.as_deref())
             == Some(key)
     };
-    let place = history
+    let (place, message) = history
         .messages
         .iter()
         .rev()
         .filter(|message| message.is_prompt())
-        .position(is)?;
+        .enumerate()
+        .find(|(_, message)| is(message))?;
     // An undone turn is not continued.
     let undone = visible(&history.messages, &record.undone) < history.messages.len();
-    Some(if place == 0 && !undone {
+    let position = if place == 0 && !undone {
         SentBefore::Last
     } else {
         SentBefore::Earlier
-    })
+    };
+    Some((position, message.id.clone()))
 }
 
 /// Returns the message of a prompt, without its content.
@@ -366,8 +387,17 @@ mod tests {
                 done: true,
             };
             record.undone.extend(undone.map(entry));
+            let found = sent_before(&history, &record, &parts("Go on.", key));
+            let is_same = |id: &MessageId| {
+                let at = keys.iter().position(|known| *known == key);
+                at.is_some_and(|at| *id == from(at))
+            };
+            assert!(
+                found.as_ref().is_none_or(|(_, id)| is_same(id)),
+                "{found:?}"
+            );
             assert_eq!(
-                sent_before(&history, &record, &parts("Go on.", key)),
+                found.map(|(position, _)| position),
                 wanted,
                 "{keys:?} {undone:?} {key:?}"
             );

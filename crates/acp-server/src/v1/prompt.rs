@@ -45,7 +45,7 @@ pub(super) fn prompt(
 }
 
 fn decode(request: v1::PromptRequest) -> Result<Vec<Content>, RequestError> {
-    let of_meta = prompt::meta_parts(request.meta.as_ref())?;
+    let of_meta = prompt::meta_parts(request.meta.as_ref(), None)?;
     let mut parts = content::parts(request.prompt)?;
     parts.extend(of_meta);
     Ok(parts)

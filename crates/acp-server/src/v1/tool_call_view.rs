@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::content::block;
 use crate::meta::{LINES_BEFORE, own};
 use crate::tool_call_view::{self, CardPart, RawText, ShownCall};
-use base::id::CallId;
+use base::id::{CallId, SessionId};
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
 /// The state of the calls that have not ended.
@@ -114,6 +114,20 @@ impl ToolCallViews {
             out.push(with_meta(id, fields, v1::Meta::new()));
         }
         out
+    }
+
+    /// Returns the update with which a call refers to the session of the subagent that it has started.
+    pub(super) fn refer(
+        &mut self,
+        call: &CallId,
+        session: &SessionId,
+    ) -> Option<v1::SessionUpdate> {
+        let card = self.all.get_mut(call)?;
+        if !card.refer(session) {
+            return None;
+        }
+        let fields = v1::ToolCallUpdateFields::new().content(contents(card.content(), call));
+        Some(with_meta(call, fields, v1::Meta::new()))
     }
 
     /// Returns the call of a question with its full content, because clients show it without the
@@ -218,6 +232,9 @@ fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> 
         CardPart::Words(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),
         CardPart::File(file) => v1::ToolCallContent::from(block(file)),
         CardPart::Terminal => v1::ToolCallContent::Terminal(v1::Terminal::new(id.share())),
+        CardPart::Session(session) => {
+            v1::ToolCallContent::Session(v1::SessionReference::new(session.share()))
+        }
     };
     pieces.into_iter().map(one).collect()
 }

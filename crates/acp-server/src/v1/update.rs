@@ -189,7 +189,13 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
             vec![notice(Severity::Warning, &title, None, seen)]
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
-        Event::Subagent(subagent) => vec![U::SubagentUpdate(self::subagent(subagent))],
+        Event::Subagent(subagent) => {
+            let mut out = vec![U::SubagentUpdate(self::subagent(subagent))];
+            if subagent.about.is_some() {
+                out.extend(seen.cards.refer(&subagent.call, &subagent.session));
+            }
+            out
+        }
         Event::Told {
             message,
             sender,

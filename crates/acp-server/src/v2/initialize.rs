@@ -32,7 +32,7 @@ pub(super) fn initialize(
             terminals: true,
             notices: true,
             compaction: true,
-            subagents: false,
+            subagents: true,
             plans: true,
             switches: true,
             raw_text: RawText::default(),

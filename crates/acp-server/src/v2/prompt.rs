@@ -19,7 +19,8 @@ pub(super) fn prompt(
     cx: RequestContext,
     request: v2::PromptRequest,
 ) -> Reply<v2::PromptResponse> {
-    let of_meta = prompt::meta_parts(request.meta.as_ref());
+    let key = request.idempotency_key.as_ref();
+    let of_meta = prompt::meta_parts(request.meta.as_ref(), key.map(v2::IdempotencyKey::as_str));
     let echo = request.prompt.clone();
     let id = request.session_id;
     let decode = || {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::content::block;
 use super::diff::diff;
 use crate::tool_call_view::{self, CardPart, ShownCall};
-use base::id::CallId;
+use base::id::{CallId, SessionId};
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use transcript::Change;
 
@@ -86,6 +86,21 @@ impl ToolCallViews {
             // the content is dropped.
             *card = ShownCall::default();
         }
+    }
+
+    /// Returns the update with which a call refers to the session of the subagent that it has started.
+    pub(super) fn refer(
+        &mut self,
+        call: &CallId,
+        session: &SessionId,
+    ) -> Option<v2::SessionUpdate> {
+        let card = self.all.get_mut(call)?;
+        if !card.refer(session) {
+            return None;
+        }
+        let update = v2::ToolCallUpdate::new(call.share());
+        let update = update.content(contents(card.content(), call));
+        Some(v2::SessionUpdate::ToolCallUpdate(update))
     }
 
     /// Returns the call of a question, with the change that the user is asked to allow.
@@ -173,6 +188,9 @@ fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> 
             CardPart::Words(text) => words(v2::ContentBlock::from(text)),
             CardPart::File(file) => words(block(file)),
             CardPart::Terminal => v2::ToolCallContent::Terminal(v2::Terminal::new(id.share())),
+            CardPart::Session(session) => {
+                v2::ToolCallContent::Session(v2::SessionReference::new(session.share()))
+            }
         };
         out.extend(changed(&mut changes));
         out.push(next);

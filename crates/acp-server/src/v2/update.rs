@@ -20,7 +20,10 @@ use crate::view::{
 };
 use base::id::SessionId;
 use base::text;
-use events::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
+use events::{
+    CommandInfo, CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState,
+    SubagentStop, UserPiece,
+};
 use session::turn::TurnOutcome;
 use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
 
@@ -40,6 +43,9 @@ pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
 
 impl SessionView for ShownState {
     fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
+        if let Event::Subagent(subagent) = event {
+            return self.subagent(session, subagent, out);
+        }
         out.extend(
             updates(event, &mut self.cards)
                 .into_iter()
@@ -76,6 +82,11 @@ impl SessionView for ShownState {
         out.push(line(session, v2::SessionUpdate::StateUpdate(state)));
     }
 
+    fn replayed(&mut self, session: &SessionId, out: &mut UpdateLines) {
+        let update = v2::SessionUpdate::ReplayComplete(v2::ReplayComplete::new());
+        out.push(line(session, update));
+    }
+
     fn ask(
         &mut self,
         session: &SessionId,
@@ -87,6 +98,71 @@ impl SessionView for ShownState {
     fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
         forms::fill(&self.peer, session, form)
     }
+}
+
+impl ShownState {
+    /// Encodes the state of a subagent: of its session, and in that of its parent. The parent
+    /// announces the session before anything else is sent there.
+    fn subagent(&mut self, parent: &SessionId, subagent: &Subagent, out: &mut UpdateLines) {
+        let association = association(subagent);
+        let association = line(parent, v2::SessionUpdate::SubagentUpdate(association));
+        let state = subagent.state.as_ref().map(child_state);
+        let state =
+            state.map(|state| line(&subagent.session, v2::SessionUpdate::StateUpdate(state)));
+        if subagent.about.is_none() {
+            out.extend(state);
+            out.push(association);
+            return;
+        }
+        out.push(association);
+        out.extend(state);
+        let reference = self.cards.refer(&subagent.call, &subagent.session);
+        out.extend(reference.map(|update| line(parent, update)));
+    }
+}
+
+/// Encodes a subagent for its parent. The user may cancel it while it runs, and do nothing else with
+/// it.
+fn association(subagent: &Subagent) -> v2::SubagentUpdate {
+    let mut update = v2::SubagentUpdate::new(subagent.session.share());
+    if let Some(SubagentInfo {
+        title,
+        agent,
+        stoppable,
+    }) = &subagent.about
+    {
+        let cancel = stoppable.then(v2::SessionCancelCapabilities::new);
+        let may = v2::SubagentSessionCapabilities::new().cancel(cancel);
+        update = update
+            .title(title.clone())
+            .description(agent.clone())
+            .capabilities(may);
+    }
+    match &subagent.state {
+        Some(state) => update.state(child_state(state)),
+        None => update,
+    }
+}
+
+fn child_state(state: &SubagentState) -> v2::StateUpdate {
+    let reason = match state {
+        SubagentState::Working => {
+            return v2::StateUpdate::Running(v2::RunningStateUpdate::new());
+        }
+        SubagentState::Waiting => {
+            return v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new());
+        }
+        SubagentState::Over(SubagentStop::Done) => v2::StopReason::EndTurn,
+        SubagentState::Over(SubagentStop::Cancelled) => v2::StopReason::Cancelled,
+        SubagentState::Over(SubagentStop::Refused) => v2::StopReason::Refusal,
+        SubagentState::Over(SubagentStop::MaxTokens) => v2::StopReason::MaxTokens,
+        SubagentState::Over(SubagentStop::StepLimit) => v2::StopReason::MaxTurnRequests,
+        SubagentState::Over(SubagentStop::Failed(why)) => {
+            let error = v2::Error::new(rpc::code::INTERNAL, why.as_str());
+            v2::StopReason::Error(v2::ErrorStopReason::new().error(error))
+        }
+    };
+    v2::StateUpdate::Idle(v2::IdleStateUpdate::new().stop_reason(reason))
 }
 
 fn stop_reason(outcome: TurnOutcome) -> v2::StopReason {
@@ -206,8 +282,20 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
         }
         // The state is reported when a turn begins, waits and ends.
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
-        // Not supported in this version.
-        Event::Subagent(_) | Event::Told { .. } => vec![],
+        Event::Told {
+            message,
+            sender,
+            text,
+        } => {
+            let message = v2::SessionMessage::new(message.share());
+            let message = message.sender_session_id(v2::SessionId::new(sender.share()));
+            let text = text::head(text, PIECE);
+            vec![U::SessionMessage(
+                message.content(vec![v2::ContentBlock::from(text)]),
+            )]
+        }
+        // Sent in two sessions; see `ShownState::subagent`.
+        Event::Subagent(_) => vec![],
         // Sent to the session that the event belongs to; see `updates.rs`.
         Event::Within { .. } => vec![],
     }
@@ -255,7 +343,7 @@ fn notice(severity: Severity, title: &str, details: Option<&str>) -> v2::Session
 }
 
 fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::SessionUpdate {
-    let update = |status| v2::CompactionUpdate::new(id.clone(), status);
+    let update = |status| v2::CompactionUpdate::new(id.clone()).status(status);
     let update = match state {
         CompactionState::InProgress => update(v2::CompactionStatus::InProgress),
         CompactionState::Writing { delta, anew: false } => {
