@@ -54,6 +54,8 @@ const NAMED: &[&str] = &[
     "sessions/mode-with-a-model",
     // Version 1 shows the compaction as text.
     "sessions/import-from-opencode",
+    // It waits for the calls of a subagent in the call that has started it.
+    "tasks/one",
     // It gives a server over the older HTTP with events, which version 2 has not.
     "servers/given",
 ];
@@ -186,14 +188,14 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
             _ => {}
         }
         let update = &line["params"]["update"];
+        if update["sessionUpdate"] == "subagent_update" {
+            sum.open = true;
+            children.push(&update["sessionId"]);
+        }
         if children.contains(&&line["params"]["sessionId"]) {
             continue;
         }
         match update["sessionUpdate"].as_str() {
-            Some("subagent_update") => {
-                sum.open = true;
-                children.push(&update["sessionId"]);
-            }
             Some("state_update") if !update["stopReason"].is_null() => {
                 sum.ends.push(text(&update["stopReason"]))
             }
