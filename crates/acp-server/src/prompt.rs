@@ -215,7 +215,7 @@ pub fn queue(
 const MAX_KEY_BYTES: usize = 200;
 
 /// Returns the parts of a prompt's message that `_meta` adds: its own options, and the JSON Schema
-/// that the result must fit. `key`: the idempotency key, where the protocol version has one.
+/// that the result must fit. `key`: the idempotency key, if the protocol version has one.
 ///
 /// # Errors
 /// As for `options`.

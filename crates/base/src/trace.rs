@@ -311,7 +311,8 @@ mod tests {
             TraceContext::read(meta.as_object().unwrap())
         };
         // The last half of this trace's id is 0.64 of the largest.
-        let (yes, no) = (parent("01"), parent("00"));
+        let yes = parent("01");
+        let no = parent("00");
         for (sampler, share, of_none, of_sampled, of_dropped) in [
             ("", "", true, true, false),
             ("always_on", "", true, true, true),

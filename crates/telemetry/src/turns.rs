@@ -64,7 +64,7 @@ pub(crate) enum Measurement {
     Cost(f64, Vec<KeyValue>),
 }
 
-/// The error of what has no end because the process exits.
+/// The error of turns and requests that have no end because the process exits.
 const INTERRUPTED: &str = "interrupted";
 
 /// The error of a call that was not made: its arguments were invalid, or its answer broke off.

@@ -17,7 +17,7 @@ fn spans(content: bool, events: &[(u64, &'static str, Value)]) -> Vec<String> {
     seen
 }
 
-/// Returns what has not ended after these events, and the spans that have.
+/// Returns the state after these events, and the spans that have ended.
 fn unfinished(content: bool, events: &[(u64, &'static str, Value)]) -> (Turns, Vec<String>) {
     let bus = EventBus::default();
     let mut traces = bus.subscribe(EventFilter {
