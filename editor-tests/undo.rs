@@ -16,7 +16,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 12] = [
+pub const ALL: [(&str, fn()); 15] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -53,6 +53,15 @@ pub const ALL: [(&str, fn()); 12] = [
         "daemon that outlives a killed adjutant can write (landlock)",
         daemon_that_outlives_adjutant_can_write,
     ),
+    ("programs end with a killed adjutant (bwrap)", || {
+        programs_end_with_a_killed_adjutant("bwrap")
+    }),
+    ("programs end with a killed adjutant (landlock)", || {
+        programs_end_with_a_killed_adjutant("landlock")
+    }),
+    ("programs end with a killed adjutant (none)", || {
+        programs_end_with_a_killed_adjutant("none")
+    }),
     (
         "changes without reports are asked about (none)",
         changes_without_reports_are_asked_about,
@@ -320,13 +329,15 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Adjutant is killed while a program that left its command still runs: a process of ours answers in its place, and
-/// ends with the program.
+/// Adjutant is killed while a program that hides from it still runs: a process of ours answers in its place, and ends
+/// with the program.
 fn daemon_that_outlives_adjutant_can_write() {
     let daemon = format!(
         "cat {GATE}; echo late > late.txt; mv late.txt later.txt; echo written > {SECOND_GATE}"
     );
-    let command = format!("echo first > first.txt; setsid sh -c '{daemon}' > /dev/null 2>&1 &");
+    let command = format!(
+        "echo first > first.txt; env -u ADJUTANT_CHILD setsid sh -c '{daemon}' > /dev/null 2>&1 &"
+    );
     let Some((project, model)) =
         stage("landlock", &format!("{}\n---\ntext: Done.", call(&command)))
     else {
@@ -352,16 +363,51 @@ fn daemon_that_outlives_adjutant_can_write() {
     );
     assert_eq!(holds(&project, "later.txt").as_deref(), Some("late\n"));
     let mut end = [PollFd::new(&holder, PollFlags::IN)];
-    let timeout = Timespec {
-        tv_sec: i64::try_from(RESPONSE_TIMEOUT.as_secs()).unwrap(),
-        tv_nsec: 0,
-    };
     assert_eq!(
-        poll(&mut end, Some(&timeout)),
+        poll(&mut end, Some(&timeout())),
         Ok(1),
         "the holder did not end"
     );
     assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Adjutant is killed while a command runs: nothing of it continues, neither what its shell has started nor what has
+/// left its session. Both commands write, one of them only to its output.
+fn programs_end_with_a_killed_adjutant(mechanism: &str) {
+    let commands = [
+        format!("cat {GATE} | cat; echo over"),
+        format!("echo a > a.txt; setsid cat {GATE} > b.txt & cat {GATE} | cat"),
+    ];
+    for command in commands {
+        let Some((project, model)) = stage(mechanism, &call(&command)) else {
+            return;
+        };
+        let mut client = Client::new(project);
+        let project = client.project.clone();
+        let session = client.open();
+        client.prompt(2, &session, "Go.");
+        // Opening waits for a reader.
+        let gate = fs::OpenOptions::new()
+            .write(true)
+            .open(project.path(GATE))
+            .unwrap();
+        client.editor.signal(Signal::KILL);
+        client.lost();
+        let mut readers = [PollFd::new(&gate, PollFlags::empty())];
+        assert_eq!(
+            poll(&mut readers, Some(&timeout())),
+            Ok(1),
+            "{command} continues"
+        );
+        assert_eq!(model.problems(), Vec::<String>::new());
+    }
+}
+
+fn timeout() -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(RESPONSE_TIMEOUT.as_secs()).unwrap(),
+        tv_nsec: 0,
+    }
 }
 
 /// Returns the process that holds the listeners of an adjutant's commands.

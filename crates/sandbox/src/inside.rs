@@ -42,12 +42,20 @@ pub(super) struct LaunchSpec {
     /// Report writes through the socket that was inherited under this number.
     #[serde(default)]
     pub(super) report: Option<RawFd>,
-    /// Execute no command, but answer reports of writes once adjutant has ended. The listeners
-    /// arrive through the socket that was inherited under this number.
+    /// Execute no command, but wait for the end of adjutant, and end its programs.
     #[serde(default)]
-    pub(super) hold: Option<RawFd>,
+    pub(super) hold: Option<HolderSpec>,
     /// Execute no command, but attempt forbidden operations and report the results.
     pub(super) trial: Option<trial::Trial>,
+}
+
+/// The input of the process that remains when adjutant has ended.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct HolderSpec {
+    /// The number under which it inherits a socket to adjutant. Listeners arrive through it.
+    pub(super) socket: RawFd,
+    /// The process id of adjutant.
+    pub(super) adjutant: u32,
 }
 
 impl LaunchSpec {
@@ -135,8 +143,8 @@ fn become_command(spec: LaunchSpec, command: Vec<OsString>) -> Result<ExitCode, 
         setsid().map_err(|e| format!("it has no session of its own: {e}"))?;
     }
     #[cfg(target_os = "linux")]
-    if let Some(socket) = spec.hold {
-        return super::writes::hold(socket).map(|()| ExitCode::SUCCESS);
+    if let Some(HolderSpec { socket, adjutant }) = spec.hold {
+        return super::writes::hold(socket, adjutant).map(|()| ExitCode::SUCCESS);
     }
     #[cfg(target_os = "linux")]
     if spec.watched {

@@ -355,10 +355,16 @@ impl Sandbox {
         };
         spec.foreign = policy.foreign;
         spec.session = proven.mechanism != Some(Mechanism::Seatbelt);
+        // A trial leaves no processes behind.
+        let is_held = spec.trial.is_none() && self.start_holder(&executable);
+        let may_outlive = proven.mechanism != Some(Mechanism::Bubblewrap) && spec.trial.is_none();
         let program = match observer {
-            Some(observer) => {
-                self.with_reports(proven, &executable, observer, &mut spec, program)?
+            // Nothing would answer the reports of a program that continues.
+            Some(observer) if may_outlive && !is_held => {
+                observer.refused();
+                program
             }
+            Some(observer) => self.with_reports(observer, may_outlive, &mut spec, program)?,
             None => program,
         };
         Ok(match proven.mechanism {
@@ -410,23 +416,17 @@ impl Sandbox {
         Ok(bwrap)
     }
 
-    /// Has the writes of a program reported. If programs may outlive this process, a holder process
-    /// keeps their listeners; if the holder cannot be started, writes are not reported.
+    /// Starts the process that ends programs, and answers their reports of writes, when this process
+    /// has been killed. Returns whether it runs.
     #[cfg(target_os = "linux")]
-    fn with_reports(
-        &self,
-        proven: &ProvenSandbox,
-        executable: &Path,
-        observer: Arc<dyn WriteObserver>,
-        spec: &mut inside::LaunchSpec,
-        program: Program,
-    ) -> Result<Program, String> {
-        use std::os::fd::AsRawFd;
-        // A trial leaves no processes behind.
-        let may_outlive = proven.mechanism == Some(Mechanism::Landlock) && spec.trial.is_none();
+    fn start_holder(&self, executable: &Path) -> bool {
         let holder_program = |socket| {
+            let hold = inside::HolderSpec {
+                socket,
+                adjutant: std::process::id(),
+            };
             let spec = inside::LaunchSpec {
-                hold: Some(socket),
+                hold: Some(hold),
                 session: true,
                 ..inside::LaunchSpec::default()
             };
@@ -434,13 +434,29 @@ impl Sandbox {
                 .args(spec.args())
                 .begins_session()
         };
-        if may_outlive && let Err(e) = self.holder.start(holder_program) {
-            tracing::warn!(
-                "what commands write is not reported, because nothing would answer after our end: {e}"
-            );
-            observer.refused();
-            return Ok(program);
+        let started = self.holder.start(holder_program);
+        if let Err(e) = &started {
+            tracing::warn!("if adjutant is killed, programs of its commands may continue: {e}");
         }
+        started.is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn start_holder(&self, _: &Path) -> bool {
+        false
+    }
+
+    /// Has the writes of a program reported. If it may outlive this process, the holder process
+    /// keeps its listener.
+    #[cfg(target_os = "linux")]
+    fn with_reports(
+        &self,
+        observer: Arc<dyn WriteObserver>,
+        may_outlive: bool,
+        spec: &mut inside::LaunchSpec,
+        program: Program,
+    ) -> Result<Program, String> {
+        use std::os::fd::AsRawFd;
         let holder = may_outlive.then(|| self.holder.clone());
         let socket = writes::watch(observer, holder)
             .map_err(|e| format!("what it writes cannot be seen: {e}"))?;
@@ -451,9 +467,8 @@ impl Sandbox {
     #[cfg(not(target_os = "linux"))]
     fn with_reports(
         &self,
-        _: &ProvenSandbox,
-        _: &Path,
         _: Arc<dyn WriteObserver>,
+        _: bool,
         _: &mut inside::LaunchSpec,
         program: Program,
     ) -> Result<Program, String> {

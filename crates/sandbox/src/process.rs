@@ -5,9 +5,9 @@
 //! output, never those of this process. Dropping a [`Child`] kills its group.
 //!
 //! Programs that leave their group (`setsid`) are found on Linux by the mark in their environment
-//! and by their parents, both from `/proc`; elsewhere only the group is ended. If this process is
-//! ended by SIGKILL, its children continue, unless the sandbox binds them to its life on Linux; on
-//! every other way out, [`sweep`] ends all of them.
+//! and by their parents, both from `/proc`; elsewhere only the group is ended. [`sweep`] ends all of
+//! them at the end of this process. If it is ended by SIGKILL, another process does that, which is
+//! started with the first command (`writes/listener_holder.rs`; Linux).
 
 mod process_tree;
 
@@ -588,13 +588,32 @@ impl Drop for Child {
 /// Kills all processes that programs of this process have left running. To be called at the end of
 /// the process; blocks for some milliseconds.
 pub fn sweep() {
-    if !STARTED.load(Ordering::Relaxed) {
-        return;
+    if STARTED.load(Ordering::Relaxed) {
+        kill_programs_of(std::process::id());
     }
-    let ours = format!("{}:", std::process::id());
-    for process in family(None, |value| value.starts_with(ours.as_bytes())) {
-        rustix::process::kill_process(process, Signal::KILL).ok();
+}
+
+/// Kills all processes that programs of another process of adjutant have left running, and returns
+/// when they have ended, or cannot be killed.
+#[cfg(target_os = "linux")]
+pub(crate) fn end_programs_of(adjutant: u32) {
+    // Processes may be started while others are killed, and take a moment to end.
+    for _ in 0..50 {
+        if kill_programs_of(adjutant) == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Kills the processes that carry the mark of a process of adjutant, and returns their number.
+fn kill_programs_of(adjutant: u32) -> usize {
+    let mark = format!("{adjutant}:");
+    let family = family(None, |value| value.starts_with(mark.as_bytes()));
+    for process in &family {
+        rustix::process::kill_process(*process, Signal::KILL).ok();
+    }
+    family.len()
 }
 
 #[cfg(test)]

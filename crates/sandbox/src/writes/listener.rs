@@ -170,10 +170,20 @@ pub(in super::super) fn install(socket: RawFd) -> Result<(), String> {
     .map_err(|e| describe("adjutant does not take the listener", &e))?;
     let mut reply = [0];
     match rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut reply)) {
-        Ok(1) => Ok(()),
-        Ok(_) => Err("adjutant has ended".into()),
-        Err(e) => Err(describe("adjutant does not answer", &e)),
+        Ok(1) => {}
+        Ok(_) => return Err("adjutant has ended".into()),
+        Err(e) => return Err(describe("adjutant does not answer", &e)),
     }
+    // A first report, which changes nothing. Once it is answered, the number of a report of this
+    // listener is recorded (`listener_holder.rs`), whatever the command does next.
+    let nothing = rustix::fs::openat(
+        rustix::fs::CWD,
+        c"",
+        rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    );
+    drop(nothing);
+    Ok(())
 }
 
 fn describe(failure: &str, e: &dyn std::fmt::Display) -> String {

@@ -1,8 +1,11 @@
-//! A process that keeps the listeners of commands that may outlive adjutant, and answers their
-//! reports once adjutant has ended. Without it, the writes of such a program would fail.
+//! A process that remains when adjutant has been killed. It ends the programs that adjutant has
+//! started, as adjutant does at every other end. Programs that hide from it, by removing the mark in
+//! their environment, continue unless bubblewrap binds them to the life of adjutant: this process has
+//! their listeners and answers their reports, because otherwise every write of such a program would
+//! fail.
 //!
-//! It is not ended with the programs that adjutant started, because some of those may continue. It
-//! ends when adjutant and the last of them have ended.
+//! It carries no mark itself, so that adjutant does not end it. It ends when adjutant and the last
+//! of the programs have ended.
 //!
 //! While adjutant lives, the holder only waits. A report that adjutant has received but not
 //! answered when it is killed is not sent again, so adjutant records the id of each report that it
@@ -121,18 +124,20 @@ struct HeldListener {
     number: OwnedFd,
 }
 
-/// Keeps the listeners that it receives until adjutant ends, then answers reports until the last
-/// command has ended. To be called in the holder process.
+/// Keeps the listeners that it receives until adjutant ends, then ends its programs, and answers the
+/// reports of others until the last one has ended. To be called in the holder process; `adjutant` is
+/// the id of the other one.
 ///
 /// # Errors
 /// A message for the user.
-pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
+pub(in super::super) fn hold(socket: RawFd, adjutant: u32) -> Result<(), String> {
     let socket = kernel::inherited(socket).map_err(holder_error)?;
     // Every command needs two descriptors.
     base::open_files::raise();
     let mut held = Vec::new();
     while wait(&socket, &mut held).map_err(holder_error)? {}
     drop(socket);
+    crate::process::end_programs_of(adjutant);
     for one in &held {
         let mut last = [0; 8];
         let has_last =
