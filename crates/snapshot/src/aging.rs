@@ -79,6 +79,9 @@ pub(super) fn note_use(path: &Path) -> bool {
         Ok(_) => touch(path),
         Err(_) => {
             let renamed = removal_path(path);
+            if !renamed.exists() {
+                return false;
+            }
             touch(&renamed);
             fs::rename(&renamed, path).ok();
         }

@@ -107,7 +107,7 @@ pub(super) fn read_known(
     };
     Ok(match load(path, limit)? {
         FoundFile::Missing => None,
-        FoundFile::Large(state) => Some(state),
+        FoundFile::Large { state, .. } => Some(state),
         FoundFile::Content { bytes, kind, .. } => Some(FileState {
             hash: name(&bytes)?,
             kind,
@@ -121,7 +121,11 @@ pub(super) fn read_known(
 pub(super) enum FoundFile {
     Missing,
     /// A file larger than the limit, which was not read.
-    Large(FileState),
+    Large {
+        state: FileState,
+        size: u64,
+        mode: u32,
+    },
     Content {
         bytes: Vec<u8>,
         kind: FileKind,
@@ -152,8 +156,13 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
         return Err(io::Error::other("it is not a regular file"));
     }
     let kind = kind(&data);
+    let found_large = || FoundFile::Large {
+        state: large(&data, kind),
+        size: data.size,
+        mode,
+    };
     if data.size > limit {
-        return Ok(FoundFile::Large(large(&data, kind)));
+        return Ok(found_large());
     }
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -161,9 +170,32 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
     let mut bytes = Vec::with_capacity(usize::try_from(data.size).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|size| size > limit) {
-        return Ok(FoundFile::Large(large(&data, kind)));
+        return Ok(found_large());
     }
     Ok(FoundFile::Content { bytes, kind, mode })
+}
+
+/// Returns an unnamed file that shares the blocks of a file, so that its content remains readable
+/// when the file changes. No content is copied.
+///
+/// # Errors
+/// Errors of the system, and an error if the file system does not share blocks between files.
+#[cfg(target_os = "linux")]
+pub(super) fn cloned(path: &Path) -> io::Result<fs::File> {
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    // Next to the file, because blocks are only shared within a file system.
+    let folder = path.parent().unwrap_or(path);
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let clone = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::ioctl_ficlone(&clone, &file)?;
+    Ok(clone.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn cloned(_: &Path) -> io::Result<fs::File> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Returns the kind of a file, by its type and its owner's permission to execute it.

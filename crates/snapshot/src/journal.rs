@@ -3,17 +3,19 @@
 //! touched it had ended. A later save by the user is not included.
 //!
 //! Only touched files are read. Their contents are in memory until the call ends, and are not
-//! stored at all if the file is unchanged; they are stored earlier only if there are many.
+//! stored at all if the file is unchanged; they are stored earlier only if there are many. Of a large
+//! file, an unnamed clone is made if the file system shares blocks between files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::file::{FoundFile, load};
+use super::file::{FoundFile, cloned, load};
 use super::ignored::IgnoreRules;
-use super::{LARGEST, Tracker};
+use super::{LARGEST, MAX_NAMED_BYTES, Tracker};
 use base::id::CallId;
 use base::lock::locked;
 use transcript::{self, FileChange, FileKind, FileState, UnrecordedReason, UnrecordedWrite};
@@ -23,6 +25,9 @@ const MAX_MEMORY_BYTES: usize = 64 << 20;
 
 /// The number of entries that are examined when a directory is renamed.
 const MAX_ENTRIES: usize = 5_000;
+
+/// The number of clones of large files at a time; each is an open file.
+const MAX_CLONES: usize = 64;
 
 /// The number of unrecorded writes that are listed.
 const MAX_UNKEPT: usize = 1_000;
@@ -48,6 +53,10 @@ struct JournalState {
     finished: Vec<(Option<CallId>, FileChange)>,
     /// The size of the contents in memory, in bytes.
     memory: usize,
+    /// The number of clones of large files.
+    clones: usize,
+    /// Modes of stored states, to be recorded together when a call ends.
+    modes: Vec<(PathBuf, FileState, u32)>,
     /// Ignore rules, read when the first file is touched.
     rules: Option<IgnoreRules>,
     unkept: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
@@ -71,6 +80,12 @@ enum Before {
         kind: FileKind,
         mode: u32,
     },
+    /// A large file, with a clone of it.
+    Cloned {
+        clone: Arc<File>,
+        kind: FileKind,
+        mode: u32,
+    },
     Stored(FileState),
 }
 
@@ -79,8 +94,24 @@ impl Before {
     fn memory(&self) -> usize {
         match self {
             Self::InMemory { bytes, .. } => bytes.len(),
-            Self::Missing | Self::Stored(_) => 0,
+            Self::Missing | Self::Cloned { .. } | Self::Stored(_) => 0,
         }
+    }
+
+    fn is_clone(&self) -> bool {
+        matches!(self, Self::Cloned { .. })
+    }
+
+    /// Reads the content of a clone into memory.
+    fn loaded(self) -> std::io::Result<Self> {
+        let Self::Cloned { clone, kind, mode } = self else {
+            return Ok(self);
+        };
+        let mut file = &*clone;
+        let mut bytes = Vec::new();
+        file.rewind()?;
+        file.read_to_end(&mut bytes)?;
+        Ok(Self::InMemory { bytes, kind, mode })
     }
 }
 
@@ -149,6 +180,7 @@ impl WriteJournal {
                 self.finish_file(&mut state, path, touched);
             }
         }
+        state.record_modes(&self.tracker);
     }
 
     /// Records the end of an edit with everything that ran after it, such as a formatter.
@@ -175,7 +207,8 @@ impl WriteJournal {
         let known = if !was_touched {
             None
         } else if let Some(touched) = &touched {
-            Some(self.store(path, touched.before.clone())?)
+            let before = touched.before.clone();
+            Some(stored(path, before, &self.tracker, &mut state.modes)?)
         } else {
             let mut earlier = state.finished.iter().rev();
             earlier
@@ -200,6 +233,7 @@ impl WriteJournal {
                 state.touched.insert(path.to_owned(), touched);
             }
         }
+        state.record_modes(&self.tracker);
         self.has_reports.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -264,6 +298,7 @@ impl WriteJournal {
         for (path, touched) in std::mem::take(&mut state.touched) {
             self.finish_file(&mut state, path, touched);
         }
+        state.record_modes(&self.tracker);
         let mut files = transcript::merged(state.finished.iter().map(|(_, change)| change));
         state.finished.clear();
         files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -284,7 +319,7 @@ impl WriteJournal {
         let TouchedFile { before, pid, calls } = touched;
         state.note_released(&before);
         let path_text = path.display().to_string();
-        match self.resolve_change(&path, before) {
+        match self.resolve_change(&path, before, &mut state.modes) {
             Ok((change, present)) => {
                 let change = change.map(|(old, new)| FileChange {
                     path: path_text,
@@ -320,8 +355,15 @@ impl WriteJournal {
         &self,
         path: &Path,
         before: Before,
+        modes: &mut Vec<(PathBuf, FileState, u32)>,
     ) -> std::io::Result<(Option<StatePair>, Before)> {
-        let now = match load(path, LARGEST) {
+        let limit = if before.is_clone() {
+            MAX_NAMED_BYTES
+        } else {
+            LARGEST
+        };
+        let before = before.loaded()?;
+        let now = match load(path, limit) {
             Ok(now) => now,
             // The file was replaced by a directory or a pipe.
             Err(e) if e.kind() == std::io::ErrorKind::Other => FoundFile::Missing,
@@ -341,29 +383,31 @@ impl WriteJournal {
             }
             _ => {}
         }
-        let old = self.store(path, before)?;
+        let old = stored(path, before, &self.tracker, modes)?;
         let new = match now {
             FoundFile::Missing => None,
-            FoundFile::Large(state) => Some(state),
+            FoundFile::Large { state, .. } => Some(state),
             FoundFile::Content { bytes, kind, mode } => {
-                self.store(path, Before::InMemory { bytes, kind, mode })?
+                let now = Before::InMemory { bytes, kind, mode };
+                stored(path, now, &self.tracker, modes)?
             }
         };
         let present = new.clone().map_or(Before::Missing, Before::Stored);
         Ok(((old != new).then_some((old, new)), present))
-    }
-
-    fn store(&self, path: &Path, before: Before) -> std::io::Result<Option<FileState>> {
-        stored(path, before, &self.tracker)
     }
 }
 
 /// The states before and after; `None` if there is no file.
 type StatePair = (Option<FileState>, Option<FileState>);
 
-fn stored(path: &Path, before: Before, tracker: &Tracker) -> std::io::Result<Option<FileState>> {
-    Ok(match before {
-        Before::Missing => None,
+/// Stores a state, and adds its mode to `modes`.
+fn stored(
+    path: &Path,
+    before: Before,
+    tracker: &Tracker,
+    modes: &mut Vec<(PathBuf, FileState, u32)>,
+) -> std::io::Result<Option<FileState>> {
+    Ok(match before.loaded()? {
         Before::Stored(state) => Some(state),
         Before::InMemory { bytes, kind, mode } => {
             let state = FileState {
@@ -371,9 +415,10 @@ fn stored(path: &Path, before: Before, tracker: &Tracker) -> std::io::Result<Opt
                 kind,
                 large: false,
             };
-            tracker.modes.note(std::iter::once((path, &state, mode)));
+            modes.push((path.to_owned(), state.clone(), mode));
             Some(state)
         }
+        Before::Missing | Before::Cloned { .. } => None,
     })
 }
 
@@ -385,6 +430,32 @@ impl JournalState {
     /// Records that a state is no longer in memory.
     fn note_released(&mut self, before: &Before) {
         self.memory = self.memory.saturating_sub(before.memory());
+        self.clones -= usize::from(before.is_clone()).min(self.clones);
+    }
+
+    /// Records the modes of the states that were stored.
+    fn record_modes(&mut self, tracker: &Tracker) {
+        let modes = std::mem::take(&mut self.modes);
+        let seen = modes
+            .iter()
+            .map(|(path, state, mode)| (path.as_path(), state, *mode));
+        tracker.modes.note(seen);
+    }
+
+    /// Returns the state of a file larger than [`LARGEST`]: a clone if one is possible.
+    fn keep_large(&mut self, path: &Path, state: FileState, size: u64, mode: u32) -> Before {
+        if size > MAX_NAMED_BYTES || self.clones >= MAX_CLONES {
+            return Before::Stored(state);
+        }
+        let Ok(clone) = cloned(path) else {
+            return Before::Stored(state);
+        };
+        self.clones += 1;
+        Before::Cloned {
+            clone: Arc::new(clone),
+            kind: state.kind,
+            mode,
+        }
     }
 
     fn rules(&mut self, tracker: &Tracker) -> &mut IgnoreRules {
@@ -416,7 +487,7 @@ impl JournalState {
         }
         let before = match load(path, LARGEST) {
             Ok(FoundFile::Missing) => Before::Missing,
-            Ok(FoundFile::Large(state)) => Before::Stored(state),
+            Ok(FoundFile::Large { state, size, mode }) => self.keep_large(path, state, size, mode),
             Ok(FoundFile::Content { bytes, kind, mode }) => Before::InMemory { bytes, kind, mode },
             // Directories and pipes are not recorded.
             Err(e) if e.kind() == std::io::ErrorKind::Other => return,
@@ -445,7 +516,7 @@ impl JournalState {
             self.memory += bytes.len();
             if self.memory > MAX_MEMORY_BYTES {
                 self.memory -= bytes.len();
-                touched.before = match stored(path, touched.before, tracker) {
+                touched.before = match stored(path, touched.before, tracker, &mut self.modes) {
                     Ok(state) => state.map_or(Before::Missing, Before::Stored),
                     Err(e) => {
                         tracing::warn!(

@@ -50,7 +50,8 @@ use transcript::{FileChange, FileKind, FileState};
 /// The size of the largest file that is stored when the whole project is compared.
 pub const LARGEST: u64 = 4 << 20;
 
-/// The size of the largest file that is stored when a tool names it.
+/// The size of the largest file that is stored when a tool names it, or when a clone of it is made
+/// before a program changes it.
 const MAX_NAMED_BYTES: u64 = 64 << 20;
 
 /// The number of files in the largest project that is compared as a whole.

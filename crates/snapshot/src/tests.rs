@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::objects::Objects;
-use super::{Missing, Preparation, PreparationEnd, Tracker, Untracked};
+use super::{Missing, Preparation, PreparationEnd, Tracker, Untracked, WriteJournal};
+use base::id::CallId;
 use base::lock::locked;
 
 struct Fixture {
@@ -357,6 +358,32 @@ fn large_content_is_reported_as_not_stored() {
     let home = Tracker::new(&fixture.data, &fixture.root, Some(&fixture.root.join("me")));
     let off = Arc::new(home).mark(&AtomicBool::new(false)).unwrap_err();
     assert_eq!(off, Untracked::Everything(fixture.root.clone()));
+}
+
+/// A large file that a program changes is stored if the file system makes clones.
+#[test]
+fn large_file_is_stored_if_blocks_are_shared() {
+    let fixture = Fixture::new();
+    let size = usize::try_from(super::LARGEST).unwrap() + 1;
+    let path = fixture.root.join("large");
+    fixture.write("large", &"a".repeat(size));
+    let tracker = fixture.tracker();
+    let journal = WriteJournal::new(tracker.clone());
+    let call = CallId::new("call");
+    journal.touch(&path, 0, &call);
+    fixture.write("large", &"b".repeat(size));
+    journal.finish(&call);
+    let changes = journal.take().files;
+    let [change] = &changes[..] else {
+        panic!("{changes:?}");
+    };
+    let expected = if super::file::cloned(&path).is_ok() {
+        Ok(vec![b'a'; size])
+    } else {
+        Err(Missing::NotStored)
+    };
+    let old = tracker.content(change.old.as_ref().unwrap());
+    assert!(old == expected);
 }
 
 #[test]
