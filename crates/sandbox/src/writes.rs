@@ -37,8 +37,12 @@ pub(super) use listener_holder::{ListenerHolder, hold};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PendingWrite {
     /// A file is about to be created, opened for writing, replaced or removed, or its mode is about
-    /// to change.
-    File { path: PathBuf, pid: u32 },
+    /// to change. `is_new` is whether there is no such file.
+    File {
+        path: PathBuf,
+        pid: u32,
+        is_new: bool,
+    },
     /// A directory is about to be renamed; with `exchange`, the two names are exchanged.
     Directory {
         from: PathBuf,

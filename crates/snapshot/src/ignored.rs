@@ -41,6 +41,7 @@ struct DirRules {
     is_repository: bool,
     /// The uppermost ignored directory, which is this one or a parent of it.
     ignored: Option<PathBuf>,
+    parent: Option<Arc<Self>>,
 }
 
 impl IgnoreRules {
@@ -62,11 +63,11 @@ impl IgnoreRules {
         if self.is_changing {
             self.dirs.clear();
         }
-        let dir = path.parent()?.to_owned();
-        if let Some(parent) = &self.dir(&dir).ignored {
+        let dir = self.dir(path.parent()?);
+        if let Some(parent) = &dir.ignored {
             return Some(parent.clone());
         }
-        let ignored = self.matches(path, false);
+        let ignored = self.matches(&dir, path, false);
         if path
             .file_name()
             .is_some_and(|name| IGNORE_FILES.iter().any(|list| name == *list))
@@ -89,8 +90,9 @@ impl IgnoreRules {
             return known.clone();
         }
         let is_below_root = dir.starts_with(&self.root) && dir != self.root;
-        let parent = if is_below_root { dir.parent() } else { None };
-        let ignored = parent.and_then(|parent| {
+        let parent = dir.parent().map(|parent| self.dir(parent));
+        let ruling_parent = if is_below_root { parent.as_ref() } else { None };
+        let ignored = ruling_parent.and_then(|parent| {
             let name = dir
                 .file_name()
                 .and_then(|name| name.to_str())
@@ -98,25 +100,26 @@ impl IgnoreRules {
             let by_name = REPOSITORIES.contains(&name)
                 || self.is_bare && name == "node_modules"
                 || dir == self.data;
-            let ignored_parent = self.dir(parent).ignored.clone();
-            ignored_parent.or_else(|| (by_name || self.matches(dir, true)).then(|| dir.to_owned()))
+            let ignored_parent = parent.ignored.clone();
+            ignored_parent
+                .or_else(|| (by_name || self.matches(parent, dir, true)).then(|| dir.to_owned()))
         });
         let rules = Arc::new(DirRules {
             lists: IGNORE_FILES.map(|list| rules(dir, &dir.join(list))),
             is_repository: dir.join(".git").exists(),
             ignored,
+            parent,
         });
         self.dirs.insert(dir.to_owned(), rules.clone());
         rules
     }
 
-    /// Returns whether the rules ignore a path. Rules in a deeper directory take precedence, and
-    /// `.ignore` takes precedence over the rules of git.
-    fn matches(&mut self, path: &Path, is_dir: bool) -> bool {
+    /// Returns whether the rules ignore a path in a directory. Rules in a deeper directory take
+    /// precedence, and `.ignore` takes precedence over the rules of git.
+    fn matches(&self, dir: &DirRules, path: &Path, is_dir: bool) -> bool {
         let mut verdicts = [None, None];
         let mut is_in_repository = true;
-        for dir in path.ancestors().skip(1) {
-            let rules = self.dir(dir);
+        for rules in std::iter::successors(Some(dir), |dir| dir.parent.as_deref()) {
             for (n, list) in rules.lists.iter().enumerate() {
                 let applies = n == 0 || is_in_repository;
                 if applies && verdicts[n].is_none() {

@@ -6,7 +6,7 @@
 //! stored at all if the file is unchanged; they are stored earlier only if there are many. Of a large
 //! file, an unnamed clone is made if the file system shares blocks between files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub struct WriteJournal {
 
 #[derive(Debug, Default)]
 struct JournalState {
-    touched: BTreeMap<PathBuf, TouchedFile>,
+    touched: HashMap<PathBuf, TouchedFile>,
     /// Changes by ended calls, in the order in which they ended; `None` for calls of subagents.
     finished: Vec<(Option<CallId>, FileChange)>,
     /// The size of the contents in memory, in bytes.
@@ -272,12 +272,12 @@ impl WriteJournal {
         note_unrecorded(&self.unkept, what.to_owned(), why);
     }
 
-    /// Records that a process is about to change, create or remove a file. The path is absolute,
-    /// with symlinks resolved.
-    pub fn touch(&self, path: &Path, pid: u32, call: &CallId) {
+    /// Records that a process is about to change, create or remove a file; `is_new` is whether there
+    /// is none yet. The path is absolute, with symlinks resolved.
+    pub fn touch(&self, path: &Path, pid: u32, is_new: bool, call: &CallId) {
         if path.starts_with(&self.tracker.root) {
             self.has_reports.store(true, Ordering::SeqCst);
-            locked(&self.state).touch(path, pid, call, &self.tracker);
+            locked(&self.state).touch(path, pid, is_new, call, &self.tracker);
         }
     }
 
@@ -463,7 +463,7 @@ impl JournalState {
             .get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
     }
 
-    fn touch(&mut self, path: &Path, pid: u32, call: &CallId, tracker: &Tracker) {
+    fn touch(&mut self, path: &Path, pid: u32, is_new: bool, call: &CallId, tracker: &Tracker) {
         if let Some(touched) = self.touched.get_mut(path) {
             if !touched.calls.contains(call) {
                 touched.calls.push(call.clone());
@@ -485,7 +485,12 @@ impl JournalState {
         if path.to_str().is_none() {
             return self.note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
         }
-        let before = match load(path, LARGEST) {
+        let found = if is_new {
+            Ok(FoundFile::Missing)
+        } else {
+            load(path, LARGEST)
+        };
+        let before = match found {
             Ok(FoundFile::Missing) => Before::Missing,
             Ok(FoundFile::Large { state, size, mode }) => self.keep_large(path, state, size, mode),
             Ok(FoundFile::Content { bytes, kind, mode }) => Before::InMemory { bytes, kind, mode },
@@ -563,7 +568,7 @@ impl JournalState {
                 }
                 for path in [from.join(&below), to.join(&below)] {
                     if is_in_project(&path) {
-                        self.touch(&path, 0, call, tracker);
+                        self.touch(&path, 0, false, call, tracker);
                     }
                 }
             }

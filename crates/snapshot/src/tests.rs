@@ -370,7 +370,7 @@ fn large_file_is_stored_if_blocks_are_shared() {
     let tracker = fixture.tracker();
     let journal = WriteJournal::new(tracker.clone());
     let call = CallId::new("call");
-    journal.touch(&path, 0, &call);
+    journal.touch(&path, 0, false, &call);
     fixture.write("large", &"b".repeat(size));
     journal.finish(&call);
     let changes = journal.take().files;

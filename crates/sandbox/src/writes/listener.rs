@@ -96,6 +96,7 @@ fn receive_listener(socket: &OwnedFd) -> Option<Option<OwnedFd>> {
 /// Answers reports until the last process of the command has ended.
 fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option<&ReportNumber>) {
     kernel::wake_in_place(listener);
+    let mut directories = target::Directories::new();
     loop {
         let mut end = [PollFd::new(&listener, PollFlags::IN)];
         match poll(&mut end, None) {
@@ -125,7 +126,7 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
             number.note(report.id);
         }
         let notify_observer = || {
-            let writes = target::writes(&report);
+            let writes = target::writes(&report, &mut directories);
             // Otherwise the memory may have been that of another process.
             if kernel::is_waiting(listener, &report) {
                 writes

@@ -1,13 +1,17 @@
 //! The files that a stopped call affects. Their paths are read from the memory of the process, and
 //! resolved as the kernel will resolve them.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
+use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use super::PendingWrite;
 use super::filter::{FCHMODAT2, NUMBER, WRITING};
@@ -26,8 +30,11 @@ const MAX_LINKS: usize = 40;
 type At = (u64, u64);
 
 /// Returns the writes of a call, which may be none.
-pub(super) fn writes(report: &Report) -> Vec<PendingWrite> {
-    let caller = StoppedThread { pid: report.pid };
+pub(super) fn writes(report: &Report, directories: &mut Directories) -> Vec<PendingWrite> {
+    let mut caller = StoppedThread {
+        pid: report.pid,
+        directories,
+    };
     caller
         .writes(report)
         .unwrap_or_else(|e| match e.raw_os_error() {
@@ -39,12 +46,13 @@ pub(super) fn writes(report: &Report) -> Vec<PendingWrite> {
         })
 }
 
-struct StoppedThread {
+struct StoppedThread<'a> {
     pid: u32,
+    directories: &'a mut Directories,
 }
 
-impl StoppedThread {
-    fn writes(&self, report: &Report) -> io::Result<Vec<PendingWrite>> {
+impl StoppedThread<'_> {
+    fn writes(&mut self, report: &Report) -> io::Result<Vec<PendingWrite>> {
         const HERE: u64 = libc::AT_FDCWD.cast_unsigned() as u64;
         let [a, b, c, d, e, _] = report.arguments;
         let number = report.nr.cast_unsigned() & NUMBER;
@@ -60,7 +68,7 @@ impl StoppedThread {
             libc::SYS_truncate => self.file_at((HERE, a), true),
             libc::SYS_unlinkat => self.file_at((a, b), false),
             libc::SYS_mknodat => self.file_at((a, b), false),
-            libc::SYS_symlinkat => self.file_at((b, c), false),
+            libc::SYS_symlinkat => self.link_at((b, c)),
             libc::SYS_linkat => self.file_at((c, d), false),
             libc::SYS_fchmodat => self.file_at((a, b), true),
             FCHMODAT2 if self.text(b)?.is_empty() => self.open_file(a),
@@ -80,45 +88,55 @@ impl StoppedThread {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_unlink | libc::SYS_mknod => self.file_at((HERE, a), false),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_link | libc::SYS_symlink => self.file_at((HERE, b), false),
+            libc::SYS_link => self.file_at((HERE, b), false),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_symlink => self.link_at((HERE, b)),
             _ => Ok(Vec::new()),
         }
     }
 
-    fn file_at(&self, at: At, follow: bool) -> io::Result<Vec<PendingWrite>> {
-        Ok(self.file(self.path(at)?, follow))
+    fn file_at(&mut self, at: At, follow: bool) -> io::Result<Vec<PendingWrite>> {
+        let path = self.path(at)?;
+        Ok(self.file(&path, follow))
     }
 
-    fn file(&self, path: PathBuf, follow: bool) -> Vec<PendingWrite> {
-        let real = real(&path, follow);
-        real.map(|path| PendingWrite::File {
-            path,
-            pid: self.pid,
-        })
-        .into_iter()
-        .collect()
+    /// Returns the creation of a symlink, which may lead to another directory.
+    fn link_at(&mut self, at: At) -> io::Result<Vec<PendingWrite>> {
+        let writes = self.file_at(at, false);
+        self.directories.forget();
+        writes
+    }
+
+    fn file(&mut self, path: &Path, follow: bool) -> Vec<PendingWrite> {
+        let file = self.directories.resolved(path, follow);
+        file.map(|file| file.into_write(self.pid))
+            .into_iter()
+            .collect()
     }
 
     /// Returns a write to a file that the process has open.
-    fn open_file(&self, descriptor: u64) -> io::Result<Vec<PendingWrite>> {
-        Ok(self.file(self.opened(descriptor)?, false))
+    fn open_file(&mut self, descriptor: u64) -> io::Result<Vec<PendingWrite>> {
+        let path = self.opened(descriptor)?;
+        Ok(self.file(&path, false))
     }
 
-    fn rename(&self, from: At, to: At, exchange: bool) -> io::Result<Vec<PendingWrite>> {
-        let from = real(&self.path(from)?, false);
-        let to = real(&self.path(to)?, false);
+    fn rename(&mut self, from: At, to: At, exchange: bool) -> io::Result<Vec<PendingWrite>> {
+        let from = self.path(from)?;
+        let to = self.path(to)?;
+        let from = self.directories.resolved(&from, false);
+        let to = self.directories.resolved(&to, false);
         let (Some(from), Some(to)) = (from, to) else {
             return Ok(Vec::new());
         };
-        if is_directory(&from) || (exchange && is_directory(&to)) {
-            return Ok(vec![PendingWrite::Directory { from, to, exchange }]);
+        if from.is_directory() || (exchange && to.is_directory()) {
+            self.directories.forget();
+            return Ok(vec![PendingWrite::Directory {
+                from: from.path,
+                to: to.path,
+                exchange,
+            }]);
         }
-        Ok([from, to]
-            .map(|path| PendingWrite::File {
-                path,
-                pid: self.pid,
-            })
-            .into())
+        Ok([from, to].map(|file| file.into_write(self.pid)).into())
     }
 
     /// Returns an absolute path, as adjutant sees the same file. Symlinks are not resolved.
@@ -186,10 +204,6 @@ impl StoppedThread {
     }
 }
 
-fn is_directory(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir())
-}
-
 fn too_long() -> io::Error {
     io::Error::from_raw_os_error(libc::ENAMETOOLONG)
 }
@@ -200,24 +214,112 @@ fn follows(flags: u64) -> bool {
     !(has(libc::O_NOFOLLOW) || has(libc::O_CREAT) && has(libc::O_EXCL))
 }
 
-/// Returns a path with symlinks in its directories resolved; with `follow`, also one in its last
-/// component. Returns `None` if the directory does not exist, and for devices and files of `/proc`,
-/// whose changes are not recorded.
-fn real(path: &Path, follow: bool) -> Option<PathBuf> {
-    if path.starts_with("/proc") || path.starts_with("/dev") && !path.starts_with("/dev/shm") {
-        return None;
-    }
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let dir = path.parent()?;
-        let name = path.file_name()?;
-        let resolved = std::fs::canonicalize(dir).ok()?.join(name);
-        match std::fs::read_link(&resolved) {
-            Ok(target) if follow => path = resolved.parent()?.join(target),
-            _ => return Some(resolved),
+/// The canonical paths of directories, for a short time: commands write many files in few
+/// directories.
+#[derive(Debug)]
+pub(super) struct Directories {
+    known: HashMap<PathBuf, PathBuf>,
+    /// The time before which nothing is added, because a change of a link has not happened yet.
+    begin: Instant,
+    /// The time until which `known` is valid.
+    end: Instant,
+}
+
+/// The time for which the canonical path of a directory is reused. Links that the command itself
+/// changes take effect at once.
+const REUSE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The time that a reported change of a link may take to happen.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(2);
+
+/// The number of directories whose canonical paths are reused.
+const MAX_DIRECTORIES: usize = 1_000;
+
+impl Directories {
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            known: HashMap::new(),
+            begin: now,
+            end: now,
         }
     }
-    None
+
+    /// Discards all paths, because a directory or a link is about to change.
+    fn forget(&mut self) {
+        self.known.clear();
+        self.begin = Instant::now() + CHANGE_INTERVAL;
+    }
+
+    fn canonical(&mut self, dir: &Path) -> Option<PathBuf> {
+        let now = Instant::now();
+        if now >= self.end || self.known.len() >= MAX_DIRECTORIES {
+            self.known.clear();
+            self.end = now + REUSE_INTERVAL;
+        }
+        if let Some(known) = self.known.get(dir) {
+            return Some(known.clone());
+        }
+        let canonical = std::fs::canonicalize(dir).ok()?;
+        if now >= self.begin {
+            self.known.insert(dir.to_owned(), canonical.clone());
+        }
+        Some(canonical)
+    }
+
+    /// Returns a path with symlinks in its directories resolved; with `follow`, also one in its last
+    /// component. Returns `None` if the directory does not exist, and for devices and files of
+    /// `/proc`, whose changes are not recorded.
+    fn resolved(&mut self, path: &Path, follow: bool) -> Option<ResolvedPath> {
+        if path.starts_with("/proc") || path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+            return None;
+        }
+        let mut path = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            let dir = path.parent()?;
+            let name = path.file_name()?;
+            let resolved = self.canonical(dir)?.join(name);
+            let kind = match rustix::fs::lstat(&resolved) {
+                Ok(data) => Some(FileType::from_raw_mode(data.st_mode)),
+                Err(Errno::NOENT) => None,
+                // As a file that exists, which is then looked at.
+                Err(_) => Some(FileType::Unknown),
+            };
+            if kind == Some(FileType::Symlink) {
+                if follow {
+                    path = resolved.parent()?.join(std::fs::read_link(&resolved).ok()?);
+                    continue;
+                }
+                // It may be about to be removed or replaced.
+                self.forget();
+            }
+            return Some(ResolvedPath {
+                path: resolved,
+                kind,
+            });
+        }
+        None
+    }
+}
+
+struct ResolvedPath {
+    path: PathBuf,
+    /// The kind of the file; `None` if there is none.
+    kind: Option<FileType>,
+}
+
+impl ResolvedPath {
+    fn is_directory(&self) -> bool {
+        self.kind == Some(FileType::Directory)
+    }
+
+    fn into_write(self, pid: u32) -> PendingWrite {
+        PendingWrite::File {
+            path: self.path,
+            pid,
+            is_new: self.kind.is_none(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -252,17 +354,44 @@ mod tests {
             ("round", true, None),
             ("none/f", true, None),
         ];
+        let mut directories = Directories::new();
+        let mut real = |path: &Path, follow| {
+            let resolved = directories.resolved(path, follow)?;
+            Some((resolved.path, resolved.kind.is_none()))
+        };
         for (path, follow, expected) in table {
-            let expected = expected.map(|path| root.join(path));
+            let expected = expected.map(|path| (root.join(path), path == "d/none"));
             assert_eq!(real(&root.join(path), follow), expected, "{path}");
         }
         assert_eq!(real(Path::new("/dev/null"), true), None);
     }
 
     #[test]
+    fn canonical_directories_are_forgotten_when_a_link_may_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        for name in ["one", "other"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        let link = root.join("link");
+        std::os::unix::fs::symlink("one", &link).unwrap();
+        let mut directories = Directories::new();
+        // The test may be slow.
+        directories.end = Instant::now() + Duration::from_secs(3600);
+        let mut real = |path: &Path| directories.resolved(path, false).unwrap().path;
+        assert_eq!(real(&link.join("f")), root.join("one/f"));
+        // The report of its removal.
+        assert_eq!(real(&link), link);
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink("other", &link).unwrap();
+        assert_eq!(real(&link.join("f")), root.join("other/f"));
+    }
+
+    #[test]
     fn text_is_read_up_to_nul() {
         let caller = StoppedThread {
             pid: std::process::id(),
+            directories: &mut Directories::new(),
         };
         for len in [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 7] {
             let text = std::ffi::CString::new(vec![b'x'; len]).unwrap();

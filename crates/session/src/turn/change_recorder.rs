@@ -122,7 +122,9 @@ impl WriteObserver for JournalObserver {
 
     fn about_to_write(&self, write: PendingWrite) {
         match write {
-            PendingWrite::File { path, pid } => self.journal.touch(&path, pid, &self.call),
+            PendingWrite::File { path, pid, is_new } => {
+                self.journal.touch(&path, pid, is_new, &self.call);
+            }
             PendingWrite::Directory { from, to, exchange } => {
                 self.journal
                     .touch_directory(&from, &to, exchange, &self.call);
