@@ -697,7 +697,7 @@ mod tests {
         assert!(
             start(&environment, Some(Mechanism::Landlock), &[])
                 .unwrap_err()
-                .contains("is gone")
+                .contains("no longer exists")
         );
         assert_eq!(start(&environment, None, &[]), Ok(()));
         environment.program = Some("/bin/true".into());
