@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use super::shell::{CommandAnalysis, analyze, need_of};
+use super::shell::{CommandAnalysis, ParsedLine, analyze, need_of};
 use super::{AccessRequest, Action, PermissionContext, Policy, SandboxGuarantee, Verdict};
 use base::approvals::Approvals;
 
@@ -31,18 +31,36 @@ impl CommandLine {
 /// The analysis of a call's command line, shared by everything that needs it while the disk is as
 /// it was.
 #[derive(Debug, Clone, Default)]
-pub struct SharedAnalysis(Arc<OnceLock<(PathBuf, Arc<CommandAnalysis>)>>);
+pub struct SharedAnalysis {
+    parsed: Arc<OnceLock<ParsedLine>>,
+    analyzed: Arc<OnceLock<(PathBuf, Arc<CommandAnalysis>)>>,
+}
 
 impl SharedAnalysis {
     /// Returns the analysis of a line that runs in a place. The first line and directory are
     /// remembered.
     pub fn of(&self, command: &str, place: &PermissionContext) -> Arc<CommandAnalysis> {
-        let analyze = || (place.cwd.clone(), Arc::new(analyze(command, place)));
-        let (cwd, line) = self.0.get_or_init(analyze);
-        if *cwd == place.cwd && line.text == command {
-            return line.clone();
+        let parsed = self.parsed.get_or_init(|| ParsedLine::new(command));
+        if parsed.text != command {
+            return Arc::new(analyze(command, place));
         }
-        analyze().1
+        let analyze = || Arc::new(parsed.analyze(place));
+        let (cwd, line) = self.analyzed.get_or_init(|| (place.cwd.clone(), analyze()));
+        if *cwd == place.cwd {
+            line.clone()
+        } else {
+            analyze()
+        }
+    }
+
+    /// Returns the same line to be analysed again, because the disk may have changed. Its syntax is
+    /// not parsed again.
+    #[must_use]
+    pub fn outdated(&self) -> Self {
+        Self {
+            parsed: self.parsed.clone(),
+            analyzed: Arc::default(),
+        }
     }
 }
 
@@ -226,5 +244,9 @@ mod tests {
             ..lab.place.clone()
         };
         assert!(!Arc::ptr_eq(&first, &shared.of("ls", &elsewhere)));
+        let again = shared.outdated();
+        assert!(Arc::ptr_eq(&shared.parsed, &again.parsed));
+        assert!(!Arc::ptr_eq(&first, &again.of("ls", &lab.place)));
+        assert!(Arc::ptr_eq(&first, &shared.of("ls", &lab.place)));
     }
 }

@@ -26,6 +26,8 @@ pub(crate) use programs::protected_in;
 pub use unit::{CommandAnalysis, CommandUnit, Effect};
 
 use super::{AccessRequest, Action, PermissionContext, arity};
+use shell_parser::Unreadable;
+use shell_parser::syntax::Script;
 
 /// Returns whether a word is a subcommand of adjutant, for a test of its command line.
 #[cfg(any(test, feature = "testing"))]
@@ -62,7 +64,39 @@ pub(crate) fn need_of(line: Arc<CommandAnalysis>) -> AccessRequest {
     }
 }
 
+/// Parses and analyses a command line.
 pub fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
+    ParsedLine::new(command).analyze(place)
+}
+
+/// A command line with its syntax, which does not depend on the disk.
+#[derive(Debug)]
+pub(crate) struct ParsedLine {
+    pub(crate) text: String,
+    /// `None` if the text is refused without parsing it.
+    script: Option<Result<Script, Unreadable>>,
+}
+
+impl ParsedLine {
+    pub(crate) fn new(command: &str) -> Self {
+        let is_refused = command.contains('\0') || command.len() > LONGEST;
+        Self {
+            text: command.to_owned(),
+            script: (!is_refused).then(|| shell_parser::parse(command, 0)),
+        }
+    }
+
+    /// Analyses the line in a place, with the disk as it is now.
+    pub(crate) fn analyze(&self, place: &PermissionContext) -> CommandAnalysis {
+        match &self.script {
+            Some(script) => analyze_script(&self.text, script, place),
+            None => refused(&self.text, place),
+        }
+    }
+}
+
+/// Returns the analysis of a text that is not parsed.
+fn refused(command: &str, place: &PermissionContext) -> CommandAnalysis {
     let refuse = |reason: &str| CommandAnalysis {
         text: command.into(),
         opaque: Some(reason.into()),
@@ -72,16 +106,21 @@ pub fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
     if command.contains('\0') {
         return refuse("the command contains a NUL byte, which no shell accepts");
     }
-    if command.len() > LONGEST {
-        let unread = vec![command.to_owned()];
-        let line = refuse("the command is longer than 128 KiB");
-        return CommandAnalysis {
-            units: catastrophes(&unread, place),
-            unread,
-            ..line
-        };
+    let unread = vec![command.to_owned()];
+    let line = refuse("the command is longer than 128 KiB");
+    CommandAnalysis {
+        units: catastrophes(&unread, place),
+        unread,
+        ..line
     }
-    let mut line = analyze::analyze(command, place);
+}
+
+fn analyze_script(
+    command: &str,
+    script: &Result<Script, Unreadable>,
+    place: &PermissionContext,
+) -> CommandAnalysis {
+    let mut line = analyze::analyze(command, script, place);
     let lost = catastrophes(&line.unread, place);
     line.units.extend(lost);
     let is_invisible = |c: char| base::text::is_deceptive(c) && !matches!(c, '\n' | '\t' | '\r');
@@ -119,7 +158,7 @@ fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<CommandUnit>
     });
     let units = candidates
         .take(MAX_ANALYSED)
-        .flat_map(|text| analyze::analyze(text, place).units);
+        .flat_map(|text| analyze::analyze(text, &shell_parser::parse(text, 0), place).units);
     units
         .filter(|unit| {
             unit.floor

@@ -71,7 +71,12 @@ struct AnalyzerFrame {
     picked: Option<PickedFiles>,
 }
 
-pub(super) fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
+/// Analyses a command line that has been parsed.
+pub(super) fn analyze(
+    command: &str,
+    parsed: &Result<Script, Unreadable>,
+    place: &PermissionContext,
+) -> CommandAnalysis {
     let mut analyzer = Analyzer {
         place,
         disk: Disk::new(place),
@@ -95,8 +100,8 @@ pub(super) fn analyze(command: &str, place: &PermissionContext) -> CommandAnalys
         cwd: vec![place.cwd.clone()],
         ..ShellState::default()
     };
-    match shell_parser::parse(command, 0) {
-        Ok(script) => analyzer.list(&script, &script.list, &mut state),
+    match parsed {
+        Ok(script) => analyzer.list(script, &script.list, &mut state),
         Err(reason) => {
             analyzer.set_opaque(&reason.to_string());
             // bash runs the commands before the line that it cannot parse.

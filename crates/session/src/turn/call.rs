@@ -105,7 +105,7 @@ pub async fn make(
                 message.parts[place].content = Content::Tool(call);
                 // The call may have changed files, so earlier analyses are outdated.
                 for (_, one) in &mut waiting {
-                    one.analysis = SharedAnalysis::default();
+                    one.analysis = one.analysis.outdated();
                 }
                 if rejected {
                     // The turn ends, so the remaining calls are not started.
