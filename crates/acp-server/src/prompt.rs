@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
-use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +18,7 @@ use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours, wr
 use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
-use super::view::{SessionActivity, TurnResult};
+use super::view::SessionActivity;
 use base::id::MessageId;
 use base::trace::TraceContext;
 use events::{Event, TurnMessage};
@@ -161,14 +160,6 @@ async fn viewer(hosted: &mut Option<HostedTurn>) -> Observer<Server> {
         Some(hosted) => hosted.shown_turn.viewer().await,
         None => std::future::pending().await,
     }
-}
-
-pub struct FinishedTurn {
-    pub result: TurnResult,
-    /// Dropped after the client has received the result.
-    pub told: oneshot::Sender<()>,
-    /// Dropped then as well: until then no list of commands is sent.
-    pub turn: Option<TurnGuard>,
 }
 
 /// Queues a prompt for the session of an id before it returns. The turn is `None` if the prompt is
@@ -392,7 +383,7 @@ impl TurnStream {
         }
         Err(match self.over.take() {
             // A prompt that the user has cancelled does not continue on another server.
-            Some(Ok(end)) if self.is_handed_over(&end.outcome) && !self.withdrawn => {
+            Some(Ok(end)) if self.is_handed_over(&end.result.outcome) && !self.withdrawn => {
                 RequestError::Leaving
             }
             Some(Ok(_)) => RequestError::Cancelled,
@@ -400,14 +391,15 @@ impl TurnStream {
         })
     }
 
-    /// Shows the turn until it has ended, and returns its result.
+    /// Shows the turn until it has ended, and returns its result. The guard is dropped after the
+    /// client has received that: until then no list of commands is sent.
     ///
     /// # Errors
     /// The session ended before the turn did.
     pub async fn ended(
         mut self,
         cancelled: &CancellationToken,
-    ) -> Result<FinishedTurn, RequestError> {
+    ) -> Result<(TurnReport, Option<TurnGuard>), RequestError> {
         self.begin().await;
         let mut batch = std::mem::take(&mut self.held);
         self.show(&mut batch).await;
@@ -422,27 +414,16 @@ impl TurnStream {
         self.show(&mut batch).await;
         self.updates.withdraw();
         match outcome {
-            Ok(TurnReport {
-                outcome,
-                structured,
-                usage,
-                told,
-            }) => {
+            Ok(mut report) => {
                 if let Some(hosted) = &self.hosted {
-                    hosted.ended(&outcome);
+                    hosted.ended(&report.result.outcome);
                 }
-                let handed_over = self.is_handed_over(&outcome);
-                let result = TurnResult {
-                    outcome,
-                    structured,
-                    usage,
-                    handed_over,
-                };
+                report.result.handed_over = self.is_handed_over(&report.result.outcome);
                 let turn = self.updates.take_turn();
                 self.updates
-                    .state(SessionActivity::Idle(Some(result.clone())))
+                    .state(SessionActivity::Idle(Some(report.result.clone())))
                     .await;
-                Ok(FinishedTurn { result, told, turn })
+                Ok((report, turn))
             }
             Err(_) => Err(self.lost().await),
         }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use protocol::rpc::{self, CallError, Peer};
-use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::login::Account;
@@ -14,8 +13,8 @@ use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
 use super::tool_call_view::RawText;
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Event, FormPage};
+use session::handle::TurnResult;
 use session::turn::TurnOutcome;
-use transcript::Usage;
 
 /// Encoded lines for the client, in order.
 pub type UpdateLines = Vec<Vec<u8>>;
@@ -100,39 +99,13 @@ pub enum SessionActivity {
     Idle(Option<TurnResult>),
 }
 
-/// The end of a turn, with its results.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TurnResult {
-    pub outcome: TurnOutcome,
-    /// The result in the requested JSON Schema.
-    pub structured: Option<Value>,
-    /// The tokens that the turn and its subagents have used.
-    pub usage: Usage,
-    /// The server is about to stop: the turn continues on the server that receives the prompt again
-    /// under its idempotency key.
-    pub handed_over: bool,
-}
-
-impl TurnResult {
-    /// Returns adjutant's own `_meta` members for this result.
-    pub fn meta(&self) -> Option<Meta> {
-        match &self.structured {
-            Some(result) => Some(own(STRUCTURED, result.clone())),
-            None if self.outcome == TurnOutcome::Rejected => Some(own(REJECTED, true.into())),
-            None if self.outcome == TurnOutcome::NotDone => Some(own(NOT_DONE, true.into())),
-            None => self.handed_over.then(|| own(HANDED_OVER, true.into())),
-        }
-    }
-}
-
-impl From<TurnOutcome> for TurnResult {
-    fn from(outcome: TurnOutcome) -> Self {
-        Self {
-            outcome,
-            structured: None,
-            usage: Usage::default(),
-            handed_over: false,
-        }
+/// Returns adjutant's own `_meta` members for the result of a turn.
+pub fn result_meta(result: &TurnResult) -> Option<Meta> {
+    match &result.structured {
+        Some(structured) => Some(own(STRUCTURED, structured.clone())),
+        None if result.outcome == TurnOutcome::Rejected => Some(own(REJECTED, true.into())),
+        None if result.outcome == TurnOutcome::NotDone => Some(own(NOT_DONE, true.into())),
+        None => result.handed_over.then(|| own(HANDED_OVER, true.into())),
     }
 }
 

@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::builtin::{BuiltinCommand, BuiltinName, PLANNER};
 use super::choices::{Choices, SentChange};
-use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnReport};
+use super::handle::{
+    CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnReport, TurnResult,
+};
 use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
 use super::project::ConfigWatcher;
@@ -307,11 +309,17 @@ impl Actor {
         usage: Usage,
         reply: oneshot::Sender<TurnReport>,
     ) {
-        let (mut end, sent) = TurnReport::new(outcome);
-        end.usage = usage;
-        if is_message {
-            end.structured = self.history.messages.last().and_then(structured);
-        }
+        let last = self.history.messages.last();
+        let structured = if is_message {
+            last.and_then(structured)
+        } else {
+            None
+        };
+        let (end, sent) = TurnReport::new(TurnResult {
+            structured,
+            usage,
+            ..TurnResult::from(outcome)
+        });
         // The receiver is dropped if the client has disconnected.
         // An editor that is gone has no use for the outcome.
         reply.send(end).ok();

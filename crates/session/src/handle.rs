@@ -132,13 +132,34 @@ pub struct QueuedPrompt {
     pub outcome: oneshot::Sender<TurnReport>,
 }
 
-#[derive(Debug)]
-pub struct TurnReport {
+/// The end of a turn, with its results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnResult {
     pub outcome: TurnOutcome,
-    /// The structured result, if one was requested.
+    /// The result in the requested JSON Schema.
     pub structured: Option<Value>,
     /// The tokens that the turn and its subagents have used.
     pub usage: Usage,
+    /// The server is about to stop: the turn continues on the server that receives the prompt again
+    /// under its idempotency key.
+    pub handed_over: bool,
+}
+
+impl From<TurnOutcome> for TurnResult {
+    fn from(outcome: TurnOutcome) -> Self {
+        Self {
+            outcome,
+            structured: None,
+            usage: Usage::default(),
+            handed_over: false,
+        }
+    }
+}
+
+/// The result of a turn, to be acknowledged.
+#[derive(Debug)]
+pub struct TurnReport {
+    pub result: TurnResult,
     /// Dropped by the receiver when the client has been notified: the next turn begins after
     /// that, so that the texts of two turns never mix.
     pub told: oneshot::Sender<()>,
@@ -147,17 +168,9 @@ pub struct TurnReport {
 impl TurnReport {
     /// Returns the end of a turn, and a receiver that completes when the client has been
     /// notified.
-    pub(super) fn new(outcome: TurnOutcome) -> (Self, oneshot::Receiver<()>) {
+    pub(super) fn new(result: TurnResult) -> (Self, oneshot::Receiver<()>) {
         let (told, heard) = oneshot::channel();
-        (
-            Self {
-                outcome,
-                structured: None,
-                usage: Usage::default(),
-                told,
-            },
-            heard,
-        )
+        (Self { result, told }, heard)
     }
 }
 

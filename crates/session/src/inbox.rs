@@ -113,6 +113,6 @@ pub(super) fn forget(prompt: QueuedPrompt) {
     // The receiver is dropped if the client has disconnected.
     prompt
         .outcome
-        .send(TurnReport::new(TurnOutcome::Cancelled).0)
+        .send(TurnReport::new(TurnOutcome::Cancelled.into()).0)
         .ok();
 }

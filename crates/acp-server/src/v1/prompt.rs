@@ -10,9 +10,11 @@ use protocol::table::{Reply, RequestContext};
 use super::requests::usage;
 use super::{content, line};
 use crate::error::RequestError;
-use crate::prompt::{self, FinishedTurn, TurnStream};
+use crate::prompt::{self, TurnStream};
 use crate::server::Server;
+use crate::view::result_meta;
 use session::SessionHandle;
+use session::handle::TurnReport;
 use session::turn::TurnOutcome;
 use transcript::{Content, FaultKind};
 
@@ -69,16 +71,12 @@ async fn answer(
         .await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let FinishedTurn {
-        result,
-        told: reported,
-        turn: shown,
-    } = turn.ended(&cx.cancelled).await?;
+    let (TurnReport { result, told }, guard) = turn.ended(&cx.cancelled).await?;
     cx.after(async move {
-        drop(reported);
-        drop(shown);
+        drop(told);
+        drop(guard);
     });
-    let meta = result.meta();
+    let meta = result_meta(&result);
     let used = usage(&result.usage);
     Ok(response(result.outcome)?.usage(used).meta(meta))
 }

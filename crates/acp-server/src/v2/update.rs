@@ -16,7 +16,7 @@ use crate::login::Account;
 use crate::tool_call_view::{ATTACHED, PIECE};
 use crate::view::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
-    SessionActivity, SessionView, Setting, UpdateLines,
+    SessionActivity, SessionView, Setting, UpdateLines, result_meta,
 };
 use base::id::SessionId;
 use base::text;
@@ -75,7 +75,7 @@ impl SessionView for ShownState {
                     v2::IdleStateUpdate::new()
                         .stop_reason(stop_reason)
                         .usage(usage(&result.usage))
-                        .meta(result.meta()),
+                        .meta(result_meta(result)),
                 )
             }
         };

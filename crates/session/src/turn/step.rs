@@ -101,14 +101,14 @@ pub async fn step(
     let (answered, ()) = tokio::join!(answered, enter(history, scope, changed.take()));
     *asked = Arc::into_inner(request);
     let mut paid = None;
-    if let Ok(end) = &answered {
-        paid = cost(&frame.model, &end.usage);
+    if let Ok((_, usage)) = &answered {
+        paid = cost(&frame.model, usage);
         // Before the calls are made: they may start subagents, which share the rest of the budget.
-        scope.budget.pay(&end.usage, paid);
+        scope.budget.pay(usage, paid);
     }
-    if let Ok(end) = &answered {
+    if let Ok((finish, _)) = &answered {
         hooks::complete(scope, frame, &mut message).await;
-        call::set_aside(scope, &mut message, end.finish).await;
+        call::set_aside(scope, &mut message, *finish).await;
         wrapped_calls::unwrap(scope, frame, &mut message, &changes).await;
         call::make(history, scope, frame, &mut message, &changes).await;
     } else {
@@ -118,9 +118,9 @@ pub async fn step(
     if let Role::Assistant(assistant) = &mut message.role {
         assistant.completed = Some(scope.now());
         match answered {
-            Ok(end) => {
-                assistant.finish = Some(end.finish);
-                assistant.usage = end.usage;
+            Ok((finish, usage)) => {
+                assistant.finish = Some(finish);
+                assistant.usage = usage;
                 assistant.cost = paid;
             }
             Err(fault) => assistant.fault = Some(fault),
@@ -149,12 +149,8 @@ pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<S
     late_changes::collect(history, scope).await;
 }
 
-struct AnswerEnd {
-    finish: Finish,
-    usage: Usage,
-}
-
-/// Requests an answer until one is complete or another attempt would not help.
+/// Requests an answer until one is complete or another attempt would not help. Returns the reason
+/// of its end, and its tokens.
 async fn ask(
     scope: &TurnContext,
     frame: &StepContext,
@@ -162,7 +158,7 @@ async fn ask(
     message: &mut Message,
     changes: &ChangeRecorder,
     first: bool,
-) -> Result<AnswerEnd, Fault> {
+) -> Result<(Finish, Usage), Fault> {
     let mut refusals = Refusals::default();
     let mut waits = retry::Backoff::default();
     let mut attempt = 0;
@@ -186,25 +182,22 @@ async fn ask(
         let ended = fold(scope, frame, answer, message, changes, &mut shown).await;
         let error = match ended {
             None => return Err(cancelled()),
-            Some(Ok(end)) => {
+            Some(Ok((finish, usage))) => {
                 refusals.settle(scope, frame).await;
                 let has_content = message.parts[first..]
                     .iter()
                     .any(|part| !matches!(part.content, Content::Reasoning(_)));
                 empty += 1;
-                if has_content
-                    || end.finish == Finish::Refusal
-                    || end.finish == Finish::Length
-                    || empty > 1
+                if has_content || finish == Finish::Refusal || finish == Finish::Length || empty > 1
                 {
-                    match end.finish {
+                    match finish {
                         Finish::Stop if !has_content => remark(scope, message, EMPTY).await,
                         Finish::Refusal if !has_content => remark(scope, message, REFUSED).await,
                         _ => {}
                     }
-                    return Ok(end);
+                    return Ok((finish, usage));
                 }
-                pay_unused(scope, &frame.model, &end.usage);
+                pay_unused(scope, &frame.model, &usage);
                 Error::InvalidResult("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
@@ -360,7 +353,7 @@ async fn fold(
     message: &mut Message,
     changes: &ChangeRecorder,
     shown: &mut usize,
-) -> Option<Result<AnswerEnd, Error>> {
+) -> Option<Result<(Finish, Usage), Error>> {
     let mut folded = AnswerBuilder {
         scope,
         frame,
@@ -441,7 +434,7 @@ async fn fold(
     }
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
-        (None, Some(finish)) => Ok(AnswerEnd { finish, usage }),
+        (None, Some(finish)) => Ok((finish, usage)),
         (None, None) => Err(Error::InvalidResult(
             "the model's answer was cut off".into(),
         )),
