@@ -9,6 +9,7 @@ mod encode;
 
 use serde_json::{Map, Value, json};
 
+use super::platform::Package;
 use super::request_target::{RequestOptions, RequestTarget};
 use super::wire::{Decoder, HttpCall, WireFormat, entry};
 use super::{Error, Model, Request};
@@ -38,6 +39,18 @@ pub(super) fn searches(id: &str) -> bool {
 impl WireFormat for Messages {
     fn name(&self) -> &'static str {
         "messages"
+    }
+
+    fn package(&self) -> Option<Package> {
+        Some(Package {
+            name: "@ai-sdk/anthropic",
+            address: "https://api.anthropic.com/v1",
+            variable: "ANTHROPIC_BASE_URL",
+        })
+    }
+
+    fn method(&self) -> Option<&'static str> {
+        Some("/messages")
     }
 
     fn encode(

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
+use super::WIRES;
 use super::delta::lines;
-use super::platform::WIRES;
 use super::request_target::RequestTarget;
 use super::sse::{Flow, SseParser};
 use super::surrogates::SurrogateJoiner;

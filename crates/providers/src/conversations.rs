@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::WIRES;
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
-use super::platform::WIRES;
 use super::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };

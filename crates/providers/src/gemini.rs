@@ -9,6 +9,7 @@ mod schema;
 
 use serde_json::{Map, Value, json};
 
+use super::platform::Package;
 use super::request_target::{RequestOptions, RequestTarget};
 use super::wire::{Decoder, HttpCall, WireFormat, entry};
 use super::{Error, Model, Request};
@@ -19,6 +20,14 @@ pub struct Gemini;
 impl WireFormat for Gemini {
     fn name(&self) -> &'static str {
         "gemini"
+    }
+
+    fn package(&self) -> Option<Package> {
+        Some(Package {
+            name: "@ai-sdk/google",
+            address: "https://generativelanguage.googleapis.com/v1beta",
+            variable: "",
+        })
     }
 
     fn encode(

@@ -5,10 +5,21 @@
 //! one server-sent event into deltas. `http.rs` does everything between them.
 
 pub mod anthropic;
+pub mod chat;
+pub mod gemini;
+pub mod responses;
+
+/// All wire formats.
+static WIRES: [&dyn wire::WireFormat; 4] = [
+    &anthropic::Messages,
+    &responses::Responses,
+    &chat::Chat,
+    &gemini::Gemini,
+];
+
 pub mod auth;
 pub mod body;
 pub mod catalog;
-pub mod chat;
 pub mod delta;
 pub mod editor;
 pub mod endpoint;
@@ -16,7 +27,6 @@ pub mod entry;
 pub mod error;
 pub mod error_classification;
 pub mod family;
-pub mod gemini;
 pub mod http;
 pub mod local;
 pub mod oauth;
@@ -29,7 +39,6 @@ pub mod registry;
 pub mod replay;
 pub mod request;
 pub mod request_target;
-pub mod responses;
 #[cfg(any(test, feature = "testing"))]
 pub mod scripted;
 pub mod sse;

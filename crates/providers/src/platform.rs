@@ -12,7 +12,7 @@ use super::gemini::Gemini;
 use super::request_target::RequestTarget;
 use super::responses::Responses;
 use super::wire::WireFormat;
-use super::{Error, Model, is_loopback};
+use super::{Error, Model, WIRES, is_loopback};
 use crate::entry::LOCATION_OPTIONS;
 use crate::entry::ProviderEntry;
 use crate::entry::Secret;
@@ -21,9 +21,6 @@ use transcript::ModelRef;
 
 /// The wire format of unknown providers.
 pub const CHAT: &dyn WireFormat = &Chat;
-
-/// All wire formats.
-pub(crate) static WIRES: [&dyn WireFormat; 4] = [&Messages, &Responses, CHAT, &Gemini];
 
 pub fn wire(name: &str) -> Option<&'static dyn WireFormat> {
     WIRES.into_iter().find(|wire| wire.name() == name)
@@ -35,76 +32,68 @@ pub struct WireAddress {
     pub base_url: String,
 }
 
-/// SDK packages with their wire format, their usual address, and the variable that replaces it.
-static PACKAGES: &[(&str, &dyn WireFormat, &str, &str)] = &[
-    (
-        "@ai-sdk/anthropic",
-        &Messages,
-        "https://api.anthropic.com/v1",
-        "ANTHROPIC_BASE_URL",
-    ),
-    (
-        "@ai-sdk/openai",
-        &Responses,
-        "https://api.openai.com/v1",
-        "OPENAI_BASE_URL",
-    ),
-    (
-        "@ai-sdk/google",
-        &Gemini,
-        "https://generativelanguage.googleapis.com/v1beta",
-        "",
-    ),
-    ("@ai-sdk/groq", CHAT, "https://api.groq.com/openai/v1", ""),
-    ("@ai-sdk/mistral", CHAT, "https://api.mistral.ai/v1", ""),
-    ("@ai-sdk/xai", CHAT, "https://api.x.ai/v1", ""),
-    ("@ai-sdk/cerebras", CHAT, "https://api.cerebras.ai/v1", ""),
+/// An SDK package, its usual address, and the variable that replaces that, if any.
+#[derive(Debug, Clone, Copy)]
+pub struct Package {
+    pub name: &'static str,
+    pub address: &'static str,
+    pub variable: &'static str,
+}
+
+/// SDK packages without a wire format of their own, with the one that they use and their usual
+/// address.
+static PACKAGES: &[(&str, &dyn WireFormat, &str)] = &[
+    ("@ai-sdk/groq", CHAT, "https://api.groq.com/openai/v1"),
+    ("@ai-sdk/mistral", CHAT, "https://api.mistral.ai/v1"),
+    ("@ai-sdk/xai", CHAT, "https://api.x.ai/v1"),
+    ("@ai-sdk/cerebras", CHAT, "https://api.cerebras.ai/v1"),
     (
         "@ai-sdk/deepinfra",
         CHAT,
         "https://api.deepinfra.com/v1/openai",
-        "",
     ),
-    ("@ai-sdk/deepseek", CHAT, "https://api.deepseek.com", ""),
-    (
-        "@ai-sdk/togetherai",
-        CHAT,
-        "https://api.together.xyz/v1",
-        "",
-    ),
-    ("@ai-sdk/perplexity", CHAT, "https://api.perplexity.ai", ""),
+    ("@ai-sdk/deepseek", CHAT, "https://api.deepseek.com"),
+    ("@ai-sdk/togetherai", CHAT, "https://api.together.xyz/v1"),
+    ("@ai-sdk/perplexity", CHAT, "https://api.perplexity.ai"),
     (
         "@ai-sdk/cohere",
         CHAT,
         "https://api.cohere.ai/compatibility/v1",
-        "",
     ),
-    ("@ai-sdk/vercel", CHAT, "https://api.v0.dev/v1", ""),
-    (
-        "@ai-sdk/gateway",
-        CHAT,
-        "https://ai-gateway.vercel.sh/v1",
-        "",
-    ),
+    ("@ai-sdk/vercel", CHAT, "https://api.v0.dev/v1"),
+    ("@ai-sdk/gateway", CHAT, "https://ai-gateway.vercel.sh/v1"),
     (
         "@ai-sdk/alibaba",
         CHAT,
         "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
-        "",
     ),
     (
         "@openrouter/ai-sdk-provider",
         CHAT,
         "https://openrouter.ai/api/v1",
-        "",
     ),
     (
         "venice-ai-sdk-provider",
         CHAT,
         "https://api.venice.ai/api/v1",
-        "",
     ),
 ];
+
+/// Returns all SDK packages with their wire formats.
+fn packages() -> impl Iterator<Item = (Package, &'static dyn WireFormat)> {
+    let own = WIRES
+        .into_iter()
+        .filter_map(|wire| Some((wire.package()?, wire)));
+    let others = PACKAGES.iter().map(|(name, wire, address)| {
+        let package = Package {
+            name,
+            address,
+            variable: "",
+        };
+        (package, *wire)
+    });
+    own.chain(others)
+}
 
 /// SDK packages and providers that need a login or a protocol that is not supported, with the
 /// reason for the user.
@@ -167,7 +156,7 @@ pub fn address(
             "The provider \"{id}\" is not supported: {why}."
         )));
     }
-    let known = PACKAGES.iter().find(|(name, ..)| npm == Some(*name));
+    let known = packages().find(|(package, _)| npm == Some(package.name));
     let (wire, base): (&'static dyn WireFormat, Option<String>) = match (npm, known) {
         (Some("@ai-sdk/google-vertex"), _) => (
             &Gemini,
@@ -199,10 +188,13 @@ pub fn address(
             CHAT,
             Some(base_url.map_or_else(|| bedrock(settings, environment), str::to_owned)),
         ),
-        (_, Some((_, wire, usual, variable))) => {
-            let own = || environment.var(variable).map(rooted);
+        (_, Some((package, wire))) => {
+            let own = || environment.var(package.variable).map(rooted);
             let base = base_url.map(str::to_owned).or_else(own);
-            (*wire, Some(base.unwrap_or_else(|| (*usual).to_owned())))
+            (
+                wire,
+                Some(base.unwrap_or_else(|| package.address.to_owned())),
+            )
         }
         (_, None) => (CHAT, base_url.map(str::to_owned)),
     };
@@ -229,13 +221,9 @@ pub fn corrected(base: &str, wire: &str) -> String {
         None => (base, String::new()),
     };
     let mut base = base.trim_end_matches('/');
-    let method = match wire {
-        "messages" => "/messages",
-        "responses" => "/responses",
-        _ => "/chat/completions",
-    };
+    let method = self::wire(wire).and_then(WireFormat::method);
     let mut is_whole = false;
-    for end in [method, "/chat/completions"] {
+    for end in method.into_iter().chain(["/chat/completions"]) {
         if let Some(before) = base.strip_suffix(end) {
             base = before;
             is_whole = true;
@@ -255,9 +243,8 @@ pub fn corrected(base: &str, wire: &str) -> String {
         && url.path() == "/"
     {
         let host = url.host_str().unwrap_or_default();
-        let usual = PACKAGES
-            .iter()
-            .filter_map(|(_, _, usual, _)| reqwest::Url::parse(usual).ok())
+        let usual = packages()
+            .filter_map(|(package, _)| reqwest::Url::parse(package.address).ok())
             .find(|usual| usual.host_str() == Some(host));
         match usual {
             Some(usual) => base.push_str(usual.path().trim_end_matches('/')),

@@ -8,6 +8,7 @@ mod encode;
 
 use serde_json::{Map, Value, json};
 
+use super::platform::Package;
 use super::request_target::{RequestOptions, RequestTarget};
 use super::wire::{Decoder, HttpCall, WireFormat};
 use super::{Error, Model, Request};
@@ -18,6 +19,18 @@ pub struct Responses;
 impl WireFormat for Responses {
     fn name(&self) -> &'static str {
         "responses"
+    }
+
+    fn package(&self) -> Option<Package> {
+        Some(Package {
+            name: "@ai-sdk/openai",
+            address: "https://api.openai.com/v1",
+            variable: "OPENAI_BASE_URL",
+        })
+    }
+
+    fn method(&self) -> Option<&'static str> {
+        Some("/responses")
     }
 
     fn encode(

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::platform::Package;
 use super::request::{Attachment, ModelMessage, ModelOutput};
 use super::request_target::{RequestOptions, RequestTarget};
 use super::sse::Flow;
@@ -18,6 +19,17 @@ use transcript::Finish;
 pub trait WireFormat: Send + Sync {
     /// Returns the name of the format in recordings.
     fn name(&self) -> &'static str;
+
+    /// Returns the SDK package of the provider that the format comes from.
+    fn package(&self) -> Option<Package> {
+        None
+    }
+
+    /// Returns the end of the address of its method, which users may have copied with the address
+    /// of the API.
+    fn method(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Encodes a request as an HTTP call. The same request gives the same bytes.
     ///
