@@ -1,6 +1,6 @@
 //! The declarations of a settings file. All keys are optional and have no behaviour. Each key is
 //! declared once, in this file or its directory: its doc comment is the description in the JSON
-//! Schema and in the table of `crates/config/README.md`, its type is the basis of the check, and
+//! Schema and in the table of `docs/keys.md`, its type is the basis of the check, and
 //! its name is suggested for misspelt keys.
 //!
 //! Plain values (switches, numbers, lists) are read into the structs that the program uses, so a

@@ -435,12 +435,12 @@ fn every_key_is_read_or_explained() {
     );
 }
 
-/// The table of settings in `crates/config/README.md` and the schema for checks agree with the
+/// The table of settings in `docs/keys.md` and the schema for checks agree with the
 /// declarations. `BLESS=1` writes both.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
 fn every_setting_is_listed() {
-    let page = repository().join("crates/config/README.md");
+    let page = repository().join("docs/keys.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, rest) = text.split_once("<!-- config:begin").unwrap();
     let (mark, rest) = rest.split_once("-->\n").unwrap();
@@ -464,7 +464,7 @@ fn every_setting_is_listed() {
         let (has, wants) = differs.unwrap_or(("", "more or fewer lines"));
         assert!(
             text == wanted,
-            "crates/config/README.md does not list the settings as they are declared.\nIt has:  {has}\nwanted:  {wants}\n\
+            "docs/keys.md does not list the settings as they are declared.\nIt has:  {has}\nwanted:  {wants}\n\
              BLESS=1 cargo test -p config every_setting_is_listed writes the table."
         );
     }
