@@ -156,7 +156,7 @@ fn many_questions() {
     let project = Project::new();
     project.provider(
         &model.base(),
-        &roomy(json!({ "list": "allow", "doom_loop": "ask" })),
+        &roomy(json!({ "read": "allow", "list": "allow", "doom_loop": "ask" })),
     );
     let mut stage = Stage::new(&project);
     let session = stage.open();

@@ -145,7 +145,7 @@ fn folder(scenery: &Scenery<'_>, count: usize) -> String {
     name
 }
 
-const FILES: [Scene; 11] = [
+const FILES: [Scene; 10] = [
     scene("read", 100 * KB, 4 * MB, |it, size| {
         ("read", json!({ "filePath": file(it, size) }))
     }),
@@ -177,9 +177,6 @@ const FILES: [Scene; 11] = [
             "read",
             json!({ "filePath": format!("told-{}/a.txt", it.run) }),
         )
-    }),
-    scene("list", 100, 10 * KB, |it, size| {
-        ("list", json!({ "path": folder(it, size) }))
     }),
     scene("glob", 100, 10 * KB, |it, size| {
         (
@@ -504,7 +501,7 @@ fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
     let more = json!({
         "model": format!("bench/{}", scene.model),
         "provider": { "bench": { "models": { EDITS_WITH: one.clone(), PATCHES_WITH: one } } },
-        "permission": { "*": "allow", "list": "allow" },
+        "permission": { "*": "allow" },
         "webfetch": { "private": ["127.0.0.1"] },
     });
     project.provider(&model.base(), &more);

@@ -28,9 +28,8 @@ use session::handle::{PromptInput, TurnHandle, TurnReport};
 use session::turn::TurnOutcome;
 use tools::edit::MULTIEDIT;
 use tools::invalid::InvalidTool;
-use tools::registry::PROPERTIES;
 use tools::structured_output::StructuredOutputTool;
-use tools::{Availability, Tool};
+use tools::{PARTIAL_KEYS, PROPERTIES, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
 /// A turn that a prompt has requested.
@@ -277,7 +276,7 @@ fn options(meta: Option<&Meta>, key: Option<&str>) -> Result<Option<PromptOption
 pub fn built_in_tools() -> Vec<&'static str> {
     let listed = PROPERTIES
         .iter()
-        .filter(|tool| tool.offer != Availability::Unlisted && tool.name != InvalidTool::NAME);
+        .filter(|tool| tool.name != InvalidTool::NAME);
     listed.map(|tool| tool.name).collect()
 }
 
@@ -287,7 +286,8 @@ pub fn may_be_tool(key: &str) -> bool {
     let built_in = PROPERTIES
         .iter()
         .any(|tool| tool.name == key || tool.permission == key);
-    built_in || key == MULTIEDIT || key.contains(['*', '?', '_'])
+    let partial = PARTIAL_KEYS.iter().any(|(partial, _)| *partial == key);
+    built_in || partial || key == MULTIEDIT || key.contains(['*', '?', '_'])
 }
 
 /// Returns the fault of a turn whose session has ended unexpectedly.

@@ -24,6 +24,7 @@ mod ignored;
 mod language_server;
 mod limits;
 mod mcp;
+mod permissions;
 mod provider;
 mod sandbox;
 mod serve;
@@ -36,9 +37,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-pub(crate) use self::agent::LOOKING;
-pub use self::agent::Mode;
-pub use self::agent::{AgentConfig, PERMISSIONS, Permission};
+pub use self::agent::{AgentConfig, Mode, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
 pub use self::general::{
     AttachmentSettings, Experimental, GeneralSettings, ImageSettings, ProvidersSettings,
@@ -52,6 +51,8 @@ pub(crate) use self::limits::StoreConfig;
 pub use self::limits::{BudgetSettings, CompactionSettings, OutputLimits, SessionsSettings};
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
 pub use self::mcp::{McpLog, OAuth};
+pub(crate) use self::permissions::LOOKING;
+pub use self::permissions::PERMISSIONS;
 pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, TimeoutConfig};
 pub use self::sandbox::SandboxMode;
 pub(crate) use self::sandbox::{SandboxConfig, VariablesConfig};

@@ -43,6 +43,7 @@ use events::{Event, Severity};
 use permission::{shell, wildcard};
 use providers::{Model, Request};
 use tools::edit::{EditTool, MULTIEDIT};
+use tools::read::ReadTool;
 use tools::{Failure, Tool, ToolContext};
 use transcript::ModelRef;
 
@@ -287,7 +288,8 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
         .await;
 }
 
-/// Returns whether a hook applies to an event. A `multiedit` is an `edit`, too.
+/// Returns whether a hook applies to an event. A `multiedit` is an `edit`, too, and reading a
+/// directory is a `list`.
 fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     let tool = moment.tool.as_deref().unwrap_or_default();
     let is_listed = |name: &str| {
@@ -295,10 +297,12 @@ fn fits(hook: &HookEntry, moment: &Moment) -> bool {
             .iter()
             .any(|pattern| wildcard::matches(pattern, name))
     };
+    let is_listing = || moment.files.iter().any(|path| path.is_dir());
     let named = !hook.on.is_about_a_call()
         || hook.tools.is_empty()
         || is_listed(tool)
-        || tool == MULTIEDIT && is_listed(EditTool::NAME);
+        || tool == MULTIEDIT && is_listed(EditTool::NAME)
+        || tool == ReadTool::NAME && is_listed("list") && is_listing();
     let about = |pattern: &String| {
         moment
             .subjects

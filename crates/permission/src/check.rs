@@ -131,7 +131,7 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
 /// Judges a call of a file tool.
 ///
 /// Searches need a permission of their own and list the entries below a directory; searching a
-/// single file reads it.
+/// single file reads it. A directory is listed by reading it.
 fn path_verdict(
     policy: &Policy,
     permission: &str,
@@ -140,7 +140,13 @@ fn path_verdict(
 ) -> PathVerdict {
     match super::rule::modern(permission).unwrap_or(permission) {
         "edit" => judge_path(policy, Access::Edit, path, vec![]),
-        tool @ ("list" | "glob" | "grep") => {
+        "list"
+            if locate::locate(path, &policy.place)
+                .is_ok_and(|at| at.inside && at.found != PathKind::Directory) =>
+        {
+            PathVerdict::Refused(PathRefusal::NotDirectory(path.into()))
+        }
+        tool @ ("glob" | "grep") => {
             let found = locate::locate(path, &policy.place);
             let is_directory = found
                 .as_ref()
@@ -148,20 +154,12 @@ fn path_verdict(
             // The kind of a path outside is not revealed before it may be looked at.
             if let Ok(at) = found.as_ref()
                 && at.inside
-                && (at.found == PathKind::File && tool != "grep"
-                    || at.is_absent() && tool == "list")
+                && at.found == PathKind::File
+                && tool != "grep"
             {
                 return PathVerdict::Refused(PathRefusal::NotDirectory(path.into()));
             }
-            let relative = found.map(|found| found.relative).unwrap_or_default();
-            let own = AccessRequest::new(
-                tool,
-                if tool == "list" {
-                    &relative
-                } else {
-                    pattern.unwrap_or("*")
-                },
-            );
+            let own = AccessRequest::new(tool, pattern.unwrap_or("*"));
             let access = if tool == "grep" && !is_directory {
                 Access::Read
             } else {

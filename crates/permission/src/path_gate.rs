@@ -4,7 +4,7 @@
 //! (`locate.rs`) needs no rules; only this module consults them, so that `locate` does not depend on
 //! `evaluate`.
 
-use super::locate::{Located, PathRefusal, locate};
+use super::locate::{Located, PathKind, PathRefusal, locate};
 use super::{Access, AccessRequest, Action, Policy, Verdict, evaluate};
 
 /// A reason why a path may not be used, about which the user is not asked.
@@ -51,6 +51,21 @@ pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located
     }
 }
 
+/// Returns the request to list a directory, in addition to reading it, if the last rule about
+/// `list` names that permission; rules for every tool judge the reading.
+pub fn listing(policy: &Policy, located: &Located) -> Option<AccessRequest> {
+    let (_, rule) = policy.rules.last_about("list")?;
+    if located.found != PathKind::Directory || rule.permission.contains('*') {
+        return None;
+    }
+    let reading = located.needs(Access::Read).pop()?;
+    let permission = "list".to_owned();
+    Some(AccessRequest {
+        permission,
+        ..reading
+    })
+}
+
 /// The result of judging the use of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathVerdict {
@@ -66,7 +81,13 @@ pub fn judge_path(
     more: Vec<AccessRequest>,
 ) -> PathVerdict {
     let needs = match check_path(policy, access, text) {
-        Ok(located) => located.needs(access),
+        Ok(located) => {
+            let mut needs = located.needs(access);
+            if access == Access::Read {
+                needs.extend(listing(policy, &located));
+            }
+            needs
+        }
         Err(PathDenied::Denied(denied)) => return PathVerdict::Judged(denied.1),
         Err(PathDenied::Refused(refusal)) => return PathVerdict::Refused(refusal),
     };

@@ -257,28 +257,17 @@ mod tests {
     use config::Settings;
     use transcript::ModelRef;
 
-    /// Every tool that a prompt may mention.
-    const TOOLS: [&str; 19] = [
-        "apply_patch",
-        "bash",
-        "edit",
-        "glob",
-        "grep",
-        "list",
-        "lsp",
-        "multiedit",
-        "plan_enter",
-        "plan_exit",
-        "question",
-        "read",
-        "skill",
-        "task",
-        "todoread",
-        "todowrite",
-        "webfetch",
-        "websearch",
-        "write",
-    ];
+    /// Returns the names of all tools: each has a description next to its code.
+    fn tool_names() -> Vec<String> {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/src");
+        let names = std::fs::read_dir(directory).unwrap().filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            Some(name.strip_suffix(".md")?.to_owned())
+        });
+        // Replaces a call that cannot be run, and is never offered.
+        names.filter(|name| name != "invalid").collect()
+    }
+
     const FAMILIES: [&str; 10] = [
         "default",
         "anthropic",
@@ -326,7 +315,7 @@ mod tests {
     fn names(text: &str, tool: &str) -> bool {
         let plain_english = matches!(
             tool,
-            "read" | "list" | "edit" | "write" | "task" | "skill" | "question" | "bash"
+            "read" | "edit" | "write" | "task" | "skill" | "question" | "bash"
         );
         let border = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
         let found = text.match_indices(tool).any(|(at, _)| {
@@ -354,24 +343,26 @@ mod tests {
         ];
         let prompts = FAMILIES.map(|family| (family, prompts::family(family)));
         let agents = agents.map(|(name, prompt)| (name, prompt.to_owned()));
+        let tool_names = tool_names();
+        let tools: Vec<&str> = tool_names.iter().map(String::as_str).collect();
         for (name, prompt) in prompts.iter().chain(&agents) {
             assert!(prompt.len() > 300, "{name}");
             let bare = render(prompt, &[]);
-            for tool in TOOLS {
+            for &tool in &tools {
                 assert!(
                     !names(&bare, tool),
                     "{name} names {tool} though it is not offered:\n{bare}"
                 );
                 // With one tool alone, no other is named.
                 let one = render(prompt, &[tool]);
-                for other in TOOLS.into_iter().filter(|other| *other != tool) {
+                for &other in tools.iter().filter(|other| **other != tool) {
                     assert!(
                         !names(&one, other),
                         "{name} names {other} where only {tool} is offered:\n{one}"
                     );
                 }
             }
-            let full = render(prompt, &TOOLS);
+            let full = render(prompt, &tools);
             assert!(
                 !full.contains("{?") && !full.contains("{tools"),
                 "{name}: {full}"
@@ -379,7 +370,7 @@ mod tests {
             // Every condition is about an existing tool.
             for line in prompt.lines().filter_map(|line| line.strip_prefix("{?")) {
                 for tool in line.split_once('}').unwrap().0.split('|') {
-                    assert!(TOOLS.contains(&tool), "{name}: {tool}");
+                    assert!(tools.contains(&tool), "{name}: {tool}");
                 }
             }
         }
@@ -454,8 +445,10 @@ mod tests {
             prompts::mode::PLAN,
         ]
         .concat();
+        let tool_names = tool_names();
+        let tools: Vec<&str> = tool_names.iter().map(String::as_str).collect();
         for family in FAMILIES {
-            let prompt = render(&prompts::family(family), &TOOLS);
+            let prompt = render(&prompts::family(family), &tools);
             let all = format!("{prompt}\n{descriptions}").to_lowercase();
             for (one, other) in CONTRADICTIONS {
                 assert!(

@@ -18,8 +18,7 @@ use events::{Event, Status};
 use permission::account::AccountProperty;
 use providers::auth::Auth;
 use store::{Record, TitleSource, visible};
-use tools::Tool as _;
-use tools::todowrite::TodowriteTool;
+use tools::todowrite::sets_plan;
 use transcript::Message;
 
 /// The answer if the settings disable snapshots.
@@ -485,7 +484,7 @@ async fn plan(cx: &BuiltinContext<'_>) {
         .messages
         .iter()
         .flat_map(Message::calls)
-        .any(|call| call.tool == TodowriteTool::NAME);
+        .any(sets_plan);
     if planned {
         cx.scope
             .outlet

@@ -39,8 +39,8 @@ use events::NotWritten;
 use snapshot::{FileAccess, Tracker};
 use store::{Record, UndoEntry, visible};
 use tools::read_tracker::TextFingerprint;
-use tools::todowrite::TodowriteTool;
-use tools::{self, Tool as _, disk};
+use tools::todowrite::sets_plan;
+use tools::{self, disk};
 use transcript::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 
 /// The files that are read or written concurrently, if no client is asked about them.
@@ -332,7 +332,7 @@ pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
         CallState::Failed { cause, .. } => cause.is_interruption(),
         CallState::Pending => false,
     };
-    let mut plans = calls.filter(|call| call.tool == TodowriteTool::NAME && made(&call.state));
+    let mut plans = calls.filter(|call| sets_plan(call) && made(&call.state));
     plans
         .next()
         .and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())

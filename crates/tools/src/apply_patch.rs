@@ -1,4 +1,6 @@
-//! `apply_patch`: changes several files by one patch, all of them or none.
+//! `apply_patch`: changes several files by one patch, all of them or none; removes and moves files
+//! of any kind and size, except links. Offered instead of `edit` and `write` to the GPT models that
+//! were trained on it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::aliases::Aliases;
-use super::registry::{PROPERTIES, ToolProperties};
-use super::{AnyTool, Tool};
+use super::aliases::{Aliases, PATH};
+use super::read::DIRECTORY;
+use super::registry::ToolProperties;
+use super::{AnyTool, PROPERTIES, Tool};
 use base::text;
 use base::text::surrogates;
 use events::ToolKind;
@@ -74,6 +75,30 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
     } else {
         Some(tool)
     }
+}
+
+/// The names of calls that list a directory. Without a path they mean the working directory.
+const LISTING_NAMES: &[&str] = &["list", "ls", "listdir", "listdirectory", "listfiles", "dir"];
+
+/// Returns the arguments of a call that lists the working directory without naming it; `None` for
+/// any other call.
+pub fn completed(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Value> {
+    let is_listing =
+        LISTING_NAMES.contains(&folded(bare(name)).as_str()) && spelled(tools, name).is_none();
+    if !is_listing {
+        return None;
+    }
+    let fields = input.as_object()?;
+    let is_path = |name: &String| {
+        let name = folded(name);
+        PATH.contains(&&*name) || DIRECTORY.contains(&&*name)
+    };
+    if fields.keys().any(is_path) {
+        return None;
+    }
+    let mut fields = fields.clone();
+    fields.insert("filePath".into(), ".".into());
+    Some(Value::Object(fields))
 }
 
 /// The maximum number of calls in one that wraps them.
@@ -723,11 +748,12 @@ mod tests {
                 json!({"todos": [{"content": "x", "status": "in_progress", "activeForm": "xing"}]}),
             ),
             (
-                "list",
+                "LS",
                 json!({"path": ".", "ignore": "*.o"}),
-                "list",
-                json!({"path": ".", "ignore": ["*.o"]}),
+                "read",
+                json!({"filePath": "."}),
             ),
+            ("TodoRead", json!({}), "todowrite", json!({})),
             (
                 "read",
                 json!({"filePath": "a", "path": "a"}),

@@ -1,4 +1,6 @@
-//! `bash`: runs a command line.
+//! `bash`: runs a command in a new shell.
+//!
+//! Limits: 2 minutes unless the model requests more; of a long output the end is shown.
 //!
 //! Each call is a new shell, without start-up files and without input. Output is sent to the editor
 //! while it comes, a few times per second. Memory holds the beginning and the end of it; long
@@ -34,7 +36,7 @@ use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath, resolve, spelled};
 use super::sandboxing::{CommandSandbox, SandboxChoice};
 use super::truncate::KeepEnd;
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
+use super::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, scratch};
 use base::executable::find;
 use base::text;
 use base::variables::GIT_UNTRUSTED;
@@ -87,6 +89,9 @@ impl Tool for BashTool {
     const DESCRIPTION: &'static str = include_str!("bash.md");
     const KIND: ToolKind = ToolKind::Execute;
     const CONCURRENT: bool = false;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Running commands; patterns are command lines, judged one command at a time.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &[
             "shell",

@@ -1,4 +1,4 @@
-//! `bash_stop`: ends a command in the background, and everything it started.
+//! `bash_stop`: stops a background command, and everything it started.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,5 +1,10 @@
-//! `edit`: replaces one piece of a file by another; also several, all of them or none, if a model
-//! sends them from habit.
+//! `edit`: replaces an exact, unique match in a file; with `replaceAll` every match, and it reports
+//! matches inside longer words. An approximate match is refused in a file that has changed since
+//! the model read it.
+//!
+//! Limits: 64 MiB.
+//!
+//! Models that send several replacements from habit get all of them or none.
 
 use std::borrow::Cow;
 
@@ -12,7 +17,9 @@ use super::document::{Document, target, target_to_write};
 use super::language::Check;
 use super::near_match::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput, schema};
+use super::{
+    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, schema,
+};
 use base::task::spawn_blocking;
 use base::text;
 use events::{Location, ToolKind};
@@ -108,6 +115,9 @@ impl Tool for EditTool {
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const OFFER: Availability = Availability::OtherModels;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::acting(
+        "Changing files with edit, multiedit, write and apply_patch; patterns are paths.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &[
             "strreplace",

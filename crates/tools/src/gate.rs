@@ -10,9 +10,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::test::context_in;
-use super::{
-    AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, read, write,
-};
+use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, read, write};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
@@ -92,7 +90,6 @@ fn input(tool: &str, path: &str) -> Value {
         }
         "grep" => json!({"pattern": "x", "path": path}),
         "glob" => json!({"pattern": "*", "path": path}),
-        "list" => json!({"path": path}),
         _ => json!({"filePath": path}),
     }
 }
@@ -101,7 +98,7 @@ fn input(tool: &str, path: &str) -> Value {
 /// `wrong` gets the disagreements.
 async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String; 2] {
     let context = context_in(policy.clone());
-    let tools: [(&str, Arc<dyn AnyTool>); 8] = [
+    let tools: [(&str, Arc<dyn AnyTool>); 7] = [
         ("read", erase(read::ReadTool)),
         ("write", erase(write::WriteTool)),
         ("edit", erase(edit::EditTool)),
@@ -109,7 +106,6 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
         ("apply_patch", erase(apply_patch::ApplyPatchTool)),
         ("grep", erase(grep::GrepTool)),
         ("glob", erase(glob::GlobTool)),
-        ("list", erase(list::ListTool)),
     ];
     // An existing file is read before it is changed, and is changed by its first line.
     let open = Policy {

@@ -1,4 +1,6 @@
-//! `glob`: finds files by their names, the newest first.
+//! `glob`: finds files by name, the newest first; files that git ignores are left out.
+//!
+//! Limits: 100 results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::rooted_fs::SearchRoot;
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::lock::{locked, unlocked};
 use base::text;
 use events::{Location, ToolKind};
@@ -58,6 +60,9 @@ impl Tool for GlobTool {
     const DESCRIPTION: &'static str = include_str!("glob.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Finding files by name; patterns are globs.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &["findfiles", "filesearch", "globsearch", "globfiles"],
         says: &[],

@@ -1,4 +1,7 @@
-//! `grep`: finds lines by a regular expression, those of the newest files first.
+//! `grep`: finds lines by a regular expression, those of the newest files first; files that git
+//! ignores are left out, which it reports if it finds nothing.
+//!
+//! Limits: 100 results; a pattern that needs more than 10 MiB to match is rejected.
 
 mod results;
 
@@ -28,7 +31,7 @@ use super::path::{Access, PathKind, ResolvedPath};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::rooted_fs::{SearchReader, SearchRoot};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, ignores_any, look_up};
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::lock::{locked, unlocked};
 use base::text;
 use events::{Location, ToolKind};
@@ -76,6 +79,9 @@ impl Tool for GrepTool {
     const DESCRIPTION: &'static str = include_str!("grep.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Searching in files; patterns are the expressions searched for.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &[
             "grepsearch",

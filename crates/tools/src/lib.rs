@@ -3,11 +3,8 @@
 //! permission; `run` does exactly the work that was shown. A tool does not know about the user, the
 //! editor or the protocol.
 //!
-//! Each tool has a file of the same shape: doc, input, `impl Tool`, helpers, tests; and a line in
-//! `registry.rs`. Properties of a tool that other modules need are constants of its `impl`.
-
-pub mod registry;
-pub mod truncate;
+//! Each tool has a file of the same shape: doc, input, `impl Tool`, helpers, tests. Properties of a
+//! tool that other modules need are constants of its `impl`; its doc is its row in the manual.
 
 pub mod apply_patch;
 pub mod bash;
@@ -17,7 +14,6 @@ pub mod edit;
 pub mod glob;
 pub mod grep;
 pub mod invalid;
-pub mod list;
 pub mod lsp;
 pub mod plan_enter;
 pub mod plan_exit;
@@ -26,11 +22,33 @@ pub mod read;
 pub mod skill;
 pub mod structured_output;
 pub mod task;
-pub mod todoread;
 pub mod todowrite;
 pub mod webfetch;
 pub mod websearch;
 pub mod write;
+
+/// The built-in tools, in the order of the manual.
+pub static PROPERTIES: &[ToolProperties] = &[
+    properties::<invalid::InvalidTool>(),
+    properties::<read::ReadTool>(),
+    properties::<glob::GlobTool>(),
+    properties::<grep::GrepTool>(),
+    properties::<edit::EditTool>(),
+    properties::<write::WriteTool>(),
+    properties::<apply_patch::ApplyPatchTool>(),
+    properties::<bash::BashTool>(),
+    properties::<bash_output::BashOutputTool>(),
+    properties::<bash_stop::BashStopTool>(),
+    properties::<lsp::LspTool>(),
+    properties::<task::TaskTool>(),
+    properties::<skill::SkillTool>(),
+    properties::<question::QuestionTool>(),
+    properties::<plan_enter::PlanEnterTool>(),
+    properties::<plan_exit::PlanExitTool>(),
+    properties::<webfetch::WebfetchTool>(),
+    properties::<websearch::WebsearchTool>(),
+    properties::<todowrite::TodowriteTool>(),
+];
 
 pub mod aliases;
 pub mod argument_repair;
@@ -48,10 +66,12 @@ pub mod patch;
 pub mod path;
 pub mod pdf;
 pub mod read_tracker;
+pub mod registry;
 pub mod replace;
 pub mod rooted_fs;
 pub mod search;
 pub mod todos;
+pub mod truncate;
 
 pub mod control_files;
 pub mod sandboxing;
@@ -107,6 +127,7 @@ use events::{
 };
 use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Policy};
+use registry::{ToolProperties, properties};
 use sandbox::WriteObserver;
 use transcript::{CallFacts, Change, File};
 
@@ -123,6 +144,8 @@ pub trait Tool: Send + Sync + 'static {
     const CONCURRENT: bool;
     /// The permission that hides the tool when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
+    /// That permission, if it is named after this tool.
+    const KEY: Option<PermissionKey> = None;
     const OFFER: Availability = Availability::Everyone;
     /// Whether a call may change files that its input does not name.
     const WRITES_UNNAMED_FILES: bool = matches!(
@@ -184,6 +207,43 @@ pub trait Tool: Send + Sync + 'static {
     ) -> impl Future<Output = Result<ToolOutput, Failure>> + Send;
 }
 
+/// A permission that settings may name.
+#[derive(Debug, Clone, Copy)]
+pub struct PermissionKey {
+    /// Its subject, for the table of settings.
+    pub subject: &'static str,
+    /// Set if agents that only look for something have it.
+    pub only_reads: bool,
+}
+
+impl PermissionKey {
+    /// Returns a permission that agents which only look for something have.
+    pub const fn reading(subject: &'static str) -> Self {
+        Self {
+            subject,
+            only_reads: true,
+        }
+    }
+
+    /// Returns a permission that such agents lack.
+    pub const fn acting(subject: &'static str) -> Self {
+        Self {
+            subject,
+            only_reads: false,
+        }
+    }
+}
+
+/// The permissions of a part of a tool: reading directories, and the todo list. They have the names
+/// of tools that other agents offer.
+pub const PARTIAL_KEYS: [(&str, PermissionKey); 2] = [
+    (
+        "list",
+        PermissionKey::reading("Listing a directory, in addition to `read`; patterns are paths."),
+    ),
+    ("todoread", PermissionKey::acting("Reading the todo list.")),
+];
+
 /// The agents and sessions that a tool is offered to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
@@ -195,8 +255,6 @@ pub enum Availability {
     PatchModels,
     /// Models that were not; for those it is unlisted.
     OtherModels,
-    /// No model. It runs if a model calls it anyway, from habit.
-    Unlisted,
     /// Models of a step for which the session adds the tool itself.
     PerStep,
 }
@@ -585,10 +643,6 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
 
     fn permission(&self) -> &str {
         T::PERMISSION
-    }
-
-    fn listed(&self) -> bool {
-        T::OFFER != Availability::Unlisted
     }
 
     fn accept(&self, input: Value) -> Result<AcceptedArguments, String> {

@@ -1,5 +1,9 @@
-//! `lsp`: queries to language servers about a position, a file or the project, with source lines;
-//! and renaming.
+//! `lsp`: queries a file's language server and renames symbols; offered only if language servers
+//! are enabled.
+//!
+//! Limits: 100 locations, 20 seconds.
+//!
+//! Queries are about a position, a file or the project, and results come with source lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,8 +23,8 @@ use super::path::{Access, ResolvedPath};
 use super::read_tracker::TextFingerprint;
 use super::search::look_up;
 use super::{
-    Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput, apply_patch, disk,
-    language,
+    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput,
+    apply_patch, disk, language,
 };
 use base::text;
 use events::{Location, ToolKind};
@@ -98,6 +102,7 @@ impl Tool for LspTool {
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Availability = Availability::PerStep;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading("Querying a language server."));
     const ALIASES: Aliases = Aliases {
         also: &["languageserver", "codeintelligence"],
         says: &[],

@@ -1,11 +1,11 @@
-//! `plan_enter`: asks the user whether to plan first, and switches to the planning agent.
+//! `plan_enter`: asks the user whether to plan first.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::aliases::Aliases;
 use super::plan_exit::switch;
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
 use permission::{AccessRequest, Action};
@@ -28,6 +28,8 @@ impl Tool for PlanEnterTool {
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Availability = Availability::ByName;
+    const KEY: Option<PermissionKey> =
+        Some(PermissionKey::acting("Proposing to switch to planning."));
     const ALIASES: Aliases = Aliases {
         also: &["enterplanmode", "enterplan"],
         says: &[],

@@ -1,4 +1,4 @@
-//! `plan_exit`: asks the user whether to carry out the plan, and switches to the building agent.
+//! `plan_exit`: asks the user whether to carry out the plan.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::path::{Access, PathKind, resolve};
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::{Location, SessionRequest, SwitchAgent, ToolKind};
 use permission::{AccessRequest, Action};
@@ -32,6 +32,7 @@ impl Tool for PlanExitTool {
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Availability = Availability::ByName;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Proposing to leave planning."));
     const ALIASES: Aliases = Aliases {
         also: &["exitplanmode", "exitplan"],
         says: &[],

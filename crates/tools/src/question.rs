@@ -1,6 +1,9 @@
-//! `question`: asks the user and waits for the answer. It needs no permission, because the question
-//! itself is shown to the user. It is not offered if the user cannot be asked (without an editor,
-//! in a subagent).
+//! `question`: asks the user, if a user is present to answer.
+//!
+//! Limits: five questions with twelve answers each.
+//!
+//! It needs no permission, because the question itself is shown to the user. It is not offered if
+//! the user cannot be asked (without an editor, in a subagent).
 
 use std::collections::HashSet;
 
@@ -10,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use permission::AccessRequest;
@@ -63,6 +66,7 @@ impl Tool for QuestionTool {
     // Two forms at once could be answered in the wrong order.
     const CONCURRENT: bool = false;
     const OFFER: Availability = Availability::ByName;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Asking you a question."));
     const ALIASES: Aliases = Aliases {
         also: &["ask", "askuser", "askuserquestion", "askquestion"],
         says: &[],

@@ -1,4 +1,8 @@
-//! `read`: shows a file with line numbers, a directory's entries, an image, a PDF or a recording.
+//! `read`: reads a file or directory; an image, PDF or recording if the model accepts it; for other
+//! models the text of a PDF, if `pdftotext` is installed.
+//!
+//! Limits: 2,000 lines of 2,000 characters, images 50 MiB (resized according to `attachment.image`;
+//! BMP and TIFF are converted to PNG), PDFs and recordings 20 MiB.
 
 mod large;
 
@@ -17,10 +21,13 @@ use super::loaded_instructions::TouchedPath;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::read_tracker::{KnownFile, TextFingerprint};
 use super::search::{blocking, elsewhere, look_up};
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
+use super::{
+    CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, disk, language,
+};
 use base::text;
 use events::{Location, ToolKind};
 use permission::AccessRequest;
+use permission::path_gate::listing;
 use transcript::File;
 
 /// The maximum length of a line, in characters.
@@ -31,6 +38,9 @@ const DEFAULT_LINES: usize = 2_000;
 const MAX_IMAGE_BYTES: usize = 50 << 20;
 /// The maximum size of a PDF or a recording, in bytes.
 const MAX_PDF_BYTES: usize = 20 << 20;
+
+/// Names of the path in tools that list a directory.
+pub(super) const DIRECTORY: &[&str] = &["directory", "dir", "folder", "dirpath", "directorypath"];
 
 #[derive(Default)]
 pub struct ReadTool;
@@ -80,6 +90,9 @@ impl Tool for ReadTool {
     const DESCRIPTION: &'static str = include_str!("read.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Reading a file or directory; patterns are paths relative to the project.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &[
             "view",
@@ -92,10 +105,18 @@ impl Tool for ReadTool {
             "getfilecontents",
             "strreplaceeditor",
             "strreplacebasededittool",
+            "list",
+            "ls",
+            "listdir",
+            "listdirectory",
+            "listfiles",
+            "dir",
         ],
-        says: &[("command", "view", None)],
+        // The entries that `list` leaves out elsewhere are shown.
+        says: &[("command", "view", None), ("ignore", "*", None)],
         fields: &[
             ("filePath", PATH),
+            ("filePath", DIRECTORY),
             (
                 "offset",
                 &[
@@ -154,7 +175,8 @@ impl Tool for ReadTool {
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let place = look_up(context, &input.file_path, Access::Read).await?;
-        let needs = place.real.needs(Access::Read);
+        let mut needs = place.real.needs(Access::Read);
+        needs.extend(listing(&context.policy, &place.real));
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = input.offset.unwrap_or(1);
         let limit = input.limit.map_or(DEFAULT_LINES, size).max(1);

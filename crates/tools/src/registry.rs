@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::aliases::Aliases;
 use super::unlisted::UnlistedTool;
-use super::{AnyTool, Availability, Tool, erase};
+use super::{AnyTool, Availability, PROPERTIES, PermissionKey, Tool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate};
 use providers::Model;
 
@@ -13,6 +13,7 @@ use providers::Model;
 pub struct ToolProperties {
     pub name: &'static str,
     pub permission: &'static str,
+    pub key: Option<PermissionKey>,
     pub offer: Availability,
     pub sweeps: bool,
     pub keeps_output: bool,
@@ -21,10 +22,11 @@ pub struct ToolProperties {
     make: fn() -> Arc<dyn AnyTool>,
 }
 
-const fn properties<T: Tool + Default>() -> ToolProperties {
+pub(super) const fn properties<T: Tool + Default>() -> ToolProperties {
     ToolProperties {
         name: T::NAME,
         permission: T::PERMISSION,
+        key: T::KEY,
         offer: T::OFFER,
         sweeps: T::WRITES_UNNAMED_FILES,
         keeps_output: T::KEEPS_OUTPUT,
@@ -33,30 +35,6 @@ const fn properties<T: Tool + Default>() -> ToolProperties {
         make: || erase(T::default()),
     }
 }
-
-pub static PROPERTIES: &[ToolProperties] = &[
-    properties::<super::invalid::InvalidTool>(),
-    properties::<super::bash::BashTool>(),
-    properties::<super::bash_output::BashOutputTool>(),
-    properties::<super::bash_stop::BashStopTool>(),
-    properties::<super::read::ReadTool>(),
-    properties::<super::list::ListTool>(),
-    properties::<super::lsp::LspTool>(),
-    properties::<super::glob::GlobTool>(),
-    properties::<super::grep::GrepTool>(),
-    properties::<super::edit::EditTool>(),
-    properties::<super::write::WriteTool>(),
-    properties::<super::apply_patch::ApplyPatchTool>(),
-    properties::<super::task::TaskTool>(),
-    properties::<super::skill::SkillTool>(),
-    properties::<super::plan_enter::PlanEnterTool>(),
-    properties::<super::plan_exit::PlanExitTool>(),
-    properties::<super::question::QuestionTool>(),
-    properties::<super::webfetch::WebfetchTool>(),
-    properties::<super::websearch::WebsearchTool>(),
-    properties::<super::todowrite::TodowriteTool>(),
-    properties::<super::todoread::TodoreadTool>(),
-];
 
 /// Returns the properties of the tool of exactly this name; `None` for external tools.
 pub fn find_properties(name: &str) -> Option<&'static ToolProperties> {
@@ -108,8 +86,7 @@ impl ToolRegistry {
                 Some(Availability::ByName) if !by_name(tool.name()) => return None,
                 Some(Availability::PatchModels) => patches,
                 Some(Availability::OtherModels) => !patches,
-                Some(Availability::ByName | Availability::Everyone | Availability::Unlisted)
-                | None => true,
+                Some(Availability::ByName | Availability::Everyone) | None => true,
             };
             if is_taught {
                 Some(tool.clone())
@@ -158,7 +135,6 @@ mod tests {
             "bash",
             "edit",
             "read",
-            "list",
             "glob",
             "grep",
             "webfetch",
@@ -188,9 +164,9 @@ mod tests {
                 &[],
                 "claude-x",
                 "edit write bash",
-                "apply_patch list lsp websearch task structured_output",
+                "apply_patch lsp websearch task structured_output",
             ),
-            (&[], "gpt-5", "apply_patch bash", "edit write list"),
+            (&[], "gpt-5", "apply_patch bash", "edit write"),
             (&[], "gpt-oss-120b", "edit write", "apply_patch"),
             (&[], "gpt-4.1", "edit write", "apply_patch"),
             (
@@ -240,8 +216,8 @@ mod tests {
     /// Returns whether a text mentions a tool. A name that is also an English word counts only where
     /// it is used as a name.
     fn mentions(text: &str, tool: &str) -> bool {
-        const ENGLISH: [&str; 9] = [
-            "read", "list", "edit", "write", "task", "skill", "question", "grep", "lsp",
+        const ENGLISH: [&str; 8] = [
+            "read", "edit", "write", "task", "skill", "question", "grep", "lsp",
         ];
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
         text.match_indices(tool).any(|(at, _)| {
@@ -343,22 +319,31 @@ mod tests {
             let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());
             ToolRegistry::built_in().callable(&Rules::built_in(rules), &model, Vec::new())
         };
+        let meant = |tools: &[Arc<dyn AnyTool>], name: &str, input: &serde_json::Value| {
+            use super::super::argument_repair::{completed, named};
+            let whole = completed(tools, name, input);
+            named(tools, name, whole.as_ref().unwrap_or(input))
+        };
         let edits =
             serde_json::json!({"filePath": "a", "edits": [{"oldString": "b", "newString": "c"}]});
         let patch = serde_json::json!({"patchText": "*** Begin Patch\n*** End Patch"});
         let none = serde_json::json!({});
+        let directory = serde_json::json!({"path": "src", "ignore": ["*.o"]});
         let table = [
             ("gpt-5", "multiedit", &edits, Some("edit")),
             ("claude-x", "multiedit", &edits, Some("edit")),
             ("claude-x", "apply_patch", &patch, Some("apply_patch")),
-            ("gpt-5", "list", &none, Some("list")),
-            ("gpt-5", "todoread", &none, Some("todoread")),
-            ("claude-x", "TodoRead", &none, Some("todoread")),
+            ("gpt-5", "list", &directory, Some("read")),
+            ("claude-x", "LS", &directory, Some("read")),
+            ("gpt-5", "list", &none, Some("read")),
+            ("gpt-5", "read", &none, Some("read")),
+            ("gpt-5", "todoread", &none, Some("todowrite")),
+            ("claude-x", "TodoRead", &none, Some("todowrite")),
             ("gpt-5", "plan_exit", &none, None),
         ];
         for (model, name, input, expected) in table {
             let denied = [("plan_exit", "*", Action::Deny)];
-            let tool = super::super::argument_repair::named(&callable(&denied, model), name, input);
+            let tool = meant(&callable(&denied, model), name, input);
             assert_eq!(
                 tool.as_ref().map(|tool| tool.name()),
                 expected,
@@ -367,11 +352,11 @@ mod tests {
         }
         let denied = [
             ("edit", "*", Action::Deny),
-            ("list", "*", Action::Deny),
-            ("todoread", "*", Action::Deny),
+            ("read", "*", Action::Deny),
+            ("todowrite", "*", Action::Deny),
         ];
         for (model, name, input, _) in table {
-            let tool = super::super::argument_repair::named(&callable(&denied, model), name, input);
+            let tool = meant(&callable(&denied, model), name, input);
             assert!(
                 tool.is_none_or(|tool| tool.name() == "plan_exit"),
                 "{model} {name}"
@@ -386,6 +371,123 @@ mod tests {
         let names: std::collections::BTreeSet<&str> =
             registry.all().map(|tool| tool.name()).collect();
         assert_eq!(names.len(), PROPERTIES.len());
+    }
+
+    /// Permissions that are named after no tool.
+    const GENERAL_KEYS: [(&str, PermissionKey); 4] = [
+        (
+            "*",
+            PermissionKey::acting("Every tool that has no rule of its own."),
+        ),
+        (
+            "codesearch",
+            PermissionKey::reading("Searching public code."),
+        ),
+        (
+            "external_directory",
+            PermissionKey::reading(
+                "Accessing anything outside the project; patterns are directories.",
+            ),
+        ),
+        (
+            "doom_loop",
+            PermissionKey::reading("Continuing when the model repeats itself."),
+        ),
+    ];
+
+    /// Compares a file with its generated content, or writes it.
+    #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
+    fn bless(path: &str, expected: &str) {
+        let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, expected).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            found == expected,
+            "BLESS=1 cargo test -p tools generated writes {path}:\n{expected}"
+        );
+    }
+
+    /// The settings know the permissions of tools, which are declared with the tools.
+    #[test]
+    fn generated_permissions_are_those_of_the_tools() {
+        let own = PROPERTIES
+            .iter()
+            .filter_map(|tool| Some((tool.name, tool.key?)));
+        let [everything, others @ ..] = GENERAL_KEYS;
+        let keys: Vec<_> = [everything]
+            .into_iter()
+            .chain(own)
+            .chain(super::super::PARTIAL_KEYS)
+            .chain(others)
+            .collect();
+        let mut text = "\
+//! The permissions that settings may name, generated from the tools:
+//! `BLESS=1 cargo test -p tools generated` writes this file.
+
+/// The known keys of a permission object, with their subjects. MCP servers add more.
+#[rustfmt::skip]
+pub const PERMISSIONS: &[(&str, &str)] = &[
+"
+        .to_owned();
+        for (name, key) in &keys {
+            text += &format!("    ({name:?}, {:?}),\n", key.subject);
+        }
+        text += "\
+];
+
+/// The permissions of agents that only look for something.
+#[rustfmt::skip]
+pub(crate) const LOOKING: &[&str] = &[
+";
+        for (name, _) in keys.iter().filter(|(_, key)| key.only_reads) {
+            text += &format!("    {name:?},\n");
+        }
+        bless("../config/src/file/permissions.rs", &(text + "];\n"));
+    }
+
+    /// Returns the purpose and the limits of a tool from the doc of its file, as cells of a table.
+    fn documented(name: &str) -> [String; 2] {
+        let path = format!("{}/src/{name}.rs", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(&path).unwrap();
+        let doc: Vec<&str> = source
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .map(str::trim)
+            .collect();
+        let mut paragraphs = doc.split(|line| line.is_empty()).map(|part| part.join(" "));
+        let first = paragraphs.next().unwrap();
+        let purpose = first
+            .strip_prefix(&format!("`{name}`: "))
+            .unwrap_or_else(|| panic!("the doc of {path} does not begin with its purpose"));
+        let limits = paragraphs.find_map(|text| Some(text.strip_prefix("Limits: ")?.to_owned()));
+        [purpose.to_owned(), limits.unwrap_or_default()]
+            .map(|cell| cell.strip_suffix('.').unwrap_or(&cell).replace('|', "\\|"))
+    }
+
+    /// The manual's table of tools has the docs of the built-in ones, then rows about others.
+    #[test]
+    fn generated_rows_of_the_manual_are_docs_of_tools() {
+        const HEAD: &str = "| tool | purpose | limits |\n|---|---|---|\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tools.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rows) = page.split_once(HEAD).unwrap();
+        let (rows, after) = rows.split_once("\n\n").unwrap();
+        let tools = || PROPERTIES.iter().filter(|tool| tool.name != "invalid");
+        let mut table: Vec<String> = tools()
+            .map(|tool| {
+                let [purpose, limits] = documented(tool.name);
+                format!("| `{}` | {purpose} | {limits} |", tool.name).replace("|  |", "| |")
+            })
+            .collect();
+        let is_other = |row: &&str| {
+            let name = row.trim_start_matches("| `").split('`').next();
+            tools().all(|tool| Some(tool.name) != name)
+        };
+        table.extend(rows.lines().filter(is_other).map(str::to_owned));
+        let expected = format!("{before}{HEAD}{}\n\n{after}", table.join("\n"));
+        bless("../../docs/tools.md", &expected);
     }
 
     /// A description, and a permission that settings may name, belong to a tool.

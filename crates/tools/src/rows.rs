@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::rooted_fs::SearchRoot;
 use super::test::{TestProject, call};
-use super::{AnyTool, bash, disk, edit, erase, glob, grep, list, read};
+use super::{AnyTool, bash, disk, edit, erase, glob, grep, read};
 use permission::{AccessRequest, Action, Rules, evaluate, rule};
 
 /// Returns the verdict of the built-in rules.
@@ -167,7 +167,7 @@ async fn searches_stay_in_judged_directory() {
     stage.write("src/a.txt", "needle\n");
     std::fs::write(stage.outside().join("b.txt"), "needle\n").unwrap();
     let context = stage.context();
-    let tools: [(_, std::sync::Arc<dyn AnyTool>, _); 3] = [
+    let tools: [(_, std::sync::Arc<dyn AnyTool>, _); 2] = [
         (
             "grep",
             erase(grep::GrepTool),
@@ -178,7 +178,6 @@ async fn searches_stay_in_judged_directory() {
             erase(glob::GlobTool),
             json!({"pattern": "*", "path": "src"}),
         ),
-        ("list", erase(list::ListTool), json!({"path": "src"})),
     ];
     let mut waiting = vec![];
     for (name, tool, input) in &tools {

@@ -1,4 +1,6 @@
-//! `skill`: loads one of the session's skills, which `crates/project/src/skill.rs` finds.
+//! `skill`: loads a skill.
+//!
+//! `crates/project/src/skill.rs` finds the skills of a session.
 
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
 use permission::{AccessRequest, Rules};
@@ -48,6 +50,9 @@ impl Tool for SkillTool {
     const CONCURRENT: bool = true;
     const OFFER: Availability = Availability::PerStep;
     const KEEPS_OUTPUT: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::acting(
+        "Loading a skill; patterns are skill names.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &["useskill", "loadskill", "readskill"],
         says: &[],

@@ -1,5 +1,7 @@
-//! `task`: delegates work to a subagent. The session runs it ([`SpawnSubagent`]); this module
-//! decides which agents may be used, and formats the result.
+//! `task`: delegates work to a subagent.
+//!
+//! The session runs the subagent ([`SpawnSubagent`]); this module decides which agents may be used,
+//! and formats the result.
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::id::SessionId;
 use base::text;
 use events::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
@@ -114,6 +116,9 @@ impl Tool for TaskTool {
     const CONCURRENT: bool = true;
     const OFFER: Availability = Availability::PerStep;
     const WRITES_UNNAMED_FILES: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::acting(
+        "Starting a subagent; patterns are agent names.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &[
             "agent",

@@ -1,22 +1,30 @@
-//! `todowrite`: the model writes its complete plan.
+//! `todowrite`: maintains the todo list that the editor shows as its plan.
+//!
+//! The model writes its complete plan. Without arguments, as models send to `todoread` from habit,
+//! it returns the plan as it is.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, schema};
 use events::{Event, ToolKind};
 use permission::AccessRequest;
-use transcript::{Todo, TodoStatus};
+use transcript::{Call, Todo, TodoStatus};
 
 #[derive(Default)]
 pub struct TodowriteTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    pub todos: Vec<Todo>,
+    #[schemars(required)]
+    pub todos: Option<Vec<Todo>>,
 }
+
+/// The arguments of a call that only reads.
+#[derive(JsonSchema)]
+struct NoArguments {}
 
 impl Tool for TodowriteTool {
     const NAME: &'static str = "todowrite";
@@ -24,6 +32,7 @@ impl Tool for TodowriteTool {
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = false;
     const KEEPS_INPUT: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Updating the todo list."));
     const ALIASES: Aliases = Aliases {
         also: &[
             "writetodos",
@@ -31,6 +40,10 @@ impl Tool for TodowriteTool {
             "updateplan",
             "settodos",
             "todo",
+            "todoread",
+            "readtodos",
+            "gettodos",
+            "listtodos",
         ],
         says: &[],
         fields: &[
@@ -43,11 +56,23 @@ impl Tool for TodowriteTool {
         ],
     };
     type Input = Input;
-    type Ready = Vec<Todo>;
+    type Ready = Option<Vec<Todo>>;
+
+    fn other_form(fields: &Map<String, Value>) -> Option<Value> {
+        fields.is_empty().then(schema::<NoArguments>)
+    }
+
+    fn is_concurrent(input: &Input, _: &ToolContext) -> bool {
+        input.todos.is_none()
+    }
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        let title = match &input.todos {
+            Some(todos) => title(todos),
+            None => "Read the todo list".to_owned(),
+        };
         CallDescription {
-            title: title(&input.todos),
+            title,
             locations: Vec::new(),
         }
     }
@@ -56,21 +81,23 @@ impl Tool for TodowriteTool {
         &self,
         input: Input,
         _: &ToolContext,
-    ) -> Result<(Vec<AccessRequest>, Vec<Todo>), Failure> {
-        if let Some(n) = input
-            .todos
-            .iter()
-            .position(|todo| todo.content.trim().is_empty())
-        {
+    ) -> Result<(Vec<AccessRequest>, Self::Ready), Failure> {
+        let Some(todos) = input.todos else {
+            let need = AccessRequest::new("todoread", "*").always("*");
+            return Ok((vec![need], None));
+        };
+        if let Some(n) = todos.iter().position(|todo| todo.content.trim().is_empty()) {
             return Err(Failure::ForModel(format!("todos[{n}].content is empty.")));
         }
-        Ok((
-            vec![AccessRequest::new("todowrite", "*").always("*")],
-            input.todos,
-        ))
+        let need = AccessRequest::new("todowrite", "*").always("*");
+        Ok((vec![need], Some(todos)))
     }
 
-    async fn run(&self, todos: Vec<Todo>, context: ToolContext) -> Result<ToolOutput, Failure> {
+    async fn run(&self, todos: Self::Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
+        let Some(todos) = todos else {
+            let todos = context.session.todos.get();
+            return Ok(output(&todos, listed(&todos)));
+        };
         context.session.todos.set(todos.clone());
         context
             .client
@@ -79,6 +106,11 @@ impl Tool for TodowriteTool {
             .await;
         Ok(output(&todos, standing(&todos)))
     }
+}
+
+/// Returns whether a call sets the plan.
+pub fn sets_plan(call: &Call) -> bool {
+    call.tool == TodowriteTool::NAME && call.input.get("todos").is_some()
 }
 
 fn title(todos: &[Todo]) -> String {
@@ -94,7 +126,7 @@ fn title(todos: &[Todo]) -> String {
 }
 
 /// Returns the result for a todo list: `text` for the model, the whole list for the editor.
-pub(super) fn output(todos: &[Todo], text: String) -> ToolOutput {
+fn output(todos: &[Todo], text: String) -> ToolOutput {
     let metadata = Map::from_iter([(
         "todos".to_owned(),
         serde_json::to_value(todos).unwrap_or(Value::Null),
@@ -103,6 +135,25 @@ pub(super) fn output(todos: &[Todo], text: String) -> ToolOutput {
         title: title(todos),
         metadata,
         ..ToolOutput::text(text)
+    }
+}
+
+/// Returns a todo list as text for the model.
+fn listed(todos: &[Todo]) -> String {
+    let line = |todo: &Todo| {
+        let status = match todo.status {
+            TodoStatus::Pending => "pending",
+            TodoStatus::InProgress => "in_progress",
+            TodoStatus::Completed => "completed",
+            TodoStatus::Cancelled => "cancelled",
+        };
+        format!("- [{status}] {}", todo.content)
+    };
+    let lines: Vec<String> = todos.iter().map(line).collect();
+    if lines.is_empty() {
+        "The todo list is empty.".to_owned()
+    } else {
+        lines.join("\n")
     }
 }
 
@@ -130,8 +181,8 @@ fn standing(todos: &[Todo]) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::erase;
     use super::super::test::{TestProject, call};
-    use super::super::{erase, todoread};
     use super::*;
     use events::TurnMessage;
 
@@ -154,7 +205,7 @@ mod tests {
         assert!(
             matches!(up.try_recv(), Ok(TurnMessage::Event(Event::Plan(plan))) if plan.len() == 2)
         );
-        let (_, again) = call(&erase(todoread::TodoreadTool), json!({}), &context)
+        let (_, again) = call(&erase(TodowriteTool), json!({}), &context)
             .await
             .unwrap();
         assert_eq!(

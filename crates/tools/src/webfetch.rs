@@ -1,6 +1,10 @@
-//! `webfetch`: fetches a web page for the model. Every URL, including that of a redirect, is
-//! checked before a request is sent to it: against the rules, by its host name, and by the IP
-//! addresses of the host. A redirect to another host needs a permission of its own.
+//! `webfetch`: fetches a page as Markdown, an image or a PDF.
+//!
+//! Limits: 5 MiB, 30 seconds unless the model requests up to 120, 8 redirects.
+//!
+//! Every URL, including that of a redirect, is checked before a request is sent to it: against the
+//! rules, by its host name, and by the IP addresses of the host. A redirect to another host needs a
+//! permission of its own.
 
 mod markdown;
 mod page;
@@ -19,7 +23,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::aliases::Aliases;
 use super::{
-    BoxFuture, CallDescription, Failure, FurtherCall, PreparedCall, Tool, ToolContext, ToolOutput,
+    BoxFuture, CallDescription, Failure, FurtherCall, PermissionKey, PreparedCall, Tool,
+    ToolContext, ToolOutput,
 };
 use base::environment::Environment;
 use base::text;
@@ -96,6 +101,9 @@ impl Tool for WebfetchTool {
     const DESCRIPTION: &'static str = include_str!("webfetch.md");
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Fetching a page; patterns are addresses.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],
         says: &[],

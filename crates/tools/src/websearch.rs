@@ -1,5 +1,8 @@
-//! `websearch`: results of a search engine with the user's key, otherwise of the search of the
-//! model's provider. Only offered if there is one of them.
+//! `websearch`: searches the web; offered only if a [search engine](#web-searches) is available.
+//!
+//! Limits: 8 results by default, at most 20; 25 seconds.
+//!
+//! The engine is the user's, with its key, or else the search of the model's provider.
 //!
 //! To add an engine, add an entry to `ENGINES`.
 
@@ -16,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::webfetch::secrets;
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::environment::Environment;
 use base::text;
 use events::{Sample, SampleRequest, SessionRequest, ToolKind};
@@ -177,6 +180,9 @@ impl Tool for WebsearchTool {
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const OFFER: Availability = Availability::PerStep;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Searching the web; patterns are queries.",
+    ));
     const ALIASES: Aliases = Aliases {
         also: &["searchweb", "googlesearch", "internetsearch"],
         says: &[],

@@ -1,4 +1,7 @@
-//! `write`: creates a file, or replaces its whole content.
+//! `write`: creates a file or replaces its content, unless the file has changed since the model
+//! read it.
+//!
+//! Limits: 64 MiB.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

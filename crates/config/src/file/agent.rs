@@ -8,6 +8,7 @@ use serde::de::Deserializer;
 use serde_json::{Map, Value};
 
 use super::Ordered;
+use super::permissions::PERMISSIONS;
 use permission::Action;
 
 /// An agent, in a settings file or in the front matter of a Markdown file.
@@ -99,60 +100,6 @@ impl Mode {
         }
     }
 }
-
-/// The known keys of a permission object, with their subjects. MCP servers add more.
-pub const PERMISSIONS: &[(&str, &str)] = &[
-    ("*", "Every tool that has no rule of its own."),
-    (
-        "read",
-        "Reading a file; patterns are paths relative to the project.",
-    ),
-    (
-        "edit",
-        "Changing files with edit, multiedit, write and apply_patch; patterns are paths.",
-    ),
-    ("list", "Listing a directory; patterns are paths."),
-    ("glob", "Finding files by name; patterns are globs."),
-    (
-        "grep",
-        "Searching in files; patterns are the expressions searched for.",
-    ),
-    (
-        "bash",
-        "Running commands; patterns are command lines, judged one command at a time.",
-    ),
-    ("task", "Starting a subagent; patterns are agent names."),
-    ("skill", "Loading a skill; patterns are skill names."),
-    ("webfetch", "Fetching a page; patterns are addresses."),
-    ("websearch", "Searching the web; patterns are queries."),
-    ("codesearch", "Searching public code."),
-    ("lsp", "Querying a language server."),
-    ("todowrite", "Updating the todo list."),
-    ("todoread", "Reading the todo list."),
-    ("question", "Asking you a question."),
-    ("plan_enter", "Proposing to switch to planning."),
-    ("plan_exit", "Proposing to leave planning."),
-    (
-        "external_directory",
-        "Accessing anything outside the project; patterns are directories.",
-    ),
-    ("doom_loop", "Continuing when the model repeats itself."),
-];
-
-/// The permissions of agents that only look for something.
-pub(crate) const LOOKING: &[&str] = &[
-    "read",
-    "list",
-    "glob",
-    "grep",
-    "bash",
-    "webfetch",
-    "websearch",
-    "codesearch",
-    "lsp",
-    "external_directory",
-    "doom_loop",
-];
 
 /// Rules: `"ask"` for everything, or an action per tool, or patterns with an action each per tool.
 /// A tree, because the order counts; see `rules.rs`.

@@ -67,7 +67,7 @@ async fn task_returns_last_text() {
         Some("text: There is nothing.")
     );
     assert!(
-        played.events.contains(&"done: - List .".to_owned()),
+        played.events.contains(&"done: - Read .".to_owned()),
         "{:?}",
         played.events
     );
@@ -105,7 +105,7 @@ async fn cancel_ends_every_wait_of_a_child() {
                 ScriptedAnswer::calls(&[("list", json!({}))]),
                 ScriptedAnswer::silence(),
             ]),
-            "told: - List .|",
+            "told: - Read .|",
         ),
         (
             "the backoff",

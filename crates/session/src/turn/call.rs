@@ -31,6 +31,7 @@ use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, Denial};
 use tools::loaded_instructions::{self, LoadedInstructions, ProjectInstructions};
 use tools::task::TaskTool;
+use tools::todowrite::sets_plan;
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
     ToolContext, ToolOutput, argument_repair, truncate,
@@ -699,7 +700,7 @@ impl RunningCall<'_> {
     ) -> Result<ToolOutput, Failure> {
         if let Ok(output) = &done {
             hooks::edited(self.scope, output);
-            if self.call.tool == "todowrite" {
+            if sets_plan(&self.call) {
                 let plan = self.scope.resources.shared.todos.get();
                 self.scope.record.events.plan(&plan);
             }

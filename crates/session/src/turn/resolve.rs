@@ -74,6 +74,9 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
             Err(why) => wrong = Some(why),
         }
     }
+    if let Some(input) = argument_repair::completed(tools, &call.tool, &call.input) {
+        call.input = Arc::new(input);
+    }
     let tool = argument_repair::named(tools, &call.tool, &call.input);
     if let Some(tool) = &tool {
         if wrong.is_none()

@@ -15,12 +15,12 @@ use providers::{Model, Provider};
 use tools::language::offered;
 use tools::lsp::LspTool;
 use tools::question::QuestionTool;
-use tools::registry::PROPERTIES;
 use tools::skill::SkillTool;
 use tools::structured_output::StructuredOutputTool;
 use tools::task::TaskTool;
 use tools::websearch::{self, WebsearchTool};
 use tools::{AnyTool, Tool, erase};
+use tools::{PARTIAL_KEYS, PROPERTIES};
 use transcript::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 
 #[derive(Clone)]
@@ -156,7 +156,9 @@ fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
 fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> Arc<Agent> {
     let built_in = PROPERTIES
         .iter()
-        .map(|tool| (tool.name.to_owned(), tool.permission.to_owned()));
+        .map(|tool| (tool.name, tool.permission))
+        .chain(PARTIAL_KEYS.map(|(key, _)| (key, key)))
+        .map(|(name, key)| (name.to_owned(), key.to_owned()));
     let custom = scope.resources.extensions.scripts.tools(&agent.rules);
     let servers = scope
         .resources

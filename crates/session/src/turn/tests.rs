@@ -36,7 +36,7 @@ async fn call_is_announced_shown_run_and_answered() {
         ScriptedAnswer::text("empty"),
     ]);
     let played = stage.play("look").await;
-    let expected = ["call: list", "shown: List .", "running"];
+    let expected = ["call: list", "shown: Read .", "running"];
     assert_eq!(played.events[..3], expected);
     assert!(
         played.events[3].starts_with("done: "),
@@ -223,7 +223,7 @@ async fn cancel_ends_every_wait() {
         assert_eq!(played.outcome, TurnOutcome::Cancelled, "{name}");
         played.is_settled(name);
         for call in played.history.messages.iter().flat_map(Message::calls) {
-            let done = call.tool == "list";
+            let done = call.tool == "read";
             assert_eq!(
                 matches!(call.state, CallState::Failed { .. }),
                 !done,
