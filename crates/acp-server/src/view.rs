@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::time::Duration;
 
 use protocol::rpc::{self, CallError, Peer};
 use tokio::sync::oneshot;
@@ -12,6 +13,7 @@ use super::login::Account;
 use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
 use super::tool_call_view::RawText;
 use base::id::{CallId, SessionId};
+use base::text;
 use events::{CallUpdate, Event, FormPage};
 use session::handle::TurnResult;
 use session::turn::TurnOutcome;
@@ -21,6 +23,25 @@ pub type UpdateLines = Vec<Vec<u8>>;
 
 /// The id of a session's plan. A session has only one.
 pub const PLAN: &str = "todos";
+
+/// The words in the notice about the repetition of a request.
+pub const RETRYING: &str = "Retrying in ";
+
+/// The words in that notice in place of a cause that the notice before has named.
+pub const SAME_ERROR: &str = "The same error.";
+
+/// Describes the repetition of a request: the number of this one, and of the last one.
+pub fn retrying(
+    cause: &str,
+    is_repeated: bool,
+    wait: Duration,
+    (attempt, limit): (u32, u32),
+) -> String {
+    let seconds = wait.as_millis().div_ceil(1000);
+    let again = format!("{RETRYING}{seconds} s ({attempt}/{limit}).");
+    let cause = if is_repeated { SAME_ERROR } else { cause };
+    text::sentences([cause, &again])
+}
 
 /// A pending answer of the client. Dropping it withdraws the question.
 pub type EditorAnswer<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;

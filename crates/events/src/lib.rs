@@ -279,6 +279,8 @@ pub enum Status {
         next: Timestamp,
         wait: Duration,
         cause: String,
+        /// True if the attempt before failed for the same cause.
+        is_repeated: bool,
     },
     Compacting,
     Idle,

@@ -14,7 +14,7 @@ use super::{ask, files, forms, options, requests};
 use crate::login::Account;
 use crate::tool_call_view::{ATTACHED, PIECE};
 use crate::view::{
-    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
+    self, ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
     SessionView, Setting, UpdateLines,
 };
 use base::id::SessionId;
@@ -181,12 +181,11 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
             limit,
             wait,
             cause,
+            is_repeated,
             ..
         }) => {
-            let seconds = wait.as_millis().div_ceil(1000);
-            let again = format!("Retrying in {seconds} s ({attempt}/{limit}).");
-            let title = text::sentences([cause.as_str(), &again]);
-            vec![notice(Severity::Warning, &title, None, seen)]
+            let again = view::retrying(cause, *is_repeated, *wait, (*attempt, *limit));
+            vec![notice(Severity::Warning, &again, None, seen)]
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
         Event::Subagent(subagent) => {

@@ -15,7 +15,7 @@ use crate::error::RequestError;
 use crate::login::Account;
 use crate::tool_call_view::{ATTACHED, PIECE};
 use crate::view::{
-    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
+    self, ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
     SessionActivity, SessionView, Setting, UpdateLines, result_meta,
 };
 use base::id::SessionId;
@@ -270,15 +270,11 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
             limit,
             wait,
             cause,
+            is_repeated,
             ..
         }) => {
-            let seconds = wait.as_millis().div_ceil(1000);
-            let again = format!("Retrying in {seconds} s ({attempt}/{limit}).");
-            vec![notice(
-                Severity::Warning,
-                &text::sentences([cause.as_str(), &again]),
-                None,
-            )]
+            let again = view::retrying(cause, *is_repeated, *wait, (*attempt, *limit));
+            vec![notice(Severity::Warning, &again, None)]
         }
         // The state is reported when a turn begins, waits and ends.
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],

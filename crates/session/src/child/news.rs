@@ -229,6 +229,7 @@ impl<'a> ChildProgress<'a> {
                 next,
                 wait,
                 cause,
+                is_repeated,
             })) => {
                 let cause = format!("{}: {cause}", self.agent);
                 self.parent
@@ -239,6 +240,7 @@ impl<'a> ChildProgress<'a> {
                         next,
                         wait,
                         cause,
+                        is_repeated,
                     }))
                     .await;
             }

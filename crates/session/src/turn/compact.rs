@@ -597,6 +597,8 @@ async fn ask(
     let mut request = Arc::clone(request);
     let mut waits = retry::Backoff::default();
     let mut attempt = 0;
+    // The last failure's.
+    let mut cause: Option<String> = None;
     loop {
         let mut usage = Usage::default();
         let answer = tokio::select! {
@@ -629,6 +631,7 @@ async fn ask(
             next,
             wait: again.delay,
             cause: error.to_string(),
+            is_repeated: cause.replace(error.to_string()) == Some(error.to_string()),
         };
         scope.report(status).await;
         tokio::select! {

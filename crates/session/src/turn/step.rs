@@ -162,6 +162,8 @@ async fn ask(
     let mut refusals = Refusals::default();
     let mut waits = retry::Backoff::default();
     let mut attempt = 0;
+    // The last failure's.
+    let mut cause: Option<String> = None;
     let mut empty = 0;
     let mut shown = 0;
     loop {
@@ -229,6 +231,7 @@ async fn ask(
             next,
             wait: again.delay,
             cause: error.to_string(),
+            is_repeated: cause.replace(error.to_string()) == Some(error.to_string()),
         };
         scope.report(status).await;
         tokio::select! {
