@@ -184,6 +184,11 @@ pub fn queue(
             StructuredOutputTool::new(schema).map_err(wrong)?;
         }
     }
+    if let Some(Content::Text(typed)) = parts.first()
+        && let Some(why) = session.project().commands.misspelt(&typed.text)
+    {
+        return Err(RequestError::Invalid(why));
+    }
     let hosted = HostedTurn::begin(server, id)?;
     let turn = session.prompt(work(&session, parts))?;
     let hosted = hosted.map(|begin| begin(turn.number));

@@ -1,6 +1,7 @@
 //! The commands of a session: templates that are sent to the model, and built-in commands.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -190,6 +191,36 @@ impl Commands {
             word: *word,
             rest: rest.to_owned(),
         })
+    }
+
+    /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
+    /// meant. `None` for any other text: a path, a word without a similar command, or a text that
+    /// begins with a blank.
+    pub fn misspelt(&self, text: &str) -> Option<String> {
+        /// A shorter word is similar to too many others.
+        const MIN_CHARS: usize = 3;
+        let (name, _) = command::typed(text)?;
+        let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if name.len() < MIN_CHARS || !name.chars().all(is_word) {
+            return None;
+        }
+        let mut known: Vec<String> = self
+            .list_without(&[])
+            .into_iter()
+            .map(|one| one.name)
+            .collect();
+        known.extend(
+            BuiltinName::ALL
+                .iter()
+                .map(|(_, name, ..)| (*name).to_owned()),
+        );
+        if known.iter().any(|known| known == name) || Path::new("/").join(name).exists() {
+            return None;
+        }
+        let near = text::nearest(name, known.iter().map(String::as_str))?;
+        Some(format!(
+            "There is no command /{name}. Did you mean /{near}? With a blank before it, it is sent as text."
+        ))
     }
 
     /// Expands the command at the beginning of a prompt: the user sees the typed text, and the
@@ -590,6 +621,40 @@ mod tests {
         );
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
             assert_eq!(commands.expand(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn misspelt_command_is_not_sent_to_the_model() {
+        let commands = plain();
+        for (text, near) in [
+            ("/udno", Some("/undo")),
+            ("/Compact", Some("/compact")),
+            ("/reveiw main", Some("/review")),
+            ("/expotr a.md", Some("/export")),
+        ] {
+            let said = commands.misspelt(text);
+            let is_named = said.as_ref().is_some_and(|said| {
+                near.is_some_and(|near| said.contains(&format!("Did you mean {near}?")))
+            });
+            assert!(is_named, "{text}: {said:?}");
+        }
+        for text in [
+            "/undo",
+            "/undo force",
+            " /udno",
+            "/usr/bin/env fails",
+            "/tmp is full",
+            "/dev",
+            "/udno/x",
+            "/notes:find x",
+            "/something-else",
+            "//",
+            "/",
+            "undo",
+            "why /udno",
+        ] {
+            assert_eq!(commands.misspelt(text), None, "{text}");
         }
     }
 

@@ -38,6 +38,28 @@ const MAX_SIBLINGS: usize = 2_000;
 /// The number of readings of names after an `@` that are looked up on the disk.
 const MAX_LOOKUPS: usize = 4_000;
 
+/// The names that a mention may refer to.
+#[derive(Clone, Copy)]
+pub struct MentionPlace<'a> {
+    pub agents: &'a Agents,
+    /// The directory of the session, in which paths begin.
+    pub cwd: &'a Path,
+    /// The root of the project.
+    pub root: &'a Path,
+    pub home: Option<&'a Path>,
+}
+
+impl<'a> MentionPlace<'a> {
+    fn of(scope: &'a TurnContext) -> Self {
+        Self {
+            agents: &scope.project.agents,
+            cwd: &scope.project.cwd,
+            root: &scope.project.worktree.root,
+            home: scope.environment.home.as_deref(),
+        }
+    }
+}
+
 /// Adds the subagents that a prompt names, and a note that asks the model to use them. `filled` is
 /// the text of a command in the prompt.
 pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -> Vec<Content> {
@@ -105,7 +127,7 @@ pub(super) async fn read(
         if resources.is_empty()
             && let Some(text) = typed(&piece)
         {
-            unknown.extend(unknown_names(text, scope));
+            unknown.extend(unknown_names(text, &MentionPlace::of(scope)));
         }
         out.push(piece);
         if !(references.is_empty() && resources.is_empty()) {
@@ -378,12 +400,12 @@ fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> 
 /// Describes the mentions that name neither an agent nor an existing file, but were meant to: they
 /// look like the name of a file, or are similar to an existing name. Anything else may be a word of
 /// another kind, such as a package, a decorator or a person.
-fn unknown_names(text: &str, scope: &TurnContext) -> Vec<String> {
-    let is_agent = |name: &str| scope.project.agents.get(name).is_some();
+pub fn unknown_names(text: &str, place: &MentionPlace<'_>) -> Vec<String> {
+    let is_agent = |name: &str| place.agents.get(name).is_some();
     let is_other = |mention: &Mention<'_>| {
         named_by(*mention, is_agent).is_some()
             || mention.spellings().any(|word| word.contains("://"))
-            || mentioned_by(*mention, scope, MAX_LOOKUPS).0.is_some()
+            || mentioned_by(*mention, place, MAX_LOOKUPS).0.is_some()
     };
     let all = mentions(text).into_iter().take(MAX_FILES);
     all.filter(|mention| !is_other(mention))
@@ -391,9 +413,9 @@ fn unknown_names(text: &str, scope: &TurnContext) -> Vec<String> {
             let word = mention
                 .spellings()
                 .find(|word| word.ends_with(char::is_alphanumeric))?;
-            let agents = scope.project.agents.all();
+            let agents = place.agents.all();
             let agents = agents.filter(|agent| agent.is_subagent());
-            let near = near_path(with_lines(word).0, &scope.project.cwd).or_else(|| {
+            let near = near_path(with_lines(word).0, place.cwd).or_else(|| {
                 nearest(word, agents.map(|agent| agent.name.as_str())).map(str::to_owned)
             });
             let near = near.filter(|near| near != word);
@@ -454,7 +476,7 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
     let mut left = MAX_LOOKUPS;
     let mut all = Vec::new();
     for mention in mentions(text) {
-        let (found, lookups) = mentioned_by(mention, scope, left);
+        let (found, lookups) = mentioned_by(mention, &MentionPlace::of(scope), left);
         left = left.saturating_sub(lookups);
         all.extend(found);
     }
@@ -465,19 +487,15 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
 /// most `max`.
 fn mentioned_by(
     mention: Mention<'_>,
-    scope: &TurnContext,
+    place: &MentionPlace<'_>,
     max: usize,
 ) -> (Option<Reference>, usize) {
-    let home = scope.environment.home.as_deref();
-    let place = |word: &str| match (word.strip_prefix("~/"), home) {
+    let place = |word: &str| match (word.strip_prefix("~/"), place.home) {
         (Some(rest), Some(home)) => Some(home.join(rest)).filter(|path| path.exists()),
-        _ => {
-            let folders = [&*scope.project.cwd, &scope.project.worktree.root];
-            folders
-                .into_iter()
-                .map(|folder| folder.join(word))
-                .find(|path| path.exists())
-        }
+        _ => [place.cwd, place.root]
+            .into_iter()
+            .map(|folder| folder.join(word))
+            .find(|path| path.exists()),
     };
     let existing = |word: &str| {
         // Three full stops are not a directory.
