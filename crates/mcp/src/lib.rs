@@ -384,30 +384,27 @@ impl McpServers {
         }))
     }
 
-    /// Prepares a turn: starts new servers, waits briefly for the ones without a known list, and
-    /// notifies the user of changes and failures. The offer then stays the same until the turn
+    /// Prepares a turn: starts new servers, and waits briefly for the ones without a known list.
+    /// Returns the notices about changes and failures. The offer then stays the same until the turn
     /// ends.
     pub async fn greet(
         &self,
         configured: &[McpEntry],
-        outlet: &EventSender,
         cancelled: &CancellationToken,
-    ) {
+    ) -> Vec<Event> {
         self.reconcile(configured);
         tokio::select! {
             () = self.settled() => {}
             () = cancelled.cancelled() => {}
         }
         self.catch_up(|_| true, cancelled).await;
-        let changes = self.begin_turn();
-        for notice in changes.into_iter().chain(self.news()) {
-            outlet.event(notice).await;
-        }
-        self.invite(outlet);
+        let mut notices = self.begin_turn();
+        notices.extend(self.news());
+        notices
     }
 
     /// Offers the missing logins as links, if the client can show them.
-    fn invite(&self, outlet: &EventSender) {
+    pub fn invite(&self, outlet: &EventSender) {
         if !self.addresses {
             return;
         }

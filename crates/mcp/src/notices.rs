@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::catalog::{OfferedTool, ServerOffer, named};
-use super::connection::{MAX_FAILURES, ServerState, Trouble};
+use super::connection::{MAX_FAILURES, McpFailure, ServerState, Trouble};
 use super::{LOOKING, McpServers, ServerConnection};
 use base::text;
 use events::{Event, Severity};
@@ -49,6 +49,29 @@ impl McpServers {
             }
         }
         news
+    }
+}
+
+impl McpServers {
+    /// Returns the titles of the notices about the servers that do not work now.
+    pub fn failing(&self) -> Vec<String> {
+        let list = self.list();
+        let failed = list.iter().filter_map(|server| {
+            let ServerState::Failed(breakdown) = server.link.state() else {
+                return None;
+            };
+            let name = text::title(&server.settings.name);
+            let (title, details) = server.failure(&name, &breakdown);
+            Some((server.settings.name.clone(), title, details))
+        });
+        let title = |notice| match notice {
+            Event::Notice { title, .. } => Some(title),
+            _ => None,
+        };
+        failures(failed.collect())
+            .into_iter()
+            .filter_map(title)
+            .collect()
     }
 }
 
@@ -182,6 +205,12 @@ impl ServerConnection {
         if breakdown.trouble == Trouble::Broke || self.announced.replace(state) == Some(state) {
             return None;
         }
+        let (title, details) = self.failure(&name, &breakdown);
+        Some(News::Fails(title, details))
+    }
+
+    /// Returns the title and the details of the notice about a failure.
+    fn failure(&self, name: &str, breakdown: &McpFailure) -> (String, String) {
         let why = &breakdown.why;
         let short = text::title(why);
         let title = match breakdown.trouble {
@@ -204,6 +233,6 @@ impl ServerConnection {
                 text::escaped(wrote).replace("\\n", "\n")
             );
         }
-        Some(News::Fails(title, details))
+        (title, details)
     }
 }

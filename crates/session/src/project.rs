@@ -2,7 +2,7 @@
 //! instructions, models. It is one value, made at the start and replaced as a whole between two
 //! turns when a file has changed, so that no reader sees half of a change.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -147,7 +147,10 @@ impl ConfigSnapshot {
             background: Arc::new(background(paths, &loaded.settings, instructions, skills)),
             agents: Arc::new(agents),
             settings: Arc::new(loaded.settings),
-            problems: problems.into(),
+            problems: problems
+                .into_iter()
+                .filter(|problem| !waits_for_trust(problem, &loaded.trust))
+                .collect(),
             named_models: models,
             broken: None,
             trust: Arc::new(loaded.trust),
@@ -314,6 +317,16 @@ impl ConfigSnapshot {
     }
 }
 
+/// Returns whether a problem is about a plugin of a project that is not trusted: whether to install it
+/// is asked after that, and the question about trust names it.
+fn waits_for_trust(problem: &Problem, trust: &Review) -> bool {
+    problem.key == "plugin"
+        && problem.code == ProblemCode::MissingFile
+        && problem.location.origin.project
+        && !trust.not_installed.is_empty()
+        && matches!(trust.decision, Decision::Unasked | Decision::Refused)
+}
+
 /// Returns the facts that decide whether built-in commands are listed. Blocks on file access.
 fn uses(agents: &Agents, environment: &Environment) -> CommandUses {
     CommandUses {
@@ -464,6 +477,28 @@ impl ConfigWatcher {
         });
         if let Err(e) = remembered.await {
             tracing::error!("remembering the notices failed: {e}");
+        }
+    }
+
+    /// Sends the notices about MCP servers, without those about servers that have failed in the same
+    /// way in a session of the project today.
+    pub(super) async fn report_servers(&self, notices: Vec<Event>, scope: &TurnContext) {
+        let shown = if scope.project.settings.mcp.is_empty() || self.quiet {
+            BTreeSet::new()
+        } else {
+            let texts = scope.resources.servers.failing();
+            let environment = self.paths.environment.clone();
+            let root = self.paths.worktree.root.clone();
+            let shown = base::task::spawn_blocking(move || {
+                reported::shown_before(&environment, &root, "mcp", &texts)
+            });
+            shown.await.unwrap_or_default()
+        };
+        for notice in notices {
+            let is_shown = matches!(&notice, Event::Notice { title, .. } if shown.contains(title));
+            if !is_shown {
+                scope.outlet.event(notice).await;
+            }
         }
     }
 

@@ -207,9 +207,11 @@ async fn refresh_project(
     let added = hooks::contributions(scope).await;
     watcher.contribute(added, scope, choice).await;
     let servers = &scope.resources.servers;
-    servers
-        .greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled)
+    let notices = servers
+        .greet(&scope.project.settings.mcp, &scope.cancelled)
         .await;
+    watcher.report_servers(notices, scope).await;
+    servers.invite(&scope.outlet);
 }
 
 /// Restores the agent that a command has chosen for its turn, if it differs from the session's
