@@ -25,6 +25,7 @@ pub(super) fn answer(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option
         by_name(turn, name).map(Some)
     } else if let [word] = &*words
         && (tokens.len() > 1 || word.text.starts_with(char::is_uppercase))
+        && !is_general(word)
         && word.text.chars().all(char::is_alphanumeric)
     {
         by_name(turn, &word.text).map(Some)
@@ -35,6 +36,13 @@ pub(super) fn answer(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option
             "I look up a single name, and there is none in this question.",
         ))
     }
+}
+
+/// Returns whether a word stands for all of the code, and so is not the name of a part of it.
+fn is_general(word: &OrderToken) -> bool {
+    const GENERAL: &str = "project repository repo codebase code program app application package library software \
+        directory folder files everything";
+    GENERAL.split(' ').any(|general| general == word.plain())
 }
 
 /// Returns the name that a token can only be: it is quoted, called, or spelt as in code.

@@ -432,6 +432,8 @@ fn vague_word_alone_is_a_name() {
         "what is this?",
         "help",
         "where is it?",
+        "What does this project do?",
+        "what is this repository",
     ] {
         assert!(
             play(&mut project, talk)
