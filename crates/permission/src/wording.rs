@@ -218,10 +218,10 @@ fn without_period(reason: &str) -> String {
     reason.trim_end_matches('.').to_owned()
 }
 
-/// Returns the rules that made these a question, as they are written.
+/// Returns the rules of the settings that made these a question, as they are written.
 fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
     let mut lines = Vec::new();
-    for (need, verdict) in asked {
+    for (_, verdict) in asked {
         let units = verdict
             .units
             .iter()
@@ -235,10 +235,11 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
             .into_iter()
             .chain(units.filter_map(|unit| unit.rule.as_ref()))
         {
-            let line = match rule.source.as_str() {
-                BUILT_IN | "" => format!("{} {}", need.permission, text::escaped(&verdict.pattern)),
-                _ => shown(rule),
-            };
+            // There is no line of the user's to look at.
+            if matches!(rule.source.as_str(), BUILT_IN | "") {
+                continue;
+            }
+            let line = shown(rule);
             if !lines.contains(&line) {
                 lines.push(line);
             }
