@@ -812,6 +812,9 @@ fn line_in(width: Option<usize>, record: &Record, place: bool) -> String {
     let mut title = record.title.clone().unwrap_or_else(|| "(no title)".into());
     let mut place = place.then(|| record.cwd.display().to_string());
     let start = format!("{}  {}", record.id, minute(record.updated));
+    if let Some(width) = width.filter(|width| *width < start.len() + GAP + MIN_TEXT) {
+        return narrow_line(width, record, &title, place.as_deref());
+    }
     if let Some(width) = width {
         let room = width.saturating_sub(start.len() + GAP).max(MIN_TEXT);
         let for_title = if place.is_some() { room / 2 } else { room };
@@ -833,6 +836,21 @@ fn summary_line(width: Option<usize>, record: &Record) -> Option<String> {
         "{INDENT}{}",
         listing::shortened(&words.join(" "), room)
     ))
+}
+
+/// Formats a session in several lines, for a terminal that is too narrow for one.
+fn narrow_line(width: usize, record: &Record, title: &str, place: Option<&str>) -> String {
+    const INDENT: &str = "  ";
+    let room = width.saturating_sub(INDENT.len());
+    let mut lines = vec![
+        record.id.to_string(),
+        format!("{INDENT}{}", minute(record.updated)),
+        format!("{INDENT}{}", listing::shortened(title, room)),
+    ];
+    if let Some(place) = place {
+        lines.push(format!("{INDENT}{}", listing::shortened_start(place, room)));
+    }
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -883,13 +901,19 @@ mod tests {
             ),
             (Some(80), false, "Rewrite the parser of the set…".to_owned()),
             (Some(80), true, "Rewrite the pa…  …-with-a-name".to_owned()),
+            (
+                Some(40),
+                true,
+                "ses_01a226ef15300000H2qCVnPFhz\n  1970-01-01 00:00\n  Rewrite the parser of the settings in…\n  …omebody/work/a-project-with-a-name"
+                    .to_owned(),
+            ),
         ];
         for (width, place, expected) in table {
             let line = line_in(width, &record, place);
             let rest = line.strip_prefix(start).unwrap_or(&line);
             assert_eq!(rest, expected, "{width:?}");
             assert!(
-                width.is_none_or(|width| listing::width(&line) <= width),
+                width.is_none_or(|width| line.lines().all(|line| listing::width(line) <= width)),
                 "{line}"
             );
         }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{say, terminal};
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
+use base::listing;
 use base::text;
 use base::worktree::Worktree;
 use export::chart;
@@ -312,10 +313,24 @@ fn print(stats: &Stats, from: Option<Timestamp>) {
     }
 }
 
+/// Formats the use of models by one property, in the width of the terminal: a long name is cut at its
+/// start, and in a narrow terminal each name has a line of its own.
 fn table(title: &str, rows: &[(&String, &Used)]) -> String {
+    /// The columns after the name.
+    const NUMBERS: usize = 49;
+    /// The narrowest column of names.
+    const MIN_NAME: usize = 16;
+    let room = listing::terminal_width().map_or(usize::MAX, |width| width.saturating_sub(NUMBERS));
+    if room < MIN_NAME {
+        return lines(rows);
+    }
+    let rows: Vec<(String, &Used)> = rows
+        .iter()
+        .map(|(name, used)| (listing::shortened_start(name, room), *used))
+        .collect();
     let width = rows
         .iter()
-        .map(|(name, _)| name.chars().count())
+        .map(|(name, _)| listing::width(name))
         .chain([title.len()])
         .max()
         .unwrap_or_default();
@@ -326,8 +341,9 @@ fn table(title: &str, rows: &[(&String, &Used)]) -> String {
     for (name, used) in rows {
         let input = used.usage.input + used.usage.cache_write;
         let output = used.usage.output + used.usage.reasoning;
+        let name = format!("{name}{}", " ".repeat(width - listing::width(&name)));
         out += &format!(
-            "\n{name:width$}  {:>6}  {:>8}  {:>8}  {:>8}  {:>9}",
+            "\n{name}  {:>6}  {:>8}  {:>8}  {:>8}  {:>9}",
             used.steps,
             text::thousands(input),
             text::thousands(used.usage.cache_read),
@@ -336,6 +352,23 @@ fn table(title: &str, rows: &[(&String, &Used)]) -> String {
         );
     }
     out
+}
+
+/// Formats the use of models without columns.
+fn lines(rows: &[(&String, &Used)]) -> String {
+    let one = |(name, used): &(&String, &Used)| {
+        let input = used.usage.input + used.usage.cache_write;
+        let output = used.usage.output + used.usage.reasoning;
+        format!(
+            "{name}\n  {}, {}\n  {} in, {} cached, {} out",
+            text::count(used.steps, "step"),
+            chart::money(used.cost),
+            text::thousands(input),
+            text::thousands(used.usage.cache_read),
+            text::thousands(output),
+        )
+    };
+    rows.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

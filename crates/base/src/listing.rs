@@ -3,11 +3,11 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// The width of a table that goes to a pipe or a file.
-const WIDTH: usize = 80;
-
 /// The narrowest table; a narrower terminal wraps its lines.
 const MIN_WIDTH: usize = 40;
+
+/// The narrowest column whose cells are wrapped.
+const MIN_CELL: usize = 20;
 
 /// The characters between two columns.
 const GAP: usize = 2;
@@ -101,9 +101,10 @@ fn fitting(text: &str, columns: usize) -> usize {
 }
 
 /// Formats rows in columns, in the width of the terminal. Cells that are too wide for it are
-/// wrapped, so that nothing is cut. The head may be empty. Without rows there is no text.
+/// wrapped, so that nothing is cut. In a pipe or a file each row is one line. The head may be empty.
+/// Without rows there is no text.
 pub fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
-    let width = terminal_width().unwrap_or(WIDTH).max(MIN_WIDTH);
+    let width = terminal_width().unwrap_or(usize::MAX).max(MIN_WIDTH);
     table_in(width, head, rows)
 }
 
@@ -118,6 +119,10 @@ fn table_in<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]
         })
         .collect();
     let widths = fitted(&natural, width.saturating_sub(GAP * N.saturating_sub(1)));
+    let is_narrow = |(width, natural): (&usize, &usize)| width < natural && *width < MIN_CELL;
+    if widths.iter().zip(&natural).any(is_narrow) {
+        return stacked(width, head, rows);
+    }
     let mut text = String::new();
     if head.iter().any(|title| !title.is_empty()) {
         line(head.iter().copied(), &widths, &mut text);
@@ -134,6 +139,34 @@ fn table_in<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]
                 .iter()
                 .map(|lines| lines.get(at).map_or("", String::as_str));
             line(cells, &widths, &mut text);
+        }
+    }
+    text
+}
+
+/// Formats rows one below the other, for a terminal that is too narrow for the columns: the first cell,
+/// and below it each of the others after the title of its column.
+fn stacked<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]) -> String {
+    const INDENT: &str = "  ";
+    let mut text = String::new();
+    for row in rows {
+        let mut is_first = true;
+        for (title, cell) in head.iter().zip(row) {
+            let cell = cell.trim();
+            if cell.is_empty() || cell == "-" {
+                continue;
+            }
+            let cell = match (is_first, title.is_empty()) {
+                (true, _) | (_, true) => cell.to_owned(),
+                (false, false) => format!("{title}: {cell}"),
+            };
+            let indent = if is_first { "" } else { INDENT };
+            // A mark belongs to the name after it.
+            is_first &= title.is_empty();
+            for (at, part) in wrapped(&cell, width - 2 * INDENT.len()).iter().enumerate() {
+                let hanging = if at == 0 { "" } else { INDENT };
+                text.push_str(&format!("{indent}{hanging}{part}\n"));
+            }
         }
     }
     text
@@ -214,6 +247,9 @@ fn broken(word: &str, width: usize) -> (&str, &str) {
 mod tests {
     use super::*;
 
+    /// The width of a usual terminal.
+    const WIDTH: usize = 80;
+
     #[test]
     fn table_fits_a_terminal_and_loses_nothing() {
         let cells = |row: [&str; 3]| row.map(str::to_owned);
@@ -245,6 +281,32 @@ not/fit/into/half/of/a/line.ts                   on, until they need more than
     }
 
     #[test]
+    fn narrow_terminal_shows_cells_below_each_other() {
+        let rows = [
+            [
+                "build",
+                "primary",
+                "-",
+                "Does the work: reads, edits and runs what is needed",
+            ],
+            ["plan", "primary", "a/b", ""],
+        ]
+        .map(|row| row.map(str::to_owned));
+        let expected = "\
+build
+  mode: primary
+  about: Does the work: reads, edits
+    and runs what is needed
+plan
+  mode: primary
+  model: a/b
+";
+        let head = ["name", "mode", "model", "about"];
+        assert_eq!(table_in(40, &head, &rows), expected);
+        assert!(table_in(80, &head, &rows).starts_with("name   mode"));
+    }
+
+    #[test]
     fn wide_characters_take_two_columns() {
         let rows = [
             ["日本語".to_owned(), "文字列は二桁".to_owned()],
@@ -269,6 +331,7 @@ not/fit/into/half/of/a/line.ts                   on, until they need more than
         let lines = |width| table_in(width, &["", ""], &rows).lines().count();
         assert_eq!(lines(40), 6);
         assert_eq!(lines(210), 1);
+        assert_eq!(lines(usize::MAX), 1);
     }
 
     #[test]
