@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use rustix::process::{Pid, Signal};
@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 15] = [
+pub const ALL: [(&str, fn()); 20] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
@@ -28,9 +28,14 @@ pub const ALL: [(&str, fn()); 15] = [
     ("subagent's calls are indented", subagent),
     ("plain terminal gets the facts in ASCII lines", plain),
     ("question shows the command", question),
+    ("question with choices takes no wrong number", choices),
+    ("end of the input leaves the question's line", ended_input),
+    ("long change is viewed before it is allowed", viewed),
+    ("spinner says what the model does", activities),
     ("one answer settles the other questions", settled),
     ("colours appear only if wanted", colours),
     ("pipe gets the answer only", piped),
+    ("failure is repeated without its text", retried),
     ("sessions continue", continued),
     ("prompt carries its attachments", attached),
     ("trust is asked for at a terminal only", trust),
@@ -179,7 +184,8 @@ fn widths() {
         pieces.join("\n")
     );
     let narrow = "1. One item that is longer than forty\n   columns are.\n2. Two\n\n\
-        Name: a\nSize: 10\nRemark of some length: the first of\n  both, and longer than forty\n\n    let a = 5;\n\nEnd.";
+        Name  Size  Remark of some length\n────  ────  ────────────────────────────\n\
+        a       10  the first of both, and\n            longer than forty\n\n    let a = 5;\n\nEnd.";
     let wide = "1. One item that is longer than forty columns are.\n2. Two\n\n\
         Name  Size  Remark of some length\n────  ────  ────────────────────────────────────────\n\
         a       10  the first of both, and longer than forty\n\n    let a = 5;\n\nEnd.";
@@ -194,8 +200,16 @@ fn widths() {
     }
 }
 
-/// A line of a paragraph is shown while the paragraph still grows.
+/// A line of a paragraph is shown while the paragraph still grows, and the words of the next line above
+/// the spinner.
 fn streamed() {
+    let (_model, project) = stage("text: \"A few words \"\nhang", &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("A few words");
+    terminal.wait("answering, ");
+    interrupt(&terminal, Signal::INT);
+    let (_, screen) = terminal.end();
+    assert_eq!(screen.matches("A few words").count(), 1, "{screen}");
     let words = "word ".repeat(30);
     let (_model, project) = stage(&format!("text: {}\nhang", json!(words)), &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
@@ -225,7 +239,7 @@ fn typed() {
         let (_model, project) = stage("hang", &json!({}));
         let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
         let ours = terminal.ours.try_clone().unwrap();
-        terminal.wait("thinking");
+        terminal.wait("waiting for the model");
         assert!(!echoes(&ours), "{signal:?}");
         terminal.enter("qqq");
         pty::wait_for_input(&ours);
@@ -252,7 +266,7 @@ fn timed() {
     );
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("running until [ -e go ]; do sleep 0.1; done; seq 5, ");
-    terminal.wait(", 4s");
+    terminal.wait(", 4 s");
     project.write("go", "");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
@@ -379,6 +393,101 @@ fn question() {
         screen.contains("You rejected touch x, so I stopped here"),
         "{screen}"
     );
+    assert!(
+        screen.contains("✗ touch x (rejected)\n")
+            && screen
+                .trim_end()
+                .ends_with("answer with `adjutant run -c PROMPT`"),
+        "{screen}"
+    );
+}
+
+/// A question with choices: a number that is not there is not sent, and the time of the user is not
+/// that of the call. The long option is wrapped next to its text.
+fn choices() {
+    let form = json!({ "questions": [
+        { "header": "Store", "question": "Which store?", "options": [
+            { "label": "SQLite", "description": "one file, no server, and good enough for a single machine" },
+            { "label": "PostgreSQL", "description": "a server" } ] },
+        { "header": "Parts", "question": "Which parts?", "multiple": true, "options": [
+            { "label": "Search", "description": "of text" }, { "label": "Export", "description": "as HTML" } ] } ] });
+    let script =
+        format!("call question {form}\n---\nsees: SQLite\nsees: Search, Export\ntext: So be it.");
+    let (model, project) = stage(&script, &json!({}));
+    let mut terminal = Terminal::with_columns(adjutant(&project, &["run", "Do it."]), 40);
+    terminal.wait("? explains");
+    let screen = terminal.text();
+    assert!(
+        screen.contains(
+            "  1  SQLite: one file, no server, and\n     good enough for a single machine\n"
+        ),
+        "{screen}"
+    );
+    terminal.enter("?");
+    terminal.wait("any other text  is your own answer");
+    terminal.enter("9");
+    terminal.wait("There is no choice 9: answer 1 or 2.");
+    terminal.enter("y");
+    terminal.wait("\"y\" is none of the choices: 1 or 2.");
+    terminal.enter("sqlite");
+    terminal.wait("Which parts?");
+    terminal.enter("1,7");
+    terminal.wait("There is no choice 7: answer 1 or 2.");
+    thread::sleep(Duration::from_millis(1100)); // the time that the user takes
+    terminal.enter("1 2");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(!screen.contains(" s)"), "{screen}");
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// The end of the input rejects, and leaves the question's line; notices do not come between a
+/// question and its answer.
+fn ended_input() {
+    let (_model, project) = stage(
+        "call bash {\"command\":\"touch x\"}",
+        &json!({ "permission": { "bash": { "*": "ask" } } }),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("any other text rejects");
+    terminal.ours.write_all(b"\x04").unwrap();
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(5), "{screen}");
+    assert!(screen.contains("\n>\n"), "{screen}");
+    assert!(screen.contains("✗ touch x (rejected)\n"), "{screen}");
+}
+
+/// A change that is too long for the question can be seen before it is allowed.
+fn viewed() {
+    let text: String = (1..=50).map(|n| format!("line {n}\n")).collect();
+    let call = json!({ "filePath": "long.txt", "content": text });
+    let (_model, project) = stage(
+        &format!("call write {call}\n---\ntext: Written."),
+        &json!({ "permission": { "edit": "ask" } }),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("v  View the whole change");
+    assert!(!terminal.text().contains("line 50"));
+    terminal.enter("");
+    terminal.wait("Answer y, a, v or n; ? explains.");
+    terminal.enter("v");
+    terminal.wait("50 +line 50");
+    terminal.enter("y");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+}
+
+/// The spinner says what the model does.
+fn activities() {
+    let (_model, project) = stage("reasoning: Hm.\ntext: \"It is there. \"\nhang", &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("answering, ");
+    interrupt(&terminal, Signal::INT);
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(130), "{screen}");
+    let answer = screen.find("It is there.");
+    let next = screen.find("interrupted; `adjutant run -c PROMPT`");
+    assert!(answer.is_some() && answer < next, "{screen}");
 }
 
 /// Two calls of one step ask about the same. "Always" answers both, and neither was rejected.
@@ -483,6 +592,20 @@ fn piped() {
             "{stderr}"
         );
     }
+    // A call that a rule denies is reported.
+    let (_model, project) = stage(
+        "call bash {\"command\":\"rm x\"}\n---\nsees: Not allowed\ntext: I may not.",
+        &json!({ "permission": { "bash": { "rm *": "deny" } } }),
+    );
+    let output = adjutant(&project, &["run", "-q", "Do it."])
+        .output()
+        .unwrap();
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.starts_with("not allowed: rm x: the rule \"bash: rm *\" ("),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("work around"), "{stderr}");
     // A repetition ends the turn: the text before it is the answer.
     let (_model, project) = stage(
         "text: It is so.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}",
@@ -511,6 +634,39 @@ fn piped() {
         (Some(1), ""),
         "{output:?}"
     );
+}
+
+/// The cause of repeated failures is printed once, also without notes.
+fn retried() {
+    let busy = "status 503 retry-after 0 {\"error\":{\"message\":\"overloaded\"}}";
+    for (args, lines) in [
+        (&["run", "Do it."][..], ["note: ", "note: The same error. "]),
+        (&["run", "-q", "Do it."], ["", ""]),
+    ] {
+        let (_model, project) = stage(
+            &format!("{busy}\n---\n{busy}\n---\ntext: Done."),
+            &json!({}),
+        );
+        let output = adjutant(&project, args).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "Done.\n", "{stderr}");
+        assert_eq!(stderr.matches("overloaded").count(), 1, "{stderr}");
+        let retries: Vec<&str> = stderr
+            .lines()
+            .filter(|line| line.contains("Retrying in"))
+            .collect();
+        let [first, same] = lines;
+        assert!(retries[0].starts_with(first), "{stderr}");
+        assert_eq!(
+            retries.len(),
+            if same.is_empty() { 1 } else { 2 },
+            "{stderr}"
+        );
+        assert!(
+            retries.last().is_some_and(|last| last.starts_with(same)),
+            "{stderr}"
+        );
+    }
 }
 
 fn sessions(project: &Project) -> usize {

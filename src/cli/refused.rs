@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use acp_server::meta::{UNATTENDED, of_ours};
 use base::text;
+use tools::denial_message::{NO_WORKAROUND, NOT_ALLOWED};
 
 /// A call that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,18 @@ impl RefusedCall {
     }
 }
 
+/// Describes a call that a rule denied, from its result. `None` for any other result.
+pub(super) fn denial(title: &str, output: Option<&str>) -> Option<String> {
+    let why = output?.strip_prefix(NOT_ALLOWED)?;
+    let why = why.strip_suffix(NO_WORKAROUND).unwrap_or(why).trim();
+    let why = why.strip_prefix(": ").unwrap_or(why);
+    Some(format!(
+        "not allowed: {}: {}",
+        text::title(title),
+        text::title(why)
+    ))
+}
+
 /// Lists the refused calls, each once. `None` if there are none.
 pub(super) fn listed(refused: &[RefusedCall]) -> Option<String> {
     let mut different: Vec<&RefusedCall> = Vec::new();
@@ -90,6 +103,25 @@ pub(super) fn listed(refused: &[RefusedCall]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn denial_by_a_rule_differs_from_other_failures() {
+        let rule = "Not allowed: the rule \"bash: rm *\" (~/adjutant.json:3) denies bash rm x. Do not try to work around this.";
+        assert_eq!(
+            denial("rm x", Some(rule)).as_deref(),
+            Some(
+                "not allowed: rm x: the rule \"bash: rm *\" (~/adjutant.json:3) denies bash rm x."
+            )
+        );
+        let mode = "Not allowed in plan mode (edit a.rs): nothing may be changed.";
+        assert_eq!(
+            denial("Edit a.rs", Some(mode)).as_deref(),
+            Some("not allowed: Edit a.rs: in plan mode (edit a.rs): nothing may be changed.")
+        );
+        for other in [None, Some("exit code 1"), Some("")] {
+            assert_eq!(denial("ls", other), None);
+        }
+    }
 
     #[test]
     fn refused_calls_are_listed_once_with_the_rule_that_permits_them() {

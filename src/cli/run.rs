@@ -27,6 +27,7 @@ use super::project_context::ProjectContext;
 use super::telemetry::TelemetryExport;
 use super::work::{self, Work};
 use super::{complete, input, sessions, terminal};
+use acp_server::error::TAKE_OVER;
 use acp_server::meta::{
     ALONE, OWN, QUIET, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own,
 };
@@ -38,6 +39,7 @@ use providers::local;
 use remote::observe;
 use session::Sessions;
 use session::commands::{CommandUses, Commands};
+use session::mention::{self, MentionPlace};
 use store::Record;
 use tools::structured_output::StructuredOutputTool;
 use transcript::ModelRef;
@@ -88,6 +90,9 @@ pub(super) struct Args {
         conflicts_with = "tools"
     )]
     without: Vec<String>,
+    /// Take over a session that another process has open. What runs there is cancelled.
+    #[arg(long)]
+    take_over: bool,
     /// The directory to work in.
     #[arg(long, value_name = "DIR", default_value = ".")]
     cwd: PathBuf,
@@ -159,6 +164,12 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         )
         .into());
     }
+    if args.take_over && !args.r#continue && args.session.is_none() {
+        return Err(Misuse(
+            "--take-over is for an open session: name it with --session, or use --continue".into(),
+        )
+        .into());
+    }
     if let Some(name) = args
         .tools
         .iter()
@@ -216,8 +227,11 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             .context("no pipe")?;
     let work = async {
         let earlier = earlier(&args, &cwd, &shared).await?;
-        if let Some(name) = command {
-            check_command(name, &args, &cwd, earlier.as_ref(), &shared.environment)?;
+        match command {
+            Some(name) => {
+                check_command(name, &args, &cwd, earlier.as_ref(), &shared.environment)?;
+            }
+            None => check_words(&args, &cwd, earlier.as_ref(), &shared.environment)?,
         }
         if let Some(model) = &args.model {
             check_local_model(model, &cwd, earlier.as_ref(), &shared).await?;
@@ -298,16 +312,7 @@ fn check_command(
     let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
     let here = ProjectContext::read(directory, environment)?;
     let settings = &here.loaded.settings;
-    let earlier_mode = earlier.and_then(|record| record.agent.as_deref());
-    let mode = args.mode.as_deref().or(earlier_mode);
-    let mode = mode.and_then(|mode| here.agents.get(mode));
-    let agent = mode.unwrap_or_else(|| here.agents.default());
-    let skills = Arc::new(here.skills.clone());
-    let uses = CommandUses {
-        plans: true,
-        has_logins: false,
-    };
-    let known = Commands::new(settings, &skills, &agent.rules, uses).list();
+    let known = commands(args, &here, earlier).list();
     // The prompts of an MCP server are known when it runs.
     let is_prompt = name
         .split_once(':')
@@ -353,6 +358,54 @@ async fn check_local_model(
     }
 }
 
+/// Returns the commands of the session's mode.
+fn commands(args: &Args, here: &ProjectContext, earlier: Option<&Record>) -> Commands {
+    let earlier_mode = earlier.and_then(|record| record.agent.as_deref());
+    let mode = args.mode.as_deref().or(earlier_mode);
+    let mode = mode.and_then(|mode| here.agents.get(mode));
+    let agent = mode.unwrap_or_else(|| here.agents.default());
+    let skills = Arc::new(here.skills.clone());
+    let uses = CommandUses {
+        plans: true,
+        has_logins: false,
+    };
+    Commands::new(&here.loaded.settings, &skills, &agent.rules, uses)
+}
+
+/// Checks the words of the command line for a misspelt command and for files that do not exist,
+/// before a model is asked about them.
+fn check_words(
+    args: &Args,
+    cwd: &Path,
+    earlier: Option<&Record>,
+    environment: &Environment,
+) -> anyhow::Result<()> {
+    let words = args.prompt.join(" ");
+    if !words.starts_with('/') && !words.contains('@') {
+        return Ok(());
+    }
+    let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
+    let here = ProjectContext::read(directory, environment)?;
+    if let Some(why) = commands(args, &here, earlier).misspelt(&words) {
+        return Err(Misuse(why).into());
+    }
+    let place = MentionPlace {
+        agents: &here.agents,
+        cwd: &here.cwd,
+        root: &here.worktree.root,
+        home: environment.home.as_deref(),
+    };
+    let unknown = mention::unknown_names(&words, &place);
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let all = unknown.join(" ");
+    Err(Misuse(format!(
+        "{all} Without the @, the words are sent as they are."
+    ))
+    .into())
+}
+
 /// Returns the session to continue.
 async fn earlier(args: &Args, cwd: &Path, shared: &Sessions) -> anyhow::Result<Option<Record>> {
     let Some(name) = args
@@ -386,7 +439,7 @@ async fn converse(
         .earlier
         .as_ref()
         .map_or_else(|| task.cwd.clone(), |earlier| earlier.cwd.clone());
-    let session = open(args.fork, peer, task.earlier, task.cwd).await?;
+    let session = open(args, peer, task.earlier, task.cwd).await?;
     if let Err(wrong) = choose(args, peer, &session).await {
         // The new session is empty.
         if !is_earlier_session {
@@ -504,7 +557,7 @@ fn hello(client: &Client) -> Initialize {
 
 /// Opens a new session, an earlier one, or a copy of an earlier one.
 async fn open(
-    fork: bool,
+    args: &Args,
     peer: &Peer,
     earlier: Option<Record>,
     cwd: PathBuf,
@@ -519,7 +572,7 @@ async fn open(
             .session_id);
     };
     let id = v1::SessionId::new(record.id.share());
-    if fork {
+    if args.fork {
         let copy = v1::ForkSessionRequest::new(id, record.cwd).additional_directories(record.extra);
         return Ok(peer
             .call(&copy, None)
@@ -530,6 +583,18 @@ async fn open(
     }
     let resume =
         v1::ResumeSessionRequest::new(id.clone(), record.cwd).additional_directories(record.extra);
+    let opened = peer.call(&resume, None).await.map_err(server_error);
+    let Err(error) = opened else { return Ok(id) };
+    let message = error.to_string();
+    let Some(message) = message.strip_suffix(TAKE_OVER) else {
+        return Err(error);
+    };
+    if !args.take_over {
+        return Err(anyhow!(
+            "{message}Close it there, or take it over with --take-over; what runs there is then cancelled."
+        ));
+    }
+    // The second request takes it over.
     peer.call(&resume, None).await.map_err(server_error)?;
     Ok(id)
 }
@@ -562,6 +627,8 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
     if stopped {
         client.stop();
     }
+    // Notices follow the last line of the answer.
+    client.screen.end_line();
     // The reason for a missing answer; `None` if the model has finished.
     let why = match response.stop_reason {
         v1::StopReason::EndTurn if refused || stopped => Some("something was not permitted"),
@@ -596,9 +663,12 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
                     .screen
                     .aside(&format!("adjutant: the answer is incomplete: {why}"));
             }
-            if response.stop_reason == v1::StopReason::Cancelled && client.person() {
+            if response.stop_reason == v1::StopReason::Cancelled && client.shows_hints() {
                 let next = "interrupted; `adjutant run -c PROMPT` continues the session";
                 client.screen.aside(next);
+            }
+            if stopped && client.person() && client.shows_hints() {
+                client.screen.aside("answer with `adjutant run -c PROMPT`");
             }
         }
     }

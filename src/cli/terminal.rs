@@ -18,6 +18,8 @@ use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use textwrap::core::display_width;
+use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 
 use base::environment::Environment;
 use base::text;
@@ -32,6 +34,10 @@ pub(super) fn is_watched() -> bool {
 const DEFAULT_COLUMNS: usize = 80;
 /// The further indentation of a long line in an explained verdict.
 const VERDICT_INDENT: usize = 4;
+/// The further indentation of a long line of a list.
+const PROSE_INDENT: usize = 2;
+/// The further indentation of a long line in the explanation of an answer, after its key.
+const KEY_INDENT: usize = 3;
 const MIN_COLUMNS: usize = 20;
 const MAX_COLUMNS: usize = 200;
 
@@ -45,8 +51,18 @@ fn columns() -> usize {
     }
 }
 
-/// Prints a result. Errors are ignored, because there is no reader left.
+/// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no reader
+/// left.
 pub(super) fn say(words: &str) {
+    if !is_watched() {
+        return say_whole(words);
+    }
+    let words = text::shown(words);
+    say_whole(&wrapped(&words, columns(), PROSE_INDENT));
+}
+
+/// Prints a result with its own lines.
+fn say_whole(words: &str) {
     let end = if words.ends_with('\n') { "" } else { "\n" };
     print(&[text::shown(words).as_bytes(), end.as_bytes()]);
 }
@@ -116,7 +132,7 @@ pub(super) fn json(words: &str) {
 /// Prints output for further processing: byte for byte, unless it goes to a terminal.
 pub(super) fn exact(words: &str) {
     if io::stdout().is_terminal() {
-        say(words)
+        say_whole(words)
     } else {
         print(&[words.as_bytes()])
     }
@@ -180,25 +196,66 @@ fn fitted(words: &str) -> Cow<'_, str> {
 /// Wraps each line at spaces. The parts of a line have its indentation, and `hanging` more columns
 /// after the first. A word that is longer than a line stays whole, so that it can be copied.
 fn wrapped(words: &str, columns: usize, hanging: usize) -> String {
-    let wrap = |line: &str| {
-        let indent = line.len() - line.trim_start_matches(' ').len();
-        let blank = " ".repeat(indent + hanging);
-        let options = textwrap::Options::new(columns)
-            .subsequent_indent(&blank)
-            .word_splitter(textwrap::WordSplitter::NoHyphenation)
-            .break_words(false);
-        textwrap::fill(line, options)
-    };
-    words.split('\n').map(wrap).collect::<Vec<_>>().join("\n")
+    let lines = words.split('\n').map(|line| folded(line, columns, hanging));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Wraps one line, which may contain colours: each part of it ends the colour that is on, and the
+/// next one begins with it.
+fn folded(line: &str, columns: usize, hanging: usize) -> String {
+    if display_width(line) <= columns {
+        return line.to_owned();
+    }
+    let (indent, words) = line.split_at(line.len() - line.trim_start_matches(' ').len());
+    let blank = " ".repeat((indent.len() + hanging).min(columns / 2));
+    let options = textwrap::Options::new(columns)
+        .initial_indent(indent)
+        .subsequent_indent(&blank)
+        .word_separator(WordSeparator::Custom(markdown::words))
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit)
+        .break_words(false);
+    let mut out = String::new();
+    let mut colour = String::new();
+    for (number, part) in textwrap::wrap(words, options).iter().enumerate() {
+        let start = if number == 0 {
+            indent.len()
+        } else {
+            blank.len()
+        };
+        let (before, words) = part.split_at(start.min(part.len()));
+        if number > 0 {
+            out.push('\n');
+        }
+        out.push_str(before);
+        out.push_str(&colour);
+        out.push_str(words);
+        colour = styled::open_colour(&colour, words);
+        if !colour.is_empty() {
+            out.push_str(styled::RESET);
+        }
+    }
+    // The blank after a question is not one between words.
+    out.push_str(&line[line.trim_end_matches(' ').len()..]);
+    out
+}
+
+/// Prints a message on standard error, wrapped to the width of its terminal.
 fn message(words: &Styled) {
+    let wrapped = wrapped_aside(words, PROSE_INDENT);
+    let words = wrapped.as_ref().unwrap_or(words);
     let end = if words.as_str().ends_with('\n') {
         ""
     } else {
         "\n"
     };
     write!(io::stderr().lock(), "{}{end}", words.as_str()).ok();
+}
+
+/// Wraps a text to the width of the terminal that standard error is; `None` if it is not one.
+fn wrapped_aside(words: &Styled, hanging: usize) -> Option<Styled> {
+    let is_terminal = io::stderr().is_terminal();
+    is_terminal.then(|| words.wrapped(columns(), hanging))
 }
 
 /// Prints the reason for a failure on standard error.
@@ -233,7 +290,8 @@ pub(super) fn misused(message: &str) -> ExitCode {
 
 /// Prints a question, and stays on the line.
 pub(super) fn ask(question: &str) -> io::Result<()> {
-    question_of(&styled::Palette::plain(question))
+    let question = styled::Palette::plain(question);
+    question_of(&wrapped_aside(&question, KEY_INDENT).unwrap_or(question))
 }
 
 /// Prints a question and returns the line that is typed; `None` at the end of the input.
@@ -248,6 +306,8 @@ pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
 }
 
 fn question_of(words: &Styled) -> io::Result<()> {
+    let wrapped = wrapped_aside(words, PROSE_INDENT);
+    let words = wrapped.as_ref().unwrap_or(words);
     let mut stderr = io::stderr().lock();
     write!(stderr, "{}", words.as_str()).and_then(|()| stderr.flush())
 }
@@ -299,12 +359,25 @@ mod tests {
                 "see\nhttps://example.com/a/path",
             ),
             ("--long-option-of-all", 0, "--long-option-of-all"),
+            ("  /a/long/path/to/it x", 2, "  /a/long/path/to/it\n    x"),
             (
                 "\u{6f22}\u{5b57} \u{6f22}\u{5b57} \u{6f22}\u{5b57}\u{6f22}\u{5b57}",
                 0,
                 "\u{6f22}\u{5b57} \u{6f22}\u{5b57}\n\u{6f22}\u{5b57}\u{6f22}\u{5b57}",
             ),
             ("", 0, ""),
+            ("Trust it? [y/n] ", 0, "Trust it? [y/n] "),
+            ("Trust all of it? ", 2, "Trust all of\n  it? "),
+            (
+                "\u{1b}[2mfaint words that are long\u{1b}[0m",
+                2,
+                "\u{1b}[2mfaint words\u{1b}[0m\n  \u{1b}[2mthat are long\u{1b}[0m",
+            ),
+            (
+                "\u{1b}[1ma\u{1b}[0m plain words too",
+                0,
+                "\u{1b}[1ma\u{1b}[0m plain words\ntoo",
+            ),
         ] {
             assert_eq!(wrapped(message, 15, hanging), expected, "{message}");
         }

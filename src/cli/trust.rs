@@ -106,7 +106,8 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             if let Some(introduction) = review.introduction() {
                 super::say(&introduction);
             }
-            super::say(format!("{}\n{wants}", review.subject(root)).trim_end_matches('\n'));
+            let all = format!("{}\n{wants}", review.subject(root));
+            super::say(all.trim_end_matches('\n'));
             if review.is_pure {
                 super::say(
                     "ADJUTANT_PURE or OPENCODE_PURE is set: there are no questions, and no answer is stored.",
@@ -173,9 +174,15 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
 /// Asks whether to look up the plugins that are not installed.
 fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
     let names = base::text::escaped(&review.not_installed.join(", "));
-    let question = format!("Install the plugins {names} from npm? [y/N] ");
-    let explained = "y  looks up their dependencies, lists them, and asks again before it downloads anything\n\
-                     n  skips them; `adjutant extensions install` installs them later";
+    let (these, them) = if review.not_installed.len() == 1 {
+        ("This plugin is", "it")
+    } else {
+        ("These plugins are", "them")
+    };
+    let question =
+        format!("{these} not installed: {names}. See what npm would install for {them}? [y/N] ");
+    let explained = "y  looks it up, lists it, and asks again before it installs anything\n\
+                     n  skips this; `adjutant extensions install` does it later";
     let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;
     Ok(answer.unwrap_or(false))
 }

@@ -13,6 +13,10 @@ use session::handle::MailboxError;
 use session::open::OpenError;
 use transcript::{Fault, FaultKind};
 
+/// The advice about a session that another process has open.
+pub const TAKE_OVER: &str =
+    "Close it there, or open it here once more to take it over; what runs there is then cancelled.";
+
 /// The reason why a request of the client is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestError {
@@ -126,9 +130,7 @@ impl From<ReopenError> for RequestError {
     fn from(error: ReopenError) -> Self {
         let advice = match &error {
             ReopenError::Open(_) => None,
-            ReopenError::InUse { .. } => Some(
-                "Close it there, or open it here once more to take it over; what runs there is then cancelled.",
-            ),
+            ReopenError::InUse { .. } => Some(TAKE_OVER),
             ReopenError::Kept { .. } => Some("Close it there, or end that process."),
         };
         match error {

@@ -11,6 +11,12 @@ use permission::{AccessRequest, Action, Denial, Rules, Verdict, evaluate};
 
 use super::Failure;
 
+/// The beginning of each message about a denial by a rule.
+pub const NOT_ALLOWED: &str = "Not allowed";
+
+/// The request to the model at the end of a denial. Users do not need it.
+pub const NO_WORKAROUND: &str = "Do not try to work around this.";
+
 /// Describes the denied access, the rule that denies it, and the alternative. `rules` are those of
 /// the agent.
 pub fn words(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
@@ -40,10 +46,10 @@ pub fn words(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
             rule.permission, rule.pattern, rule.source
         ),
         (_, Some(reason)) => {
-            format!("Not allowed ({what}): {reason} Do not try to work around this.")
+            format!("Not allowed ({what}): {reason} {NO_WORKAROUND}")
         }
         (Some(rule), None) => format!(
-            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to work around this.",
+            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. {NO_WORKAROUND}",
             rule.permission, rule.pattern, rule.source
         ),
         (None, None) => format!("Not allowed: {what}."),

@@ -14,13 +14,14 @@ use tokio::sync::oneshot;
 
 use super::keyboard::{Keyboard, LineCheck};
 use super::{Args, OutputFormat};
-use crate::cli::form;
+use crate::cli::form::{self, Field, FieldReply};
 use crate::cli::refused::{self, RefusedCall};
 use crate::cli::reply::{self, TypedReply};
-use crate::cli::terminal::screen::Screen;
-use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
+use crate::cli::terminal::screen::{Screen, spoken};
+use crate::cli::terminal::styled::{BAD, FAINT, GOOD, MAX_CHANGE_LINES, Palette, STRONG, Styled};
 use acp_server::ask::YES;
 use acp_server::meta::{LINES_BEFORE, WORDS, of_ours, own};
+use acp_server::view::{RETRYING, SAME_ERROR};
 use base::environment::Environment;
 use base::lock::locked;
 use base::text;
@@ -32,6 +33,12 @@ const MAX_OUTPUT_LINES: usize = 10;
 
 /// The number of lines shown of the output of a command that succeeded, from its end.
 const MAX_GOOD_OUTPUT_LINES: usize = 3;
+
+/// The activity before the model answers: it may load, think without showing it, or be busy.
+const WAITING: &str = "waiting for the model";
+
+/// The time after which a running call is named without a spinner.
+const MAX_UNANNOUNCED: Duration = Duration::from_secs(5);
 
 /// The longest time of a call that is not shown.
 const MAX_UNTIMED: Duration = Duration::from_secs(1);
@@ -85,6 +92,10 @@ struct RunProgress {
 #[derive(Clone)]
 struct SubagentTask {
     title: String,
+    /// The call that started it.
+    call: v1::ToolCallId,
+    /// The session of that call.
+    parent: v1::SessionId,
     /// The number of sessions above it.
     depth: usize,
 }
@@ -95,6 +106,10 @@ struct CallProgress {
     kind: v1::ToolKind,
     changes: Vec<v1::Diff>,
     begun: Instant,
+    /// The time for which it has waited for answers of the user.
+    waited: Duration,
+    /// The words for its end if the user, or the absence of one, refused it.
+    refused: Option<&'static str>,
 }
 
 impl Client {
@@ -129,6 +144,11 @@ impl Client {
         self.quiet && self.format == OutputFormat::Text
     }
 
+    /// Returns whether the next command is named where the run ends early.
+    pub(super) fn shows_hints(&self) -> bool {
+        self.format == OutputFormat::Text && !self.quiet && self.screen.shows_calls()
+    }
+
     /// Returns whether a request was refused.
     pub(super) fn has_refused(&self) -> bool {
         !self.progress().refused.is_empty()
@@ -161,7 +181,7 @@ impl Client {
                 let line = format!("session {session}");
                 self.screen.message(&self.screen.aside.line(FAINT, &line));
             }
-            self.screen.doing("thinking");
+            self.screen.doing(WAITING);
         }
     }
 
@@ -203,6 +223,16 @@ impl Client {
         self.list(&refused);
     }
 
+    /// Prints a notice as a note. A request that fails is an error as well, so it is also shown
+    /// without notes, once for each cause.
+    fn notice(&self, text: &str) {
+        let is_error = text.contains(RETRYING) && !text.starts_with(SAME_ERROR);
+        if self.quiet && is_error {
+            return self.screen.aside(text);
+        }
+        self.note(text);
+    }
+
     /// Prints a note on standard error, unless notes are left out.
     fn note(&self, text: &str) {
         if !self.quiet {
@@ -231,9 +261,18 @@ impl Client {
             return;
         }
         match note.update {
-            v1::SessionUpdate::AgentMessageChunk(_) if client.silent => {}
-            v1::SessionUpdate::AgentMessageChunk(chunk) => client.words(chunk),
-            v1::SessionUpdate::ToolCall(call) => client.call(call),
+            v1::SessionUpdate::AgentThoughtChunk(_) => client.speaking("thinking"),
+            v1::SessionUpdate::AgentMessageChunk(_) if client.silent => {
+                client.speaking("answering")
+            }
+            v1::SessionUpdate::AgentMessageChunk(chunk) => {
+                client.words(chunk);
+                client.speaking("answering");
+            }
+            v1::SessionUpdate::ToolCall(call) => {
+                Self::announce_later(client, call.tool_call_id.clone());
+                client.call(call);
+            }
             v1::SessionUpdate::ToolCallUpdate(update) => client.news(&note.session_id, update),
             v1::SessionUpdate::Plan(plan) => client.plan(&plan),
             v1::SessionUpdate::Notice(notice) => {
@@ -241,7 +280,7 @@ impl Client {
                     notice.title.as_str(),
                     notice.description.as_deref().unwrap_or_default(),
                 ]);
-                client.note(&all);
+                client.notice(&all);
             }
             // One with text begins the summary anew.
             v1::SessionUpdate::CompactionUpdate(update)
@@ -272,6 +311,13 @@ impl Client {
                 self.note(&format!("{}: {all}", task.title));
             }
             _ => {}
+        }
+    }
+
+    /// Shows what the model does, unless a call runs meanwhile.
+    fn speaking(&self, activity: &str) {
+        if self.progress().calls.is_empty() {
+            self.screen.doing(activity);
         }
     }
 
@@ -342,6 +388,25 @@ impl Client {
         self.begin_call(call);
     }
 
+    /// Names a call that runs for long, where no spinner does.
+    fn announce_later(client: &Arc<Self>, id: v1::ToolCallId) {
+        if client.screen.turns() || !client.screen.shows_calls() {
+            return;
+        }
+        let client = client.clone();
+        base::task::spawn(async move {
+            tokio::time::sleep(MAX_UNANNOUNCED).await;
+            let progress = client.progress();
+            let Some(call) = progress.calls.get(&id) else {
+                return;
+            };
+            let activity = activity(call.kind, &call.title);
+            drop(progress);
+            let palette = client.screen.aside;
+            client.screen.message(&palette.line(FAINT, &activity));
+        });
+    }
+
     /// Records a call in progress, and shows it next to the spinner.
     fn begin_call(&self, call: v1::ToolCall) {
         let begun = CallProgress {
@@ -349,6 +414,8 @@ impl Client {
             kind: call.kind,
             changes: diffs(&call.content),
             begun: Instant::now(),
+            waited: Duration::ZERO,
+            refused: None,
         };
         self.progress().calls.insert(call.tool_call_id, begun);
         self.screen.end_line();
@@ -390,6 +457,8 @@ impl Client {
         {
             let task = SubagentTask {
                 title: call.title.clone(),
+                call: update.tool_call_id.clone(),
+                parent: session.clone(),
                 depth: depth + 1,
             };
             let child = v1::SessionId::new(child.to_owned());
@@ -411,13 +480,20 @@ impl Client {
             .values()
             .max_by_key(|call| call.begun)
             .map_or_else(
-                || "thinking".to_owned(),
+                || WAITING.to_owned(),
                 |call| self::activity(call.kind, &call.title),
             );
         let heading = progress.heading(session);
         drop(progress);
+        let output = fields.raw_output.unwrap_or_default();
+        if !self.screen.shows_calls()
+            && failed
+            && call.refused.is_none()
+            && let Some(denial) = refused::denial(&call.title, output["output"].as_str())
+        {
+            self.screen.aside(&denial);
+        }
         if self.screen.shows_calls() {
-            let output = fields.raw_output.unwrap_or_default();
             let palette = self.screen.aside;
             let mut words = Styled::default();
             if let Some(task) = heading {
@@ -468,12 +544,16 @@ impl Client {
             },
         );
         out.push(&palette.line(Style::new(), &call.title));
-        let elapsed = call.begun.elapsed();
+        let elapsed = call.begun.elapsed().saturating_sub(call.waited);
         let time = if elapsed > MAX_UNTIMED {
-            format!(" ({} s)", elapsed.as_secs())
+            format!(" ({})", spoken(elapsed))
         } else {
             String::new()
         };
+        if failed && let Some(refused) = call.refused {
+            out.push(&palette.line(FAINT, &format!(" ({refused})")));
+            return out;
+        }
         if failed {
             if let Some(code) = output["exit"].as_i64() {
                 out.push(&palette.line(BAD, &format!(" (exit code {code})")));
@@ -488,7 +568,7 @@ impl Client {
         }
         for diff in &call.changes {
             out.push(&Palette::plain("\n"));
-            out.push(&self.change(diff, 4));
+            out.push(&self.change(diff, 4, MAX_CHANGE_LINES));
         }
         out
     }
@@ -512,7 +592,7 @@ impl Client {
     }
 
     /// Renders the change of one file.
-    fn change(&self, diff: &v1::Diff, indent: usize) -> Styled {
+    fn change(&self, diff: &v1::Diff, indent: usize, limit: usize) -> Styled {
         let old = diff.old_text.as_deref().unwrap_or_default();
         let before = of_ours(diff.meta.as_ref(), LINES_BEFORE);
         let count = |of: &str| {
@@ -521,7 +601,7 @@ impl Client {
         };
         let lines = LineDiff::of_parts(old, &diff.new_text, (count("old"), count("new")));
         let path = self.shown_path(&diff.path);
-        self.screen.aside.change(&path, &lines, indent)
+        self.screen.aside.change(&path, &lines, indent, limit)
     }
 
     /// Handles `session/request_permission`.
@@ -539,6 +619,7 @@ impl Client {
                 .iter()
                 .any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
+            let begun = Instant::now();
             let mut said = None;
             let mut is_withdrawn = false;
             let asked = if is_stored && (client.allow || client.deny || !person) {
@@ -561,10 +642,29 @@ impl Client {
                     kind
                 })
             };
+            client.waited(
+                &request.session_id,
+                Some(&request.tool_call.tool_call_id),
+                begun.elapsed(),
+            );
             let chosen = request
                 .options
                 .iter()
                 .find(|option| Some(option.kind) == asked);
+            if !is_stored && !is_withdrawn && !matches!(asked, Some(AllowOnce | AllowAlways)) {
+                let words = if client.person() {
+                    "rejected"
+                } else {
+                    "not allowed"
+                };
+                if let Some(call) = client
+                    .progress()
+                    .calls
+                    .get_mut(&request.tool_call.tool_call_id)
+                {
+                    call.refused = Some(words);
+                }
+            }
             // A withdrawn question was settled by another answer, or ended with its turn.
             if !is_stored
                 && !is_withdrawn
@@ -602,10 +702,15 @@ impl Client {
     ) -> table::Reply<v1::CreateElicitationResponse> {
         let client = client.clone();
         table::Reply::later(async move {
+            let begun = Instant::now();
             let answer = tokio::select! {
                 answer = client.fill(&request) => answer,
                 () = cx.cancelled.cancelled() => None,
             };
+            if let v1::ElicitationScope::Session(scope) = request.scope() {
+                let call = scope.tool_call_id.as_ref();
+                client.waited(&scope.session_id, call, begun.elapsed());
+            }
             Ok(v1::CreateElicitationResponse::new(match answer {
                 Some(content) => v1::ElicitationAction::Accept(
                     v1::ElicitationAcceptAction::new().content(content),
@@ -613,6 +718,23 @@ impl Client {
                 None => v1::ElicitationAction::Cancel,
             }))
         })
+    }
+
+    /// Records that the user was asked for a time: by a call of a session, and so by the calls that
+    /// started the session.
+    fn waited(&self, session: &v1::SessionId, call: Option<&v1::ToolCallId>, time: Duration) {
+        let mut progress = self.progress();
+        let mut calls: Vec<v1::ToolCallId> = call.cloned().into_iter().collect();
+        let mut session = session;
+        while let Some(task) = progress.subagents.get(session) {
+            calls.push(task.call.clone());
+            session = &task.parent;
+        }
+        for id in calls {
+            if let Some(call) = progress.calls.get_mut(&id) {
+                call.waited += time;
+            }
+        }
     }
 
     /// Asks the user the questions of a form. Returns `None` at the end of the input.
@@ -645,20 +767,41 @@ impl Client {
             self.screen.aside(&request.message);
         }
         for field in fields {
-            let again = Palette::plain("Answer y or n; an empty line leaves it out.\n> ");
-            let is_switch = field.is_switch();
-            let check: LineCheck = Box::new(move |line| {
-                let is_answer = matches!(
-                    reply::read(line),
-                    TypedReply::Yes | TypedReply::No | TypedReply::Nothing
-                );
-                (is_switch && !is_answer).then(|| again.clone())
-            });
-            let words = Palette::plain(&format!("\n{}> ", field.words));
-            let line = self.keyboard.ask(words, check).await?;
-            field.take(&line, &mut content);
+            content.extend(self.field(field).await?);
         }
         Some(content)
+    }
+
+    /// Asks for the value of one field. Words that look like a mistake are sent after an empty line
+    /// confirms them.
+    async fn field(&self, field: Field) -> Option<Option<(String, v1::ElicitationContentValue)>> {
+        let text = format!("\n{}  {}\n> ", field.words, field.legend);
+        let words = Palette::keyed(&Palette::plain(&text));
+        let mut unlikely = None;
+        let (sender, answer) = oneshot::channel();
+        let mut sender = Some(sender);
+        let check: LineCheck = Box::new(move |line| {
+            let put = match (field.read(line), unlikely.take()) {
+                (FieldReply::Answer(None), Some(put)) => Some(put),
+                (FieldReply::Answer(put), _) => put,
+                (FieldReply::Again(why), _) => {
+                    let again = Palette::plain(&format!("{why}\n> "));
+                    return Some(Palette::keyed(&again));
+                }
+                (FieldReply::Unlikely(why, put), _) => {
+                    unlikely = Some(put);
+                    let again = format!("{why} Press Enter to send it all the same.\n> ");
+                    return Some(Palette::keyed(&Palette::plain(&again)));
+                }
+            };
+            if let Some(sender) = sender.take() {
+                // The receiver may be dropped.
+                sender.send(put).ok();
+            }
+            None
+        });
+        self.keyboard.ask(words, check).await?;
+        answer.await.ok()
     }
 
     /// Asks at the terminal. A refusal may include the user's message to the model.
@@ -674,26 +817,45 @@ impl Client {
         };
         let yes = if answers.once { AllowOnce } else { AllowAlways };
         let mut words = self.question(request);
+        let whole = self.whole_change(request);
+        let mut keys = Styled::default();
         for option in &request.options {
             let key = match option.kind {
                 kind if kind == yes => "y",
                 AllowAlways => "a",
                 _ => "n",
             };
-            words.push(&self.screen.aside.styled(STRONG, &format!("  {key}  ")));
-            words.push(&self.screen.aside.line(Style::new(), &option.name));
-            words.push(&Palette::plain("\n"));
+            keys.push(&self.screen.aside.styled(STRONG, &format!("  {key}  ")));
+            keys.push(&self.screen.aside.line(Style::new(), &option.name));
+            keys.push(&Palette::plain("\n"));
         }
-        words.push(&Palette::plain(if answers.once {
+        if whole.is_some() {
+            keys.push(&self.screen.aside.styled(STRONG, "  v  "));
+            keys.push(&Palette::plain("View the whole change\n"));
+        }
+        keys.push(&Palette::plain(if answers.once {
             "  ?  Explain; any other text rejects\n> "
         } else {
             "  ?  Explain\n> "
         }));
+        words.push(&Palette::keyed(&keys));
+        let names: Vec<String> = request
+            .options
+            .iter()
+            .map(|option| option.name.clone())
+            .collect();
         // Any other text is sent with a refusal, after an empty line confirms it.
         let mut instead: Option<String> = None;
         let (last, taken) = oneshot::channel();
         let mut last = Some(last);
         let check: LineCheck = Box::new(move |line| {
+            if let Some(whole) = &whole
+                && matches!(line.trim().to_lowercase().as_str(), "v" | "view")
+            {
+                let mut again = whole.clone();
+                again.push(&Palette::plain(&format!("  {}\n> ", answers.short(true))));
+                return Some(again);
+            }
             let answer = match reply::read(line) {
                 TypedReply::Yes => (yes, None),
                 TypedReply::Always if answers.always => (AllowAlways, None),
@@ -705,11 +867,12 @@ impl Client {
                         text::escaped(words)
                     );
                     instead = Some(words.to_owned());
-                    return Some(Palette::plain(&again));
+                    return Some(Palette::keyed(&Palette::plain(&again)));
                 }
                 other => {
                     instead = None;
-                    return Some(Palette::plain(&answers.again(other)));
+                    let again = answers.again(other, &names, whole.is_some());
+                    return Some(Palette::keyed(&Palette::plain(&again)));
                 }
             };
             if let Some(last) = last.take() {
@@ -758,7 +921,7 @@ impl Client {
         for content in contents {
             match content {
                 v1::ToolCallContent::Diff(diff) => {
-                    words.push(&self.change(diff, 2));
+                    words.push(&self.change(diff, 2, MAX_CHANGE_LINES));
                 }
                 v1::ToolCallContent::Content(content) => {
                     if let v1::ContentBlock::Text(text) = &content.content {
@@ -769,6 +932,21 @@ impl Client {
             }
         }
         words
+    }
+
+    /// Returns all lines of a change of which the question shows only the first ones. `None` if it
+    /// shows all.
+    fn whole_change(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
+        let contents = request.tool_call.fields.content.iter().flatten();
+        let mut shown = Styled::default();
+        let mut whole = Styled::default();
+        for content in contents {
+            if let v1::ToolCallContent::Diff(diff) = content {
+                shown.push(&self.change(diff, 2, MAX_CHANGE_LINES));
+                whole.push(&self.change(diff, 2, usize::MAX));
+            }
+        }
+        (shown != whole).then_some(whole)
     }
 
     fn progress(&self) -> MutexGuard<'_, RunProgress> {
@@ -784,30 +962,42 @@ struct PermissionAnswers {
 }
 
 impl PermissionAnswers {
-    /// Returns the text after a line that is not an answer.
-    fn again(self, reply: TypedReply<'_>) -> String {
+    /// Names the answers in one line. `is_cut`: the question does not show the whole change.
+    fn short(self, is_cut: bool) -> String {
+        let mut keys = vec!["y"];
+        if self.once && self.always {
+            keys.push("a");
+        }
+        if is_cut {
+            keys.push("v");
+        }
+        format!("Answer {} or n; ? explains.", keys.join(", "))
+    }
+
+    /// Returns the text after a line that is not an answer. `names` are those of the options.
+    fn again(self, reply: TypedReply<'_>, names: &[String], is_cut: bool) -> String {
         let mut lines = Vec::new();
         match reply {
-            TypedReply::Explain => {
-                lines.push(if self.once {
-                    "y  allows it once"
-                } else {
-                    "y  says yes, which is remembered"
-                });
-                if self.once && self.always {
-                    lines.push("a  allows what it names in this project from now on; `adjutant permissions revoke` undoes that");
+            TypedReply::Explain if self.once => {
+                lines.push("y  allows it once".to_owned());
+                if self.always {
+                    lines.push("a  allows what it names in this project from now on; `adjutant permissions revoke` undoes that".to_owned());
                 }
-                lines.push(if self.once {
-                    "n  rejects it and stops the turn"
-                } else {
-                    "n  says no"
-                });
-                if self.once {
-                    lines.push("any other text  rejects it; the agent gets the text and continues");
+                lines.push("n  rejects it and stops the turn".to_owned());
+                if is_cut {
+                    lines.push("v  shows all lines of the change, and asks again".to_owned());
                 }
+                lines.push(
+                    "any other text  rejects it; the agent gets the text and continues".to_owned(),
+                );
             }
-            TypedReply::Always => lines.push("\"Always\" is not offered here."),
-            _ => lines.push("Answer y or n; ? explains."),
+            TypedReply::Explain => {
+                let [yes, no] = [0, 1].map(|at| names.get(at).map_or("", String::as_str));
+                lines.push(format!("y  {yes}: the answer is stored for this project"));
+                lines.push(format!("n  {no}: nothing is stored"));
+            }
+            TypedReply::Always => lines.push("\"Always\" is not offered here.".to_owned()),
+            _ => lines.push(self.short(is_cut)),
         }
         format!("  {}\n> ", lines.join("\n  "))
     }

@@ -86,13 +86,13 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
                         question = again;
                         continue;
                     }
+                    screen.asked(line.is_some());
                     // The asking task may have been cancelled.
                     answer.send(line).ok();
                 }
-                () = answer.closed() => screen.aside("\n(question withdrawn)"),
+                () = answer.closed() => screen.withdraw(),
             }
             break;
         }
-        screen.asked();
     }
 }

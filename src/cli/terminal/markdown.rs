@@ -18,6 +18,8 @@ use base::text;
 /// The smallest width that text is wrapped to.
 const MIN_WIDTH: usize = 20;
 const CODE_INDENT: &str = "    ";
+/// The further indentation of a long line of code.
+const CONTINUED_CODE_INDENT: usize = 4;
 const COLUMN_GAP: &str = "  ";
 /// The longest line of code that is coloured.
 const MAX_COLOURED_BYTES: usize = 2000;
@@ -49,6 +51,8 @@ pub(super) struct MarkdownStream {
     /// The length of the pending text at which its first block is looked for again.
     next_block: usize,
     code: Option<CodeBlock>,
+    /// The beginning of the line that follows the printed ones, as far as it can no longer change.
+    preview: String,
     /// True if a block was printed, so that a blank line may separate the next one.
     has_printed: bool,
     /// True if the source had a blank line after the last block.
@@ -79,6 +83,11 @@ impl MarkdownStream {
         out
     }
 
+    /// Returns the beginning of the next line, as far as it is known how it is rendered.
+    pub(super) fn preview(&self) -> &str {
+        &self.preview
+    }
+
     /// Returns the last block, and begins a new text.
     pub(super) fn end(&mut self, look: Look) -> String {
         let mut out = String::new();
@@ -94,12 +103,13 @@ impl MarkdownStream {
     /// Prints those lines of the first pending block that can no longer change.
     fn print_part(&mut self, look: Look, out: &mut String) {
         let length = self.pending.len() + self.tail.len();
-        if self.code.is_some() || length < look.width || length < self.next_try {
+        if self.code.is_some() || length < self.next_try {
             return;
         }
         self.next_try = length + length / 64;
         let source = format!("{}{}", self.pending, self.tail);
         let Some((start, end)) = settled(&source) else {
+            self.preview.clear();
             return;
         };
         let look = self.printed.map_or(look, |printed| printed.look);
@@ -108,7 +118,9 @@ impl MarkdownStream {
         // The last line may still grow, and its last word may move to a line of its own.
         let whole = lines.len().saturating_sub(1);
         let printed = self.printed.map_or(0, |printed| printed.lines);
-        if whole <= printed {
+        let next = lines.get(whole.max(printed)).copied().unwrap_or_default();
+        next.trim_end_matches('\n').clone_into(&mut self.preview);
+        if length < look.width || whole <= printed {
             return;
         }
         if self.printed.is_none() {
@@ -119,6 +131,7 @@ impl MarkdownStream {
     }
 
     fn line(&mut self, line: &str, look: Look, out: &mut String) {
+        self.preview.clear();
         if let Some(code) = &mut self.code {
             if code.is_end(line) {
                 self.code = None;
@@ -413,6 +426,9 @@ struct CodeBlock {
     info: String,
     highlighter: Option<Highlighter>,
     is_diff: bool,
+    /// True for command lines. They are copied more often than read, so a long one is wrapped by the
+    /// terminal, which copies it as one line.
+    is_copied: bool,
 }
 
 impl CodeBlock {
@@ -436,6 +452,17 @@ impl CodeBlock {
                 None
             },
             is_diff: matches!(language.as_str(), "diff" | "patch"),
+            is_copied: matches!(
+                language.as_str(),
+                "sh" | "bash"
+                    | "zsh"
+                    | "fish"
+                    | "shell"
+                    | "console"
+                    | "powershell"
+                    | "pwsh"
+                    | "bat"
+            ),
             info,
         }
     }
@@ -457,6 +484,8 @@ impl CodeBlock {
     fn render(&mut self, line: &str, look: Look) -> String {
         let blanks = line.len() - line.trim_start_matches(' ').len();
         let line = &line[blanks.min(self.indent)..];
+        // The indent is outside of the colours, so that a wrapped line has it too.
+        let (blank, line) = line.split_at(line.len() - line.trim_start_matches(' ').len());
         if line.trim().is_empty() {
             return "\n".to_owned();
         }
@@ -465,7 +494,11 @@ impl CodeBlock {
         } else {
             self.coloured(line, look)
         };
-        format!("{CODE_INDENT}{shown}\n")
+        let line = format!("{CODE_INDENT}{blank}{shown}");
+        if self.is_copied {
+            return line + "\n";
+        }
+        super::folded(&line, look.width, CONTINUED_CODE_INDENT) + "\n"
     }
 
     fn coloured(&mut self, line: &str, look: Look) -> String {
@@ -517,7 +550,7 @@ fn is_ideograph(c: char) -> bool {
 
 /// Splits a line where it may be wrapped: at blanks, and between wide letters, but not before the
 /// punctuation that follows one.
-fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+pub(super) fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
     let mut all = Vec::new();
     let mut start = 0;
     let mut last = None;
@@ -620,8 +653,37 @@ impl Spans {
         display_width(&self.text)
     }
 
+    /// Returns the width of the longest word.
+    fn longest_word(&self) -> usize {
+        let all = words(&self.text);
+        all.map(|word| display_width(word.trim_end()))
+            .max()
+            .unwrap_or_default()
+    }
+
     /// Wraps the text to a width.
     fn wrapped(&self, width: usize, look: Look) -> Vec<String> {
+        let ranges = self.line_ranges(width).into_iter();
+        ranges.map(|range| self.part(range, look)).collect()
+    }
+
+    /// Wraps the text to a width, and returns each line with its styles.
+    fn lines(&self, width: usize) -> Vec<Self> {
+        let line = |range: Range<usize>| {
+            let mut line = Self::default();
+            for (span, style) in &self.styles {
+                let part = span.start.max(range.start)..span.end.min(range.end);
+                if let Some(words) = self.text.get(part) {
+                    line.push(*style, words);
+                }
+            }
+            line
+        };
+        self.line_ranges(width).into_iter().map(line).collect()
+    }
+
+    /// Returns the ranges of the lines of a width.
+    fn line_ranges(&self, width: usize) -> Vec<Range<usize>> {
         let options = textwrap::Options::new(width.max(1))
             .wrap_algorithm(WrapAlgorithm::FirstFit)
             .word_separator(WordSeparator::Custom(words))
@@ -634,7 +696,7 @@ impl Spans {
             // No line contains more than the text does, so it is found after the last one.
             let start = at + self.text[at..].find(line.as_ref()).unwrap_or_default();
             at = start + line.len();
-            out.push(self.part(start..at, look));
+            out.push(start..at);
         }
         out
     }
@@ -770,10 +832,17 @@ impl BlockRenderer {
         let words = text::shown(words);
         if let Some(code) = &mut self.code {
             let indent = self.indents.concat();
+            let width = self.look.width.saturating_sub(display_width(&indent));
+            let look = Look {
+                width: width.max(MIN_WIDTH),
+                ..self.look
+            };
             for line in words.lines() {
-                let line = code.render(line, self.look);
-                self.out.push_str(&indent);
-                self.out.push_str(&line);
+                for part in code.render(line, look).lines() {
+                    self.out.push_str(&indent);
+                    self.out.push_str(part);
+                    self.out.push('\n');
+                }
             }
             return;
         }
@@ -946,7 +1015,8 @@ impl BlockRenderer {
         }
     }
 
-    /// Prints a table with aligned columns, or row by row if it is too wide.
+    /// Prints a table with aligned columns, whose cells are wrapped if it is too wide, or row by row
+    /// if a column would be too narrow for that.
     fn table(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let alignments = std::mem::take(&mut self.alignments);
@@ -957,16 +1027,33 @@ impl BlockRenderer {
             })
             .collect();
         let gaps = COLUMN_GAP.len() * widths.len().saturating_sub(1);
-        if widths.iter().sum::<usize>() + gaps > self.width() {
+        let least: Vec<usize> = (0..alignments.len())
+            .map(|column| {
+                let cells = rows.iter().filter_map(|row| row.get(column));
+                cells.map(Spans::longest_word).max().unwrap_or_default()
+            })
+            .collect();
+        let Some(widths) = column_widths(&widths, &least, self.width().saturating_sub(gaps)) else {
             return self.stacked(&rows);
-        }
+        };
         let rule = if self.look.ascii { "-" } else { "─" };
         for (number, row) in rows.iter().enumerate() {
-            let cells = row.iter().zip(&widths).zip(&alignments);
-            let line: Vec<String> = cells
-                .map(|((cell, width), alignment)| aligned(cell, *width, *alignment, self.look))
+            let cells: Vec<Vec<Spans>> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| cell.lines(*width))
                 .collect();
-            self.print(&[line.join(COLUMN_GAP).trim_end().to_owned()]);
+            let height = cells.iter().map(Vec::len).max().unwrap_or_default().max(1);
+            for at in 0..height {
+                let cells = cells.iter().zip(&widths).zip(&alignments);
+                let line: Vec<String> = cells
+                    .map(|((lines, width), alignment)| {
+                        let cell = lines.get(at).cloned().unwrap_or_default();
+                        aligned(&cell, *width, *alignment, self.look)
+                    })
+                    .collect();
+                self.print(&[line.join(COLUMN_GAP).trim_end().to_owned()]);
+            }
             if number == 0 {
                 let line: Vec<String> = widths
                     .iter()
@@ -1000,6 +1087,24 @@ impl BlockRenderer {
             }
         }
     }
+}
+
+/// Returns the widths of a table's columns for `room` columns of the terminal. The widest are limited
+/// to one width, but a word is not broken. `None` if a limited column would be too narrow to read.
+fn column_widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>> {
+    /// The narrowest column whose cells are wrapped.
+    const MIN_COLUMN_WIDTH: usize = 14;
+    let limited = |limit: usize| -> Vec<usize> {
+        let columns = natural.iter().zip(least);
+        columns
+            .map(|(width, least)| (*width).min(limit).max(*least))
+            .collect()
+    };
+    let widest = natural.iter().copied().max().unwrap_or_default();
+    (MIN_COLUMN_WIDTH.min(widest)..=widest)
+        .rev()
+        .map(limited)
+        .find(|widths| widths.iter().sum::<usize>() <= room)
 }
 
 fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: Look) -> String {
@@ -1059,9 +1164,11 @@ mod tests {
     fn prose_fits_every_width() {
         for width in 40..=200 {
             for line in rendered(ANSWER, look(width)).lines() {
-                // Code is not wrapped.
-                let is_code = line.trim_start().starts_with("let ");
-                assert!(is_code || display_width(line) <= width, "{width}: {line}");
+                let is_one_word = !line.trim().contains(' ');
+                assert!(
+                    is_one_word || display_width(line) <= width,
+                    "{width}: {line}"
+                );
             }
         }
     }
@@ -1102,6 +1209,25 @@ mod tests {
             ("===\n", "twelve thirteen a b\n"),
         ] {
             assert_eq!(stream.push(piece, look), printed, "{piece}");
+        }
+    }
+
+    #[test]
+    fn next_line_is_previewed_as_it_is_rendered() {
+        let look = look(20);
+        let mut stream = MarkdownStream::default();
+        for (piece, preview) in [
+            ("One tw", "One"),
+            ("o **three", "One two"),
+            ("** four fi", "One two three four"),
+            ("ve six", "five"),
+            ("\n\n- it", ""),
+            ("em one", "• item"),
+            ("\n```\nlet a", ""),
+            (" = 5;\n```\n", ""),
+        ] {
+            stream.push(piece, look);
+            assert_eq!(stream.preview().trim_end(), preview, "{piece}");
         }
     }
 

@@ -1,10 +1,12 @@
 //! The display of a run: the answer, messages, and a spinner.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use textwrap::core::display_width;
 
 use super::echo::Echo;
 use super::markdown::MarkdownStream;
@@ -17,7 +19,7 @@ use base::text::{self, UnseenFilter};
 const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
 
 /// The columns next to the text: the spinner, the time and a margin.
-const SPINNER_COLUMNS: usize = 12;
+const SPINNER_COLUMNS: usize = 16;
 
 /// The two output streams and their state. A terminal receives the answer in rendered blocks, so
 /// that the spinner always has a line of its own. A pipe receives it byte for byte.
@@ -39,10 +41,14 @@ pub(in crate::cli) struct Screen {
 #[derive(Default)]
 struct State {
     spinner: Option<ProgressBar>,
-    /// The text next to the spinner, also while it is hidden.
-    doing: Option<String>,
-    /// The time for which it was shown before.
-    turned: Duration,
+    /// The current activity, also while the spinner is hidden.
+    doing: Option<Activity>,
+    /// The time at which the question on the screen was shown.
+    asked_at: Option<Instant>,
+    /// The line above the spinner: the beginning of the next line of the answer.
+    preview: String,
+    /// The output during a question, which follows the answer.
+    delayed: Vec<Output>,
     shown: UnseenFilter,
     markdown: MarkdownStream,
     echo: Echo,
@@ -52,6 +58,30 @@ struct State {
     is_finished: bool,
     /// True if our own marks are limited to ASCII.
     ascii: bool,
+}
+
+/// An activity that is shown next to the spinner.
+struct Activity {
+    name: String,
+    /// Its beginning, later by the time that questions took.
+    since: Instant,
+}
+
+/// Text for one of the two streams.
+enum Output {
+    /// A part of the answer, as it is printed.
+    Words(String),
+    Message(Styled),
+}
+
+/// Returns a time as it is read: in seconds, or in minutes and seconds.
+pub(in crate::cli) fn spoken(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, 0) => format!("{minutes} min"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    }
 }
 
 impl Screen {
@@ -94,12 +124,13 @@ impl Screen {
             .markdown
             .push(piece, self.words.look(super::columns()));
         print_rendered(state, &shown);
+        state.show_preview();
     }
 
     /// Ends the paragraph, because another message follows.
     pub(in crate::cli) fn paragraph(&self) {
         self.end_line();
-        self.state().without_spinner(|| super::print(&[b"\n"]));
+        self.state().write(Output::Words("\n".to_owned()));
     }
 
     /// Ends the current block, if one has begun.
@@ -108,7 +139,8 @@ impl Screen {
         let rest = state.shown.end();
         self.render(&mut state, &rest);
         let shown = state.markdown.end(self.words.look(super::columns()));
-        print_rendered(&state, &shown);
+        print_rendered(&mut state, &shown);
+        state.show_preview();
         if std::mem::take(&mut state.within) {
             state.without_spinner(|| super::print(&[b"\n"]));
         }
@@ -120,12 +152,17 @@ impl Screen {
     }
 
     pub(in crate::cli) fn message(&self, words: &Styled) {
-        self.state().without_spinner(|| super::message(words));
+        self.state().write(Output::Message(words.clone()));
     }
 
     /// Returns whether the answer is shown while it arrives.
     pub(in crate::cli) fn is_watched(&self) -> bool {
         self.watched
+    }
+
+    /// Returns whether there is a spinner.
+    pub(in crate::cli) fn turns(&self) -> bool {
+        self.turns
     }
 
     /// Returns whether calls are shown.
@@ -137,30 +174,53 @@ impl Screen {
     pub(in crate::cli) fn doing(&self, what: &str) {
         if self.turns {
             let mut state = self.state();
-            if state.is_finished {
+            let is_same = state.doing.as_ref().is_some_and(|doing| doing.name == what);
+            if state.is_finished || is_same {
                 return;
             }
-            state.doing = Some(text::escaped(what));
+            state.doing = Some(Activity {
+                name: what.to_owned(),
+                since: Instant::now(),
+            });
+            if let Some(spinner) = &state.spinner {
+                spinner.reset_elapsed();
+            }
             state.turn();
         }
     }
 
-    /// Shows a question, and hides the spinner until [`Self::asked`].
+    /// Shows a question, and hides the spinner until [`Self::asked`]. Other output waits for the
+    /// answer, so that it does not come between the question and what is typed.
     pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<()> {
         let mut state = self.state();
         state.stop();
+        state.asked_at.get_or_insert_with(Instant::now);
         state.echo.show();
         super::question_of(question)
     }
 
-    pub(in crate::cli) fn asked(&self) {
-        self.state().turn();
+    /// Ends a question. Without an answer, its line has no end yet.
+    pub(in crate::cli) fn asked(&self, is_answered: bool) {
+        let mut state = self.state();
+        state.end_question(is_answered);
+        state.turn();
+    }
+
+    /// Ends a question that needs no answer any more.
+    pub(in crate::cli) fn withdraw(&self) {
+        let mut state = self.state();
+        state
+            .delayed
+            .insert(0, Output::Message(Palette::plain("(question withdrawn)")));
+        state.end_question(false);
+        state.turn();
     }
 
     /// Removes the spinner for good.
     pub(in crate::cli) fn finish(&self) {
         let mut state = self.state();
         state.stop();
+        state.end_question(false);
         state.is_finished = true;
         state.doing = None;
         state.echo.restore();
@@ -171,13 +231,66 @@ impl Screen {
     }
 }
 
-fn print_rendered(state: &State, shown: &str) {
+/// Returns the look of the spinner.
+fn style(has_preview: bool, ascii: bool) -> Option<ProgressStyle> {
+    // Without padding: a full line would wrap when the window gets narrower.
+    let template = if has_preview {
+        "{prefix}\n{spinner} {msg}, {spoken}"
+    } else {
+        "{spinner} {msg}, {spoken}"
+    };
+    let time = |state: &ProgressState, out: &mut dyn fmt::Write| {
+        out.write_str(&spoken(state.elapsed())).ok();
+    };
+    let style = ProgressStyle::with_template(template).ok()?;
+    let style = style.with_key("spoken", time);
+    Some(if ascii {
+        style.tick_chars("|/-\\ ")
+    } else {
+        style
+    })
+}
+
+impl Output {
+    fn print(&self) {
+        match self {
+            Self::Words(words) => super::print(&[words.as_bytes()]),
+            Self::Message(words) => super::message(words),
+        }
+    }
+}
+
+fn print_rendered(state: &mut State, shown: &str) {
     if !shown.is_empty() {
-        state.without_spinner(|| super::print(&[shown.as_bytes()]));
+        state.write(Output::Words(shown.to_owned()));
     }
 }
 
 impl State {
+    /// Prints a text, or stores it until the question on the screen is answered.
+    fn write(&mut self, output: Output) {
+        if self.asked_at.is_some() {
+            self.delayed.push(output);
+            return;
+        }
+        self.without_spinner(|| output.print());
+    }
+
+    fn end_question(&mut self, is_answered: bool) {
+        let Some(asked_at) = self.asked_at.take() else {
+            return;
+        };
+        if let Some(doing) = &mut self.doing {
+            doing.since += asked_at.elapsed();
+        }
+        if !is_answered {
+            super::message(&Palette::plain("\n"));
+        }
+        for output in std::mem::take(&mut self.delayed) {
+            output.print();
+        }
+    }
+
     fn without_spinner(&self, write: impl FnOnce()) {
         match &self.spinner {
             Some(spinner) => spinner.suspend(write),
@@ -187,30 +300,67 @@ impl State {
 
     fn turn(&mut self) {
         let Some(doing) = &self.doing else { return };
+        if self.asked_at.is_some() {
+            return;
+        }
         self.echo.hide();
         let spinner = self.spinner.get_or_insert_with(|| {
-            let spinner = ProgressBar::new_spinner().with_elapsed(self.turned);
-            // Without padding: a full line would wrap when the window gets narrower.
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
-                let style = if self.ascii {
-                    style.tick_chars("|/-\\ ")
-                } else {
-                    style
-                };
+            let spinner = ProgressBar::new_spinner().with_elapsed(doing.since.elapsed());
+            if let Some(style) = style(!self.preview.is_empty(), self.ascii) {
                 spinner.set_style(style);
             }
+            spinner.set_prefix(self.preview.clone());
             spinner.enable_steady_tick(SPINNER_INTERVAL);
             spinner
         });
         // One line regardless of its length, because only one line is erased.
         let room = super::columns().saturating_sub(SPINNER_COLUMNS);
-        spinner.set_message(super::markdown::cut(doing, room));
+        let name = text::escaped(&doing.name);
+        spinner.set_message(super::markdown::cut(&name, room));
+    }
+
+    /// Shows the beginning of the next line of the answer above the spinner.
+    fn show_preview(&mut self) {
+        let next = self.markdown.preview();
+        // A line that the terminal wraps could not be erased.
+        let fits = display_width(next) + 1 < super::columns();
+        let next = if fits { next } else { "" };
+        if next == self.preview {
+            return;
+        }
+        let had_preview = !self.preview.is_empty();
+        next.clone_into(&mut self.preview);
+        let Some(spinner) = &self.spinner else { return };
+        let has_preview = !self.preview.is_empty();
+        if has_preview != had_preview
+            && let Some(style) = style(has_preview, self.ascii)
+        {
+            spinner.set_style(style);
+        }
+        spinner.set_prefix(self.preview.clone());
     }
 
     fn stop(&mut self) {
         if let Some(spinner) = self.spinner.take() {
-            self.turned = spinner.elapsed();
             spinner.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_spoken() {
+        for (seconds, words) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (75, "1 min 15 s"),
+            (3600, "60 min"),
+        ] {
+            assert_eq!(spoken(Duration::from_secs(seconds)), words);
         }
     }
 }

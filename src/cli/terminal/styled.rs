@@ -17,8 +17,30 @@ pub(in crate::cli) const BAD: Style = AnsiColor::Red.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 pub(super) const CODE: Style = AnsiColor::Cyan.on_default();
 
-/// The number of lines shown of a change.
-const MAX_CHANGE_LINES: usize = 40;
+/// The number of lines shown of a change, unless the whole of it is wanted.
+pub(in crate::cli) const MAX_CHANGE_LINES: usize = 40;
+
+/// The sequence that ends all styles.
+pub(super) const RESET: &str = "\u{1b}[0m";
+
+/// Returns the sequences of the style that is on after a text, if those of `before` were on at its
+/// beginning.
+pub(super) fn open_colour(before: &str, words: &str) -> String {
+    let mut open = before.to_owned();
+    let mut rest = words;
+    while let Some(at) = rest.find("\u{1b}[") {
+        rest = &rest[at..];
+        let Some(end) = rest.find('m') else { break };
+        let sequence = &rest[..=end];
+        if sequence == RESET {
+            open.clear();
+        } else {
+            open.push_str(sequence);
+        }
+        rest = &rest[end + 1..];
+    }
+    open
+}
 
 /// Text that is safe for a terminal: it contains no control sequences except our own colours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +56,12 @@ impl Styled {
         let blank = " ".repeat(indent);
         let lines = self.0.split_inclusive('\n');
         Self(lines.map(|line| format!("{blank}{line}")).collect())
+    }
+
+    /// Wraps each line at spaces to a width. The parts of a line have its indentation, and `hanging`
+    /// more columns after the first.
+    pub(in crate::cli) fn wrapped(&self, columns: usize, hanging: usize) -> Self {
+        Self(super::wrapped(&self.0, columns, hanging))
     }
 
     /// Appends another text.
@@ -76,7 +104,14 @@ impl Palette {
 
     /// Returns one line in a style, with line breaks escaped.
     pub(in crate::cli) fn line(self, style: Style, words: &str) -> Styled {
-        Styled(self.paint(style, &text::escaped(words)))
+        let words = text::escaped(words);
+        // The mark of a cut title.
+        let words = if self.ascii {
+            words.replace('…', "...")
+        } else {
+            words
+        };
+        Styled(self.paint(style, &words))
     }
 
     /// Styles each line of a text by its content.
@@ -111,9 +146,21 @@ impl Palette {
         Styled(all.lines().map(|line| format!("{blank}{line}\n")).collect())
     }
 
-    /// Renders a file's change of at most [`MAX_CHANGE_LINES`] lines, each with its number: that in
-    /// the new text, or for a removed line that in the old one.
-    pub(in crate::cli) fn change(self, path: &str, diff: &LineDiff<'_>, indent: usize) -> Styled {
+    /// Returns a list of answers or options, each a line that begins with its key. A line that is
+    /// longer than the terminal continues next to its text.
+    pub(in crate::cli) fn keyed(words: &Styled) -> Styled {
+        words.wrapped(super::columns(), super::KEY_INDENT)
+    }
+
+    /// Renders a file's change of at most `limit` lines, each with its number: that in the new text,
+    /// or for a removed line that in the old one.
+    pub(in crate::cli) fn change(
+        self,
+        path: &str,
+        diff: &LineDiff<'_>,
+        indent: usize,
+        limit: usize,
+    ) -> Styled {
         let blank = " ".repeat(indent);
         let (added, removed) = diff.count();
         let heading = format!("{} +{added} -{removed}", text::escaped(path));
@@ -125,7 +172,7 @@ impl Palette {
             .map(|row| row.number.to_string().len())
             .max();
         let digits = digits.unwrap_or_default();
-        for row in rows.iter().take(MAX_CHANGE_LINES) {
+        for row in rows.iter().take(limit) {
             let Some(row) = row else {
                 let gap = self.mark("⋮", "...");
                 out += &format!("{blank}{}\n", self.paint(FAINT, gap));
@@ -133,9 +180,12 @@ impl Palette {
             };
             let number = self.paint(FAINT, &format!("{:>digits$}", row.number));
             let line = self.paint(of_change(&row.line), &row.line);
-            out += &format!("{blank}{number} {line}\n");
+            let line = format!("{blank}{number} {line}");
+            // Next to the text, after the number and the sign.
+            out += &super::folded(&line, super::columns(), digits + 2);
+            out.push('\n');
         }
-        let more = rows.iter().skip(MAX_CHANGE_LINES).flatten().count();
+        let more = rows.iter().skip(limit).flatten().count();
         if more > 0 {
             let dots = self.mark("…", "...");
             let words = format!("{dots} {} more", text::count(more, "line"));
@@ -252,7 +302,7 @@ mod tests {
         let new = old
             .replace("line 5\n", "line 5\nmore\n")
             .replace("line 25\n", "");
-        let shown = plain.change("a.rs", &LineDiff::of(&old, &new), 0);
+        let shown = plain.change("a.rs", &LineDiff::of(&old, &new), 0, MAX_CHANGE_LINES);
         let expected = [
             "a.rs +1 -1",
             " 3  line 3",
@@ -297,7 +347,7 @@ mod tests {
     #[test]
     fn change_is_cut_and_cleaned() {
         let new: String = (0..100).map(|n| format!("{n}\u{1b}[31m\n")).collect();
-        let shown = tags(&COLOURS.change("a.rs", &LineDiff::of("x\n", &new), 2));
+        let shown = tags(&COLOURS.change("a.rs", &LineDiff::of("x\n", &new), 2, MAX_CHANGE_LINES));
         assert!(
             shown.starts_with(
                 "  <b>a.rs +100 -1</>\n  <faint>  1</> <bad>-x</>\n  <faint>  1</> <good>+0\\x1b[31m</>\n"
