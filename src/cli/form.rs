@@ -115,7 +115,7 @@ fn legend(shown: &Shown, takes_own: bool, is_required: bool) -> String {
     if !shown.options.is_empty() {
         let numbers = numbers_of(shown.options.len());
         ways.push(if several {
-            format!("{numbers}, or several, such as 1, 2")
+            format!("{numbers}, several as 1, 2")
         } else {
             numbers
         });
@@ -125,9 +125,9 @@ fn legend(shown: &Shown, takes_own: bool, is_required: bool) -> String {
     }
     let mut legend = ways.join("; ");
     let skips = match &shown.default {
-        Some(_) => "Enter takes the one in brackets",
+        Some(_) => "Enter: what is in brackets",
         None if is_required => "",
-        None => "Enter leaves it out",
+        None => "Enter skips",
     };
     for part in [skips, "? explains"] {
         if !legend.is_empty() && !part.is_empty() {
@@ -466,15 +466,15 @@ mod tests {
 ? Which?
   1  a: first
   2  b
-1 or 2; your own words; Enter leaves it out; ? explains
+1 or 2; your own words; Enter skips; ? explains
 ? Which of them?
   1  x
   2  y
-1 or 2, or several, such as 1, 2; your own words; Enter leaves it out; ? explains
+1 or 2, several as 1, 2; your own words; Enter skips; ? explains
 ? Why?
-Enter leaves it out; ? explains
+Enter skips; ? explains
 ? Sure? (y/n) [y]
-Enter takes the one in brackets; ? explains
+Enter: what is in brackets; ? explains
 ";
         assert_eq!(shown, expected);
         let form = form();

@@ -34,10 +34,8 @@ pub(super) fn is_watched() -> bool {
 const DEFAULT_COLUMNS: usize = 80;
 /// The further indentation of a long line in an explained verdict.
 const VERDICT_INDENT: usize = 4;
-/// The further indentation of a long line of a list.
-const PROSE_INDENT: usize = 2;
-/// The further indentation of a long line in the explanation of an answer, after its key.
-const KEY_INDENT: usize = 3;
+/// The further indentation of a long line that is indented itself.
+const CONTINUED_INDENT: usize = 2;
 const MIN_COLUMNS: usize = 20;
 const MAX_COLUMNS: usize = 200;
 
@@ -58,7 +56,7 @@ pub(super) fn say(words: &str) {
         return say_whole(words);
     }
     let words = text::shown(words);
-    say_whole(&wrapped(&words, columns(), PROSE_INDENT));
+    say_whole(&fitted_to(&words, columns()));
 }
 
 /// Prints a result with its own lines.
@@ -187,9 +185,35 @@ pub(super) fn aside(words: &str) {
 /// Wraps a message for standard error to the width of its terminal.
 fn fitted(words: &str) -> Cow<'_, str> {
     if io::stderr().is_terminal() {
-        Cow::Owned(wrapped(words, columns(), 0))
+        Cow::Owned(fitted_to(words, columns()))
     } else {
         Cow::Borrowed(words)
+    }
+}
+
+/// Wraps each line at spaces. The parts of a line continue next to its text, after its mark or key.
+fn fitted_to(words: &str, columns: usize) -> String {
+    let lines = words
+        .split('\n')
+        .map(|line| folded(line, columns, hanging(line)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the columns of the mark or the key at the beginning of a line, such as `- ` or `y  `, with
+/// the blanks after it.
+fn hanging(line: &str) -> usize {
+    /// The widest mark or key.
+    const MAX_MARK: usize = 2;
+    let words = line.trim_start_matches(' ');
+    let (mark, rest) = words.split_at(words.find(' ').unwrap_or(words.len()));
+    let blanks = rest.len() - rest.trim_start_matches(' ').len();
+    let width = display_width(mark);
+    // A short word is no key.
+    let is_word = mark.ends_with(char::is_alphanumeric) && blanks < 2;
+    match (width <= MAX_MARK && !is_word, words.len() < line.len()) {
+        (true, _) => width + blanks,
+        (false, true) => CONTINUED_INDENT,
+        (false, false) => 0,
     }
 }
 
@@ -242,7 +266,7 @@ fn folded(line: &str, columns: usize, hanging: usize) -> String {
 
 /// Prints a message on standard error, wrapped to the width of its terminal.
 fn message(words: &Styled) {
-    let wrapped = wrapped_aside(words, PROSE_INDENT);
+    let wrapped = wrapped_aside(words);
     let words = wrapped.as_ref().unwrap_or(words);
     let end = if words.as_str().ends_with('\n') {
         ""
@@ -253,9 +277,9 @@ fn message(words: &Styled) {
 }
 
 /// Wraps a text to the width of the terminal that standard error is; `None` if it is not one.
-fn wrapped_aside(words: &Styled, hanging: usize) -> Option<Styled> {
+fn wrapped_aside(words: &Styled) -> Option<Styled> {
     let is_terminal = io::stderr().is_terminal();
-    is_terminal.then(|| words.wrapped(columns(), hanging))
+    is_terminal.then(|| words.wrapped(columns()))
 }
 
 /// Prints the reason for a failure on standard error.
@@ -290,8 +314,7 @@ pub(super) fn misused(message: &str) -> ExitCode {
 
 /// Prints a question, and stays on the line.
 pub(super) fn ask(question: &str) -> io::Result<()> {
-    let question = styled::Palette::plain(question);
-    question_of(&wrapped_aside(&question, KEY_INDENT).unwrap_or(question))
+    question_of(&styled::Palette::plain(question))
 }
 
 /// Prints a question and returns the line that is typed; `None` at the end of the input.
@@ -306,7 +329,7 @@ pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
 }
 
 fn question_of(words: &Styled) -> io::Result<()> {
-    let wrapped = wrapped_aside(words, PROSE_INDENT);
+    let wrapped = wrapped_aside(words);
     let words = wrapped.as_ref().unwrap_or(words);
     let mut stderr = io::stderr().lock();
     write!(stderr, "{}", words.as_str()).and_then(|()| stderr.flush())
@@ -343,7 +366,27 @@ pub(super) fn panicked(info: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{message_after_name, wrapped};
+    use super::{fitted_to, message_after_name, wrapped};
+
+    #[test]
+    fn line_continues_next_to_its_text() {
+        for (line, expected) in [
+            ("- an item that is long", "- an item that\n  is long"),
+            ("  y  a key and its text", "  y  a key and\n     its text"),
+            ("  an indented line", "  an indented\n    line"),
+            ("A word is no mark of it", "A word is no\nmark of it"),
+            (
+                "\u{1b}[32m• \u{1b}[0mcargo test --all",
+                "\u{1b}[32m• \u{1b}[0mcargo test\n  --all",
+            ),
+            (
+                "  \u{1b}[1my\u{1b}[0m  a key and its text",
+                "  \u{1b}[1my\u{1b}[0m  a key and\n     its text",
+            ),
+        ] {
+            assert_eq!(fitted_to(line, 15), expected, "{line}");
+        }
+    }
 
     #[test]
     fn messages_are_wrapped_at_spaces() {

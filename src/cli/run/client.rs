@@ -776,7 +776,7 @@ impl Client {
     /// confirms them.
     async fn field(&self, field: Field) -> Option<Option<(String, v1::ElicitationContentValue)>> {
         let text = format!("\n{}  {}\n> ", field.words, field.legend);
-        let words = Palette::keyed(&Palette::plain(&text));
+        let words = Palette::plain(&text);
         let mut unlikely = None;
         let (sender, answer) = oneshot::channel();
         let mut sender = Some(sender);
@@ -785,13 +785,12 @@ impl Client {
                 (FieldReply::Answer(None), Some(put)) => Some(put),
                 (FieldReply::Answer(put), _) => put,
                 (FieldReply::Again(why), _) => {
-                    let again = Palette::plain(&format!("{why}\n> "));
-                    return Some(Palette::keyed(&again));
+                    return Some(Palette::plain(&format!("{why}\n> ")));
                 }
                 (FieldReply::Unlikely(why, put), _) => {
                     unlikely = Some(put);
                     let again = format!("{why} Press Enter to send it all the same.\n> ");
-                    return Some(Palette::keyed(&Palette::plain(&again)));
+                    return Some(Palette::plain(&again));
                 }
             };
             if let Some(sender) = sender.take() {
@@ -818,27 +817,25 @@ impl Client {
         let yes = if answers.once { AllowOnce } else { AllowAlways };
         let mut words = self.question(request);
         let whole = self.whole_change(request);
-        let mut keys = Styled::default();
         for option in &request.options {
             let key = match option.kind {
                 kind if kind == yes => "y",
                 AllowAlways => "a",
                 _ => "n",
             };
-            keys.push(&self.screen.aside.styled(STRONG, &format!("  {key}  ")));
-            keys.push(&self.screen.aside.line(Style::new(), &option.name));
-            keys.push(&Palette::plain("\n"));
+            self.push_key(&mut words, key);
+            words.push(&self.screen.aside.line(Style::new(), &option.name));
+            words.push(&Palette::plain("\n"));
         }
         if whole.is_some() {
-            keys.push(&self.screen.aside.styled(STRONG, "  v  "));
-            keys.push(&Palette::plain("View the whole change\n"));
+            self.push_key(&mut words, "v");
+            words.push(&Palette::plain("View the whole change\n"));
         }
-        keys.push(&Palette::plain(if answers.once {
+        words.push(&Palette::plain(if answers.once {
             "  ?  Explain; any other text rejects\n> "
         } else {
             "  ?  Explain\n> "
         }));
-        words.push(&Palette::keyed(&keys));
         let names: Vec<String> = request
             .options
             .iter()
@@ -867,12 +864,12 @@ impl Client {
                         text::escaped(words)
                     );
                     instead = Some(words.to_owned());
-                    return Some(Palette::keyed(&Palette::plain(&again)));
+                    return Some(Palette::plain(&again));
                 }
                 other => {
                     instead = None;
                     let again = answers.again(other, &names, whole.is_some());
-                    return Some(Palette::keyed(&Palette::plain(&again)));
+                    return Some(Palette::plain(&again));
                 }
             };
             if let Some(last) = last.take() {
@@ -883,6 +880,13 @@ impl Client {
         });
         self.keyboard.ask(words, check).await?;
         taken.await.ok()
+    }
+
+    /// Begins the line of an answer with its key.
+    fn push_key(&self, words: &mut Styled, key: &str) {
+        words.push(&Palette::plain("  "));
+        words.push(&self.screen.aside.styled(STRONG, key));
+        words.push(&Palette::plain("  "));
     }
 
     /// Asks for yes or no; `None` at the end of the input.

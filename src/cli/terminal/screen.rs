@@ -231,6 +231,17 @@ impl Screen {
     }
 }
 
+/// Returns whether each character has one column, except for those of our colours.
+fn has_single_columns(words: &str) -> bool {
+    let mut pieces = words.split('\u{1b}');
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.split_once('m').map_or("", |(_, rest)| rest));
+    std::iter::once(first)
+        .chain(rest)
+        .flat_map(str::chars)
+        .all(|c| display_width(c.encode_utf8(&mut [0; 4])) == 1)
+}
+
 /// Returns the look of the spinner.
 fn style(has_preview: bool, ascii: bool) -> Option<ProgressStyle> {
     // Without padding: a full line would wrap when the window gets narrower.
@@ -322,8 +333,9 @@ impl State {
     /// Shows the beginning of the next line of the answer above the spinner.
     fn show_preview(&mut self) {
         let next = self.markdown.preview();
-        // A line that the terminal wraps could not be erased.
-        let fits = display_width(next) + 1 < super::columns();
+        // A line that the terminal wraps could not be erased. Terminals differ in the widths of
+        // characters that do not have one column.
+        let fits = display_width(next) + 1 < super::columns() && has_single_columns(next);
         let next = if fits { next } else { "" };
         if next == self.preview {
             return;
@@ -350,6 +362,19 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn preview_needs_characters_of_one_column() {
+        for (words, expected) in [
+            ("• plain \u{1b}[1mbold\u{1b}[0m, it", true),
+            ("", true),
+            ("中文", false),
+            ("👩\u{200d}💻", false),
+            ("e\u{301}", false),
+        ] {
+            assert_eq!(has_single_columns(words), expected, "{words}");
+        }
+    }
 
     #[test]
     fn times_are_spoken() {

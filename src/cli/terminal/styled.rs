@@ -58,10 +58,9 @@ impl Styled {
         Self(lines.map(|line| format!("{blank}{line}")).collect())
     }
 
-    /// Wraps each line at spaces to a width. The parts of a line have its indentation, and `hanging`
-    /// more columns after the first.
-    pub(in crate::cli) fn wrapped(&self, columns: usize, hanging: usize) -> Self {
-        Self(super::wrapped(&self.0, columns, hanging))
+    /// Wraps each line at spaces to a width. The parts of a line continue next to its text.
+    pub(super) fn wrapped(&self, columns: usize) -> Self {
+        Self(super::fitted_to(&self.0, columns))
     }
 
     /// Appends another text.
@@ -144,12 +143,6 @@ impl Palette {
         all.push_str(&stream.end(look));
         let blank = " ".repeat(indent);
         Styled(all.lines().map(|line| format!("{blank}{line}\n")).collect())
-    }
-
-    /// Returns a list of answers or options, each a line that begins with its key. A line that is
-    /// longer than the terminal continues next to its text.
-    pub(in crate::cli) fn keyed(words: &Styled) -> Styled {
-        words.wrapped(super::columns(), super::KEY_INDENT)
     }
 
     /// Renders a file's change of at most `limit` lines, each with its number: that in the new text,
