@@ -210,11 +210,13 @@ fn hanging(line: &str) -> usize {
     let width = display_width(mark);
     // A short word is no key.
     let is_word = mark.ends_with(char::is_alphanumeric) && blanks < 2;
-    match (width <= MAX_MARK && !is_word, words.len() < line.len()) {
-        (true, _) => width + blanks,
-        (false, true) => CONTINUED_INDENT,
-        (false, false) => 0,
+    if width <= MAX_MARK && !is_word {
+        return width + blanks;
     }
+    if words.len() < line.len() {
+        return CONTINUED_INDENT;
+    }
+    0
 }
 
 /// Wraps each line at spaces. The parts of a line have its indentation, and `hanging` more columns

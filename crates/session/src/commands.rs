@@ -628,16 +628,14 @@ mod tests {
     fn misspelt_command_is_not_sent_to_the_model() {
         let commands = plain();
         for (text, near) in [
-            ("/udno", Some("/undo")),
-            ("/Compact", Some("/compact")),
-            ("/reveiw main", Some("/review")),
-            ("/expotr a.md", Some("/export")),
+            ("/udno", "/undo"),
+            ("/Compact", "/compact"),
+            ("/reveiw main", "/review"),
+            ("/expotr a.md", "/export"),
         ] {
-            let said = commands.misspelt(text);
-            let is_named = said.as_ref().is_some_and(|said| {
-                near.is_some_and(|near| said.contains(&format!("Did you mean {near}?")))
-            });
-            assert!(is_named, "{text}: {said:?}");
+            let refusal = commands.misspelt(text).unwrap_or_default();
+            let question = format!("Did you mean {near}?");
+            assert!(refusal.contains(&question), "{text}: {refusal}");
         }
         for text in [
             "/undo",
