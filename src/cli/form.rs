@@ -12,7 +12,7 @@ pub(super) struct Field {
     own: Option<String>,
     /// The question and its options.
     pub(super) words: String,
-    /// The ways to answer, in one line.
+    /// The ways to answer, in lines.
     pub(super) legend: String,
     /// The value and the label of each option.
     options: Vec<(String, String)>,
@@ -108,7 +108,7 @@ fn question(shown: &Shown, is_required: bool) -> String {
     text
 }
 
-/// Returns the ways to answer a question, in one line.
+/// Returns the ways to answer a question: the choices, and the keys.
 fn legend(shown: &Shown, takes_own: bool, is_required: bool) -> String {
     let several = shown.takes == AnswerType::Several;
     let mut ways = Vec::new();
@@ -123,19 +123,17 @@ fn legend(shown: &Shown, takes_own: bool, is_required: bool) -> String {
             ways.push("your own words".to_owned());
         }
     }
-    let mut legend = ways.join("; ");
+    let ways = ways.join("; ");
     let skips = match &shown.default {
         Some(_) => "Enter: what is in brackets",
         None if is_required => "",
         None => "Enter skips",
     };
-    for part in [skips, "? explains"] {
-        if !legend.is_empty() && !part.is_empty() {
-            legend += "; ";
-        }
-        legend += part;
-    }
-    legend
+    let keys = [skips, "? explains"];
+    let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
+    let lines = [ways, keys.join("; ")];
+    let lines = lines.iter().filter(|line| !line.is_empty());
+    lines.map(|line| format!("  {line}\n")).collect()
 }
 
 fn numbers_of(options: usize) -> String {
@@ -454,27 +452,30 @@ mod tests {
     fn form_says_how_to_answer() {
         let shown: String = form()
             .iter()
-            .map(|field| format!("{}{}\n", field.words, field.legend))
+            .map(|field| format!("{}{}", field.words, field.legend))
             .collect();
         let expected = "\
 ? How many? (must be answered)
-? explains
+  ? explains
 ? Of which kind? (must be answered)
   1  Kind one
   2  Kind two
-1 or 2; ? explains
+  1 or 2
+  ? explains
 ? Which?
   1  a: first
   2  b
-1 or 2; your own words; Enter skips; ? explains
+  1 or 2; your own words
+  Enter skips; ? explains
 ? Which of them?
   1  x
   2  y
-1 or 2, several as 1, 2; your own words; Enter skips; ? explains
+  1 or 2, several as 1, 2; your own words
+  Enter skips; ? explains
 ? Why?
-Enter skips; ? explains
+  Enter skips; ? explains
 ? Sure? (y/n) [y]
-Enter: what is in brackets; ? explains
+  Enter: what is in brackets; ? explains
 ";
         assert_eq!(shown, expected);
         let form = form();

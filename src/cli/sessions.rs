@@ -904,7 +904,7 @@ mod tests {
             (
                 Some(40),
                 true,
-                "ses_01a226ef15300000H2qCVnPFhz\n  1970-01-01 00:00\n  Rewrite the parser of the settings in…\n  …omebody/work/a-project-with-a-name"
+                "ses_01a226ef15300000H2qCVnPFhz\n  1970-01-01 00:00\n  Rewrite the parser of the settings in…\n  …e/somebody/work/a-project-with-a-name"
                     .to_owned(),
             ),
         ];

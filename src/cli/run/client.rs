@@ -775,7 +775,7 @@ impl Client {
     /// Asks for the value of one field. Words that look like a mistake are sent after an empty line
     /// confirms them.
     async fn field(&self, field: Field) -> Option<Option<(String, v1::ElicitationContentValue)>> {
-        let text = format!("\n{}  {}\n> ", field.words, field.legend);
+        let text = format!("\n{}{}> ", field.words, field.legend);
         let words = Palette::plain(&text);
         let mut unlikely = None;
         let (sender, answer) = oneshot::channel();
