@@ -870,7 +870,7 @@ mod tests {
         });
         for (width, wanted) in [
             (None, None),
-            (Some(30), Some("    The lamp is oiled. - It bu…")),
+            (Some(30), Some("    The lamp is oiled. - It b…")),
             (
                 Some(80),
                 Some("    The lamp is oiled. - It burns all night now."),

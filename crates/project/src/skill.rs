@@ -651,7 +651,7 @@ mod tests {
                 "---\nname: x\ndescription: y\n---\n",
                 "this skill has no text",
             ),
-            ("---\nname: x\n---\nwords", "no model is told of it"),
+            ("---\nname: x\n---\nwords", "so models do not see it"),
             (
                 "---\nname: x\n: :\n---\nwords",
                 "the front matter is not valid YAML",

@@ -345,7 +345,7 @@ mod tests {
         let base = "https://gw.example/v1";
         let long = "x".repeat(MAX_VALUE_BYTES + 1);
         let table: [(&[(&str, &str)], &str); 5] = [
-            (&[("a b", "secret")], "a name has characters"),
+            (&[("a b", "secret")], "a name contains characters"),
             (&[("x-key", "secret\nsecret")], "headers.x-key: the value"),
             (&[("Host", "secret")], "headers.host: the connection sets"),
             (&[("x-key", &long)], "longer than"),

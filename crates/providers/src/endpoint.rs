@@ -627,11 +627,12 @@ mod tests {
             )),
             format!("Acme could not be reached: timed out. The address is {url}.")
         );
-        for other in [
-            "Acme answered 404 Not Found: The model x does not exist.",
-            "Acme answered 400 Bad Request: no.",
-        ] {
-            assert_eq!(explained(Error::BadRequest(other.into())), other);
-        }
+        let missing = "Acme answered 404 Not Found: The model x does not exist.";
+        assert_eq!(
+            explained(Error::BadRequest(missing.into())),
+            format!("{missing} `ollama pull gemma3:4b` fetches it.")
+        );
+        let other = "Acme answered 400 Bad Request: no.";
+        assert_eq!(explained(Error::BadRequest(other.into())), other);
     }
 }

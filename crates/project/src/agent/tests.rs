@@ -409,11 +409,10 @@ fn agents_are_listed_and_shown() {
     let words = words.join(" ");
     assert!(words.contains("Does one thing. Its looser rules"), "{list}");
     let text = show::show(&set.agents.get("mine").unwrap());
-    // Long cells are wrapped.
     let words: Vec<&str> = text.split_whitespace().collect();
     let words = words.join(" ");
     assert!(
-        words.contains("deny bash rm * ~/.config/adjutant/ adjutant.json:1"),
+        words.contains("deny bash rm * ~/.config/adjutant/adjutant.json:1"),
         "{text}"
     );
     assert!(
