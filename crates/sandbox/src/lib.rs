@@ -205,8 +205,6 @@ pub struct Sandbox {
     read_only: OnceCell<Arc<ProvenSandbox>>,
     workspace_write: OnceCell<Arc<ProvenSandbox>>,
     light: OnceCell<Option<Arc<ProvenSandbox>>>,
-    #[cfg(target_os = "linux")]
-    holder: Arc<writes::ListenerHolder>,
 }
 
 impl Sandbox {
@@ -219,8 +217,6 @@ impl Sandbox {
             read_only: OnceCell::new(),
             workspace_write: OnceCell::new(),
             light: OnceCell::new(),
-            #[cfg(target_os = "linux")]
-            holder: Arc::new(writes::ListenerHolder::new()),
         })
     }
 
@@ -356,7 +352,7 @@ impl Sandbox {
         spec.foreign = policy.foreign;
         spec.session = proven.mechanism != Some(Mechanism::Seatbelt);
         // A trial leaves no processes behind.
-        let is_held = spec.trial.is_none() && self.start_holder(&executable);
+        let is_held = spec.trial.is_none() && Self::start_holder(&executable);
         let may_outlive = proven.mechanism != Some(Mechanism::Bubblewrap) && spec.trial.is_none();
         let program = match observer {
             // Nothing would answer the reports of a program that continues.
@@ -364,7 +360,7 @@ impl Sandbox {
                 observer.refused();
                 program
             }
-            Some(observer) => self.with_reports(observer, may_outlive, &mut spec, program)?,
+            Some(observer) => Self::with_reports(observer, may_outlive, &mut spec, program)?,
             None => program,
         };
         Ok(match proven.mechanism {
@@ -419,7 +415,7 @@ impl Sandbox {
     /// Starts the process that ends programs, and answers their reports of writes, when this process
     /// has been killed. Returns whether it runs.
     #[cfg(target_os = "linux")]
-    fn start_holder(&self, executable: &Path) -> bool {
+    fn start_holder(executable: &Path) -> bool {
         let holder_program = |socket| {
             let hold = inside::HolderSpec {
                 socket,
@@ -434,7 +430,7 @@ impl Sandbox {
                 .args(spec.args())
                 .begins_session()
         };
-        let started = self.holder.start(holder_program);
+        let started = writes::HOLDER.start(holder_program);
         if let Err(e) = &started {
             tracing::warn!("if adjutant is killed, programs of its commands may continue: {e}");
         }
@@ -442,7 +438,7 @@ impl Sandbox {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn start_holder(&self, _: &Path) -> bool {
+    fn start_holder(_: &Path) -> bool {
         false
     }
 
@@ -450,14 +446,13 @@ impl Sandbox {
     /// keeps its listener.
     #[cfg(target_os = "linux")]
     fn with_reports(
-        &self,
         observer: Arc<dyn WriteObserver>,
         may_outlive: bool,
         spec: &mut inside::LaunchSpec,
         program: Program,
     ) -> Result<Program, String> {
         use std::os::fd::AsRawFd;
-        let holder = may_outlive.then(|| self.holder.clone());
+        let holder = may_outlive.then_some(&writes::HOLDER);
         let socket = writes::watch(observer, holder)
             .map_err(|e| format!("what it writes cannot be seen: {e}"))?;
         spec.report = Some(socket.as_raw_fd());
@@ -466,7 +461,6 @@ impl Sandbox {
 
     #[cfg(not(target_os = "linux"))]
     fn with_reports(
-        &self,
         _: Arc<dyn WriteObserver>,
         _: bool,
         _: &mut inside::LaunchSpec,

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 #[cfg(target_os = "linux")]
 pub(super) use listener::{install, watch};
 #[cfg(target_os = "linux")]
-pub(super) use listener_holder::{ListenerHolder, hold};
+pub(super) use listener_holder::{HOLDER, hold};
 
 /// A write that waits for an answer. Paths are absolute, with symlinks resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,7 +28,7 @@ const REFUSED: u8 = b'-';
 /// Errors of the system.
 pub(in super::super) fn watch(
     observer: Arc<dyn WriteObserver>,
-    holder: Option<Arc<ListenerHolder>>,
+    holder: Option<&'static ListenerHolder>,
 ) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(
         AddressFamily::UNIX,

@@ -33,7 +33,13 @@ use base::lock::locked;
 /// killed earlier are skipped.
 const MAX_AFTER: u64 = 256;
 
-/// The holder process, as adjutant sees it. It is started when the first command needs it.
+/// The holder process of this process. Its socket is closed by nothing but the end of this process,
+/// because the holder then ends all programs of this process, whichever sandbox started them.
+pub(in super::super) static HOLDER: ListenerHolder = ListenerHolder {
+    socket: Mutex::new(None),
+};
+
+/// A holder process, as adjutant sees it. It is started when the first command needs it.
 #[derive(Debug)]
 pub(in super::super) struct ListenerHolder {
     /// A socket to the running process.
@@ -55,12 +61,6 @@ impl ReportNumber {
 }
 
 impl ListenerHolder {
-    pub(in super::super) const fn new() -> Self {
-        Self {
-            socket: Mutex::new(None),
-        }
-    }
-
     /// Starts the process if it does not run. `program` returns a program that calls [`hold`] with
     /// the number of a socket.
     ///
