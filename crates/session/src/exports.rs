@@ -10,7 +10,7 @@ use base::task::spawn_blocking;
 use base::text;
 use export::{Format, conversation, file, html, json};
 use permission::account::AccountProperty;
-use permission::locate::{self, DirectoryCache};
+use permission::locate::{self, DirectoryCache, PathRefusal};
 use permission::rule::BUILT_IN;
 use permission::{Access, Action, PermissionContext, Rules, evaluate};
 use store::StoredSession;
@@ -78,7 +78,10 @@ fn shown(markdown: &str) -> String {
 /// Returns the reason why the user's rules, or the restrictions of this session, deny the change of a
 /// file. Built-in rules count for the model only.
 fn denied(scope: &TurnContext, path: &Path) -> Option<String> {
-    let agent = step_context::agent(scope).ok()?;
+    let agent = match step_context::agent(scope) {
+        Ok(agent) => agent,
+        Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
+    };
     let place = PermissionContext::new(
         &scope.environment,
         &scope.project.worktree,
@@ -86,7 +89,12 @@ fn denied(scope: &TurnContext, path: &Path) -> Option<String> {
     );
     let mut directories = DirectoryCache::default();
     let text = path.to_string_lossy();
-    let located = locate::locate_literal(&text, &place.cwd, &place, &mut directories).ok()?;
+    let located = match locate::locate_literal(&text, &place.cwd, &place, &mut directories) {
+        Ok(located) => located,
+        // No file can be created there, which is reported with its own words.
+        Err(PathRefusal::NotDirectory(_) | PathRefusal::Missing(_)) => return None,
+        Err(e) => return Some(e.to_string().trim_end_matches('.').to_owned()),
+    };
     located.needs(Access::Edit).iter().find_map(|need| {
         let verdict = evaluate(&agent.rules, &Rules::default(), need);
         let rule = verdict.rule.filter(|rule| rule.source != BUILT_IN)?;

@@ -103,15 +103,22 @@ impl PromptRun {
     /// Continues the turn of a prompt that was sent before, or returns its outcome.
     async fn again(&mut self, known_as: MessageId, watcher: &mut ConfigWatcher) -> TurnOutcome {
         let mut message = head(&self.scope);
-        self.prompted_again(message.id.clone(), known_as).await;
+        // A prompt that has no answer yet is answered without a note.
+        let is_unanswered = self.history.messages.last().is_some_and(Message::is_prompt);
+        let position = if is_unanswered {
+            &known_as
+        } else {
+            &message.id
+        };
+        self.prompted_again(position.clone(), known_as.clone())
+            .await;
         if let Some(outcome) = next::ended(&self.history) {
             return outcome;
         }
         refresh_project(watcher, &mut self.scope, &self.choice).await;
         let once = answers_once(&self.history, &mut self.scope);
         message.role = head(&self.scope).role;
-        // A prompt that has no answer yet is answered without a note.
-        if !self.history.messages.last().is_some_and(Message::is_prompt) {
+        if !is_unanswered {
             let note = remind::note(prompts::reminder::HOST_LOST);
             message.parts.push(self.scope.part(note));
             self.scope.record.whole(&message).await;

@@ -199,6 +199,12 @@ impl Record {
         let written = |record: &Self| record.summary.as_ref().map(|summary| summary.written);
         if written(before) > written(&record) {
             record.summary.clone_from(&before.summary);
+            // The process of the undo did not know the summary.
+            if record.undone.len() > before.undone.len()
+                && let Some(summary) = &mut record.summary
+            {
+                summary.remove();
+            }
         }
         record
     }
@@ -292,5 +298,18 @@ mod tests {
         let mut undone = stored.clone();
         undone.summary.as_mut().unwrap().remove();
         assert_eq!(undone.after(Some(&stored)).description(), None);
+        let entry = UndoEntry {
+            from: MessageId::new("msg_1"),
+            files: Vec::new(),
+            left: Vec::new(),
+            done: true,
+        };
+        let unaware = Record {
+            undone: vec![entry],
+            ..record(None)
+        };
+        let after = unaware.after(Some(&stored));
+        assert_eq!(after.description(), None);
+        assert_eq!(unaware.after(Some(&after)).description(), None);
     }
 }
