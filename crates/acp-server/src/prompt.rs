@@ -186,6 +186,8 @@ pub fn queue(
     }
     if let Some(Content::Text(typed)) = parts.first()
         && let Some(why) = session.project().commands.misspelt(&typed.text)
+        // The turn reads changed files first: it may be a new command.
+        && !session.project().read.is_stale()
     {
         return Err(RequestError::Invalid(why));
     }

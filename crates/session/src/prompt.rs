@@ -110,8 +110,7 @@ impl PromptRun {
         } else {
             &message.id
         };
-        self.prompted_again(position.clone(), known_as.clone())
-            .await;
+        self.prompted_again(position.clone(), known_as).await;
         if let Some(outcome) = next::ended(&self.history) {
             return outcome;
         }

@@ -83,6 +83,12 @@ impl DenyWatcher {
         locked(&self.later).forbidding.clone()
     }
 
+    /// Returns whether a file has changed since it was read. Costs one query of each file's metadata.
+    pub fn is_stale(&self) -> bool {
+        let fingerprint = locked(&self.later).fingerprint.clone();
+        fingerprint.is_stale()
+    }
+
     fn is_due(&self) -> bool {
         let mut later = locked(&self.later);
         let due = later.checked.elapsed() >= CHECK_INTERVAL;
