@@ -621,13 +621,9 @@ impl AnswerBuilder<'_> {
         for place in std::mem::take(&mut self.unsaved) {
             let part = &self.message.parts[place];
             let record = &self.scope.record;
-            match reason {
-                SaveReason::End => {
-                    record.part(&self.message.id, part).await;
-                    continue;
-                }
-                SaveReason::Pause => record.events.part(&self.message.id, part),
-                SaveReason::Growth => {}
+            if reason == SaveReason::End {
+                record.part(&self.message.id, part).await;
+                continue;
             }
             record.partial(&self.message.id, part).await;
             if !self.growing.contains(&place) {
