@@ -231,6 +231,12 @@ impl<'a> ChildProgress<'a> {
                 cause,
                 is_repeated,
             })) => {
+                // The notice before may be about another subagent.
+                let cause = if is_repeated {
+                    "the same error"
+                } else {
+                    cause.as_str()
+                };
                 let cause = format!("{}: {cause}", self.agent);
                 self.parent
                     .outlet
@@ -240,7 +246,7 @@ impl<'a> ChildProgress<'a> {
                         next,
                         wait,
                         cause,
-                        is_repeated,
+                        is_repeated: false,
                     }))
                     .await;
             }
