@@ -266,5 +266,18 @@ mod tests {
             check(&policy, r#"{"id": 1, "bash": "git diff | wc"}"#)["verdict"],
             "ask"
         );
+        // A later rule for every tool is broader, so it does not lift the deny.
+        let policy = Policy {
+            rules: crate::Rules::built_in(&[
+                ("list", "*", crate::Action::Deny),
+                ("*", "*", crate::Action::Allow),
+            ]),
+            place: lab.place.clone(),
+            ..Policy::default()
+        };
+        assert_eq!(
+            check(&policy, r#"{"id": 1, "permission": "list", "path": "."}"#)["verdict"],
+            "deny"
+        );
     }
 }

@@ -4,8 +4,9 @@
 //! (`locate.rs`) needs no rules; only this module consults them, so that `locate` does not depend on
 //! `evaluate`.
 
+use super::decide::judge;
 use super::locate::{Located, PathKind, PathRefusal, locate};
-use super::{Access, AccessRequest, Action, Policy, Verdict, evaluate};
+use super::{Access, AccessRequest, Action, Policy, Rule, Verdict, evaluate};
 
 /// A reason why a path may not be used, about which the user is not asked.
 #[derive(Debug, Clone)]
@@ -51,17 +52,29 @@ pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located
     }
 }
 
-/// Returns the request to list a directory, in addition to reading it, if the last rule about
-/// `list` names that permission; rules for every tool judge the reading.
+/// Returns the request to list a directory, in addition to reading it, if a rule that names `list`
+/// decides about it, or is the last one about it; otherwise rules for every tool judge the reading.
 pub fn listing(policy: &Policy, located: &Located) -> Option<AccessRequest> {
-    let (_, rule) = policy.rules.last_about("list")?;
-    if located.found != PathKind::Directory || rule.permission.contains('*') {
+    if located.found != PathKind::Directory {
         return None;
     }
     let reading = located.needs(Access::Read).pop()?;
-    let permission = "list".to_owned();
+    let names_list = |rule: &Rule| !rule.permission.contains('*');
+    let is_last = policy
+        .rules
+        .last_about("list")
+        .is_some_and(|(_, rule)| names_list(rule));
+    // A deny is in force although a broader rule for every tool follows it.
+    let is_decided = |pattern: &String| {
+        judge(&policy.rules, "list", pattern)
+            .1
+            .is_some_and(names_list)
+    };
+    if !is_last && !reading.patterns.iter().any(is_decided) {
+        return None;
+    }
     Some(AccessRequest {
-        permission,
+        permission: "list".to_owned(),
         ..reading
     })
 }
