@@ -333,6 +333,7 @@ impl WriteJournal {
                 // A process that still has it open may write again.
                 if self.is_open() && has_open(pid, &path) {
                     state.memory += present.memory();
+                    state.clones += usize::from(present.is_clone());
                     state.touched.insert(
                         path,
                         TouchedFile {
@@ -357,12 +358,13 @@ impl WriteJournal {
         before: Before,
         modes: &mut Vec<(PathBuf, FileState, u32)>,
     ) -> std::io::Result<(Option<StatePair>, Before)> {
-        let limit = if before.is_clone() {
+        let clone = before.is_clone().then(|| before.clone());
+        let before = before.loaded()?;
+        let limit = if clone.is_some() {
             MAX_NAMED_BYTES
         } else {
             LARGEST
         };
-        let before = before.loaded()?;
         let now = match load(path, limit) {
             Ok(now) => now,
             // The file was replaced by a directory or a pipe.
@@ -379,6 +381,12 @@ impl WriteJournal {
                     ..
                 },
             ) if bytes == now && kind == now_kind => {
+                return Ok((None, clone.unwrap_or(before)));
+            }
+            // A large file was stored, because there was a clone of it or a tool named it.
+            (Before::Stored(state), FoundFile::Large { .. })
+                if self.tracker.is(path, Some(state)).unwrap_or_default() =>
+            {
                 return Ok((None, before));
             }
             _ => {}
