@@ -27,7 +27,7 @@ use events::bus::{EventFilter, Publisher};
 use events::{Event, Severity};
 use permission::Rules;
 use tools::registry::find_properties;
-use tools::{AnyTool, BoxFuture, Failure, ToolContext};
+use tools::{AnyTool, BoxFuture, Failure, PARTIAL_KEYS, ToolContext};
 use transcript::Message;
 
 /// The time limit of one plugin for one hook.
@@ -353,9 +353,12 @@ impl Scripts {
     fn named(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
         let mut taken = BTreeSet::new();
         let one = |mut tool: CustomTool| {
-            if find_properties(&tool.name).is_some()
-                && !settings.general.replace_tools.contains(&tool.name)
-            {
+            // The permission of a custom tool is its name, so it must not be that of a built-in tool.
+            let is_own = find_properties(&tool.name).is_some()
+                || PARTIAL_KEYS
+                    .iter()
+                    .any(|(key, _)| *key == tool.name.as_str());
+            if is_own && !settings.general.replace_tools.contains(&tool.name) {
                 let own = std::mem::take(&mut tool.name);
                 tool.name = format!("custom_{own}");
                 let title = format!(
