@@ -277,7 +277,11 @@ impl WriteJournal {
     pub fn touch(&self, path: &Path, pid: u32, is_new: bool, call: &CallId) {
         if path.starts_with(&self.tracker.root) {
             self.has_reports.store(true, Ordering::SeqCst);
-            locked(&self.state).touch(path, pid, is_new, call, &self.tracker);
+            let free = self.state.try_lock().ok();
+            // While this waits for the end of another call, someone may create the file.
+            let is_new = is_new && free.is_some();
+            let mut state = free.unwrap_or_else(|| locked(&self.state));
+            state.touch(path, pid, is_new, call, &self.tracker);
         }
     }
 
