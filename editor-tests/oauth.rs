@@ -262,7 +262,7 @@ fn no_login() {
     let said = stderr_of(&project, &["mcp", "login", "guard"]);
     assert!(
         said.contains(&format!(
-            "the port {port}, where the browser is to come back to, is in use"
+            "the port {port}, to which the browser returns, is in use"
         )),
         "{said}"
     );
@@ -343,7 +343,7 @@ fn too_narrow() {
     ];
     let said = stderr_of(&project, &call);
     assert!(
-        said.contains("(it wants \"write\"): run `adjutant mcp login guard`"),
+        said.contains("the login lacks a scope that this requires (\"write\"): run `adjutant mcp login guard`"),
         "{said}"
     );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {

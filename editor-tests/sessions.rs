@@ -338,6 +338,7 @@ fn command_line() {
         "id",
         "model",
         "parent",
+        "summary",
         "title",
         "updated",
     ];
