@@ -16,8 +16,11 @@ const MAX_MODULE_BYTES: u64 = 16 << 20;
 pub(super) fn strip_types() -> ExitCode {
     let mut source = String::new();
     let input = std::io::stdin().lock();
-    if let Err(e) = input.take(MAX_MODULE_BYTES).read_to_string(&mut source) {
+    if let Err(e) = input.take(MAX_MODULE_BYTES + 1).read_to_string(&mut source) {
         return terminal::complain(&e.to_string());
+    }
+    if source.len() as u64 > MAX_MODULE_BYTES {
+        return terminal::complain("the module is longer than 16 MiB");
     }
     match typescript::strip(&source) {
         Ok(module) => {

@@ -133,8 +133,60 @@ fn unsupported(node: &Node<'_>) -> Option<&'static str> {
         {
             Some("a property among the parameters")
         }
+        "type_assertion" if begins_body(node) && begins_otherwise(node) => {
+            Some("a cast in angle brackets here")
+        }
+        "binary_expression" if is_generic(node) => Some("a generic here"),
         _ => None,
     }
+}
+
+/// Returns the kind of the first token of a node.
+fn first_token<'t>(node: &Node<'t>) -> &'t str {
+    let mut node = *node;
+    while let Some(first) = node.child(0) {
+        node = first;
+    }
+    node.kind()
+}
+
+/// Returns whether a node is the beginning of a statement or of the body of an arrow function.
+fn begins_body(node: &Node<'_>) -> bool {
+    let start = node.start_byte();
+    let mut next = node.parent();
+    while let Some(parent) = next {
+        match parent.kind() {
+            "arrow_function" | "expression_statement" | "export_statement" => return true,
+            _ if parent.start_byte() == start => next = parent.parent(),
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Returns whether the value of a cast in angle brackets would be a block or a declaration without it.
+fn begins_otherwise(cast: &Node<'_>) -> bool {
+    let value = children(cast).pop();
+    value.is_some_and(|value| matches!(first_token(&value), "{" | "function" | "async" | "class"))
+}
+
+/// Returns whether the grammar reads arguments of a generic as two comparisons: `f<T>` before a template
+/// or at the end of a line.
+fn is_generic(node: &Node<'_>) -> bool {
+    let is = |node: &Node<'_>, operator: &str| {
+        let found = node.child_by_field_name("operator");
+        node.kind() == "binary_expression" && found.is_some_and(|found| found.kind() == operator)
+    };
+    let Some(end) = node.child_by_field_name("operator") else {
+        return false;
+    };
+    let Some(right) = node.child_by_field_name("right") else {
+        return false;
+    };
+    let left = node.child_by_field_name("left");
+    is(node, ">")
+        && left.is_some_and(|left| is(&left, "<"))
+        && (first_token(&right) == "`" || end.end_position().row < right.start_position().row)
 }
 
 /// Declarations that exist only for the compiler.
@@ -147,6 +199,9 @@ const ONLY_TYPES: [&str; 7] = [
     "method_signature",
     "index_signature",
 ];
+
+/// The characters that end a line.
+const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
 
 struct Stripper<'s> {
     source: &'s str,
@@ -166,7 +221,7 @@ struct Import<'s> {
 /// A name that an import binds.
 struct ImportedName<'s> {
     name: &'s str,
-    /// Its place, with the comma after it.
+    /// Its place, with the comma after it, or before it if it is the last one.
     range: Range<usize>,
 }
 
@@ -241,16 +296,43 @@ impl<'s> Stripper<'s> {
         }
     }
 
+    /// Returns the text after a place, without the spaces and comments there, and whether a line ends in
+    /// those.
+    fn after(&self, place: usize) -> (&'s str, bool) {
+        let all = &self.source[place..];
+        let mut rest = all.trim_start();
+        loop {
+            let end = if rest.starts_with("//") {
+                rest.find(LINE_ENDS)
+            } else if rest.starts_with("/*") {
+                rest[2..].find("*/").map(|end| end + 4)
+            } else {
+                break;
+            };
+            rest = rest[end.unwrap_or(rest.len())..].trim_start();
+        }
+        let skipped = &all[..all.len() - rest.len()];
+        (rest, skipped.contains(LINE_ENDS))
+    }
+
     /// Removes a statement or a member of a class. The semicolon ends the statement before it.
     fn remove_statement(&mut self, node: &Node<'_>) {
         self.blank(node.byte_range());
         self.put(node.start_byte(), b';');
     }
 
-    /// Removes the type of a parameter, a variable or a result. No line may end between the
-    /// parameters of an arrow function and its arrow, so the parenthesis moves to the end of the type.
+    /// Removes the type of a parameter, a variable, a field or a result. A field without a value ends
+    /// with a semicolon: one with the name `get` or `static` would continue in the next member. No line
+    /// may end between the parameters of an arrow function and its arrow, so the parenthesis moves to
+    /// the end of the type.
     fn remove_annotation(&mut self, node: &Node<'_>) {
         self.blank(node.byte_range());
+        let field = node
+            .parent()
+            .filter(|parent| parent.kind() == "public_field_definition");
+        if field.is_some_and(|field| field.child_by_field_name("value").is_none()) {
+            self.put(node.start_byte(), b';');
+        }
         let before = node.prev_sibling();
         let parameters = before.filter(|before| before.kind() == "formal_parameters");
         if parent_kind(node) == "arrow_function"
@@ -289,9 +371,7 @@ impl<'s> Stripper<'s> {
         };
         self.blank(value.end_byte()..node.end_byte());
         // After a type, these begin a new statement; after a value, they would continue it.
-        let rest = &self.source[node.end_byte()..];
-        let next = rest.trim_start();
-        let is_on_new_line = rest[..rest.len() - next.len()].contains('\n');
+        let (next, is_on_new_line) = self.after(node.end_byte());
         if is_on_new_line && next.starts_with(['(', '[', '`']) {
             self.put(node.end_byte() - 1, b';');
         }
@@ -301,8 +381,19 @@ impl<'s> Stripper<'s> {
     /// Removes a modifier of a member of a class.
     fn remove_modifier(&mut self, node: &Node<'_>) {
         self.blank(node.byte_range());
-        let is_first = node.prev_sibling().is_none();
-        let next = self.source[node.end_byte()..].trim_start();
+        let is_removed = |before: Node<'_>| {
+            matches!(
+                before.kind(),
+                "accessibility_modifier"
+                    | "override_modifier"
+                    | "readonly"
+                    | "abstract"
+                    | "comment"
+            )
+        };
+        let is_first = std::iter::successors(node.prev_sibling(), |before| before.prev_sibling())
+            .all(is_removed);
+        let (next, _) = self.after(node.end_byte());
         if is_first && next.starts_with(['[', '(', '*']) {
             self.put(node.start_byte(), b';');
         }
@@ -329,7 +420,10 @@ impl<'s> Stripper<'s> {
                     let name = children(&part)
                         .into_iter()
                         .find(|child| child.kind() == "identifier");
-                    names.extend(name.map(|name| self.imported(&name, part.byte_range())));
+                    let comma = part.prev_sibling().filter(|before| before.kind() == ",");
+                    let start = comma.map_or(part.start_byte(), |comma| comma.start_byte());
+                    let range = start..part.end_byte();
+                    names.extend(name.map(|name| self.imported(&name, range)));
                 }
                 "named_imports" => {
                     for specifier in children(&part) {

@@ -84,6 +84,29 @@ fn declarations_of_types_are_removed() {
         // The statement before them does not continue.
         ("const a = b\ntype C = d\n(e)()", "const a = b\n;\n(e)()"),
         ("const a = b as C\n(d)", "const a = b ;\n(d)"),
+        ("const a = b as C // c\n(d)", "const a = b ; // c\n(d)"),
+        (
+            "const a = b as C /* c\n*/ (d)",
+            "const a = b ; /* c\n*/ (d)",
+        ),
+        (
+            "const a = () => (<B>{ c: 1 })",
+            "const a = () => ( { c: 1 })",
+        ),
+        ("const a = <B>{ c: 1 }", "const a = { c: 1 }"),
+        (
+            "const a = () => <B>{ c: 1 }",
+            "line 1, column 17: a cast in angle brackets here is more than a type",
+        ),
+        (
+            "const a = b<C>`d`",
+            "line 1, column 11: a generic here is more than a type",
+        ),
+        (
+            "const a = b<C>\nd()",
+            "line 1, column 11: a generic here is more than a type",
+        ),
+        ("const a = b < c || d > e", "const a = b < c || d > e"),
         (
             "const a = b as C\n[1].map(d)",
             "line 2, column 1: an index on a new line is more than a type",
@@ -122,11 +145,19 @@ fn classes_lose_modifiers_and_signatures() {
         ),
         (
             "abstract class A<T> extends B<T> implements C {\n  private readonly a: string = 'x'\n  static b?: number\n  declare c: string\n  d!: T\n  [key: string]: unknown\n  abstract e(): void\n  f(a: string): void\n  f(a: any) {}\n  protected async *g<U>(a: U): AsyncGenerator<U> {}\n  override get h(): T { return this.#i! }\n  #i?: T\n}",
-            "class A extends B {\na = 'x'\nstatic b\n;\nd\n;\n;\n;\nf(a ) {}\nasync *g (a ) {}\nget h() { return this.#i }\n#i\n}",
+            "class A extends B {\na = 'x'\nstatic b ;\n;\nd ;\n;\n;\n;\nf(a ) {}\nasync *g (a ) {}\nget h() { return this.#i }\n#i ;\n}",
         ),
         (
             "class A { a = 1\n  private [b] = 2 }",
             "class A { a = 1\n; [b] = 2 }",
+        ),
+        (
+            "class A { a = 1\n  private readonly [b] = 2 }",
+            "class A { a = 1\n; [b] = 2 }",
+        ),
+        (
+            "class A {\n  get: () => void\n  b() {}\n  static: C\n  d() {} }",
+            "class A {\nget;\nb() {}\nstatic;\nd() {} }",
         ),
     ] {
         assert_eq!(stripped(source), wanted, "{source}");
@@ -151,6 +182,10 @@ fn imports_of_types_are_removed() {
             "import { b } from 'a'\nconst d = b",
         ),
         ("import * as N from 'n'\nlet a: N.B", ";\nlet a"),
+        (
+            "import D, * as N from 'n'\nlet a: N.B = D",
+            "import D from 'n'\nlet a = D",
+        ),
         (
             "import { a as b } from 'a'\nexport default { b }",
             "import { a as b } from 'a'\nexport default { b }",
