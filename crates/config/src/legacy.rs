@@ -3,7 +3,7 @@
 
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use super::rules::permission_of_tool;
+use super::rules::{meant_permission, permission_of_tool};
 
 /// Keys of OpenCode's second format that have another place in this one.
 const MOVED: &[(&[&str], &[&str])] = &[
@@ -405,7 +405,7 @@ const READING: [&str; 4] = ["read", "grep", "glob", "list"];
 
 /// Rewrites the lists of tools in agents for another program, `tools: Read, Grep` and
 /// `disallowedTools: Write`, as denied permissions. A list allows nothing: the other rules decide about
-/// its tools. Those of MCP servers are not affected.
+/// its tools. Those of MCP servers are denied only by name.
 pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
     let mut rules: Option<Node> = None;
     for key in ["tools", "disallowedTools"] {
@@ -417,18 +417,18 @@ pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
             .filter_map(|name| permission_of_tool(name))
             .collect();
         let is_missing = |permission: &&str| !named.contains(permission);
-        let mut denied: Vec<&str> = Vec::new();
+        let mut denied: Vec<String> = Vec::new();
         if key == "disallowedTools" {
-            denied.extend(named);
+            denied.extend(names.iter().filter_map(|name| denied_permission(name)));
         } else if !names.iter().any(|name| name == "*") {
-            denied.extend(ACTING.into_iter().filter(is_missing));
+            denied.extend(ACTING.into_iter().filter(is_missing).map(str::to_owned));
             if READING.iter().all(|reading| is_missing(&reading)) {
-                denied.extend(READING);
+                denied.extend(READING.into_iter().map(str::to_owned));
             }
         }
         let rules = rules.get_or_insert_with(|| Node::empty(at.clone()));
         for permission in denied {
-            rules.set(permission, at.clone(), Node::text("deny", at.clone()));
+            rules.set(&permission, at.clone(), Node::text("deny", at.clone()));
         }
         let text = "this is a list of tools as another program writes it: tools of adjutant that it leaves out, or forbids, are denied";
         problems.push(Problem::note(ProblemCode::OldSpelling, &at, key, text));
@@ -436,6 +436,27 @@ pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
     if let Some(rules) = rules {
         add_below(node, rules);
     }
+}
+
+/// Returns the permission to deny for a forbidden tool of another program. `None` if the tool is one of
+/// that program without a counterpart, such as `BashOutput`.
+fn denied_permission(name: &str) -> Option<String> {
+    if let Some(tool) = name.strip_prefix("mcp__") {
+        let is_server = !tool.contains("__");
+        let all = || format!("{tool}_*");
+        return Some(
+            is_server
+                .then(all)
+                .unwrap_or_else(|| tool.replace("__", "_")),
+        );
+    }
+    let meant = || meant_permission(&name.to_ascii_lowercase());
+    if let Some(permission) = permission_of_tool(name).or_else(meant) {
+        return Some(permission.to_owned());
+    }
+    // A tool of a plugin, for example. The rule is reported if no tool has the name.
+    let is_plain = !name.contains(|c: char| c.is_ascii_uppercase());
+    is_plain.then(|| name.to_owned())
 }
 
 /// Takes a list of names out of a node: a text with commas, or a list of texts. Leaves anything else.
