@@ -469,6 +469,7 @@ fn take_names(node: &mut Node, key: &str) -> Option<(SourceLocation, Vec<String>
     let mut names = Vec::new();
     for text in texts {
         // A name may be followed by a pattern: `Bash(git diff:*, git log:*)`.
+        let is_closed = text.matches('(').count() == text.matches(')').count();
         let mut depth = 0_usize;
         let parts = text.split(move |c: char| {
             match c {
@@ -476,9 +477,9 @@ fn take_names(node: &mut Node, key: &str) -> Option<(SourceLocation, Vec<String>
                 ')' => depth = depth.saturating_sub(1),
                 _ => {}
             }
-            depth == 0 && (c == ',' || c.is_whitespace())
+            (depth == 0 || !is_closed) && (c == ',' || c.is_whitespace())
         });
-        let name = |part: &str| part.split('(').next().unwrap_or_default().to_owned();
+        let name = |part: &str| part.split(['(', ')']).next().unwrap_or_default().to_owned();
         names.extend(parts.map(name).filter(|name| !name.is_empty()));
     }
     let entry = node.take(key)?;
