@@ -442,13 +442,12 @@ pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
 /// that program without a counterpart, such as `BashOutput`.
 fn denied_permission(name: &str) -> Option<String> {
     if let Some(tool) = name.strip_prefix("mcp__") {
-        let is_server = !tool.contains("__");
-        let all = || format!("{tool}_*");
-        return Some(
-            is_server
-                .then(all)
-                .unwrap_or_else(|| tool.replace("__", "_")),
-        );
+        // `mcp__github` is the whole server.
+        return Some(if tool.contains("__") {
+            tool.replace("__", "_")
+        } else {
+            format!("{tool}_*")
+        });
     }
     let meant = || meant_permission(&name.to_ascii_lowercase());
     if let Some(permission) = permission_of_tool(name).or_else(meant) {
