@@ -87,7 +87,7 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
     }
     if let Some(name) = unsupported(&bytes) {
         return Err(format!(
-            "is a picture in {name}, which no model accepts; convert it to PNG or JPEG first"
+            "is a picture in {name}, which cannot be converted here; convert it to PNG or JPEG first"
         ));
     }
     let format = image::guess_format(&bytes).ok();
@@ -452,7 +452,7 @@ mod tests {
             (
                 of("image/heic", b"\0\0\0\x18ftypheic"),
                 &LIMITS,
-                "is a picture in HEIC, which no model accepts",
+                "is a picture in HEIC, which cannot be converted here",
             ),
             (
                 of("image/png", b"\0\0\0\x1cftypavif\0\0\0\0"),
