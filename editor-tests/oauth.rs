@@ -343,7 +343,9 @@ fn too_narrow() {
     ];
     let said = stderr_of(&project, &call);
     assert!(
-        said.contains("the login lacks a scope that this requires (\"write\"): run `adjutant mcp login guard`"),
+        said.contains(
+            "the login lacks a scope that this requires (\"write\"): run `adjutant mcp login guard`"
+        ),
         "{said}"
     );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {

@@ -481,16 +481,23 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
             printed => printed.context("the session was not written completely"),
         };
     };
-    let mut file = created(&target)?;
-    let written = io::copy(&mut document, &mut file).and_then(|_| file.flush());
-    written.with_context(|| format!("{} cannot be written", target.display()))
+    write_new(&target, |file| io::copy(&mut document, file).map(drop))
 }
 
-/// Creates the file of an export.
-fn created(path: &Path) -> anyhow::Result<std::fs::File> {
+/// Creates and writes the file of an export. A file that could not be written completely is removed:
+/// it would be in the way of the next export.
+fn write_new(
+    path: &Path,
+    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let name = path.display().to_string();
-    export::file::create(path)
-        .map_err(|e| anyhow!("nothing was exported: {}", export::file::reason(&e, &name)))
+    let mut file = export::file::create(path)
+        .map_err(|e| anyhow!("nothing was exported: {}", export::file::reason(&e, &name)))?;
+    let written = write(&mut file).and_then(|()| file.flush());
+    if written.is_err() && file.metadata().is_ok_and(|found| found.is_file()) {
+        std::fs::remove_file(path).ok();
+    }
+    written.with_context(|| format!("{name} cannot be written"))
 }
 
 fn export_text(text: &str, output: Option<&Path>) -> anyhow::Result<u8> {
@@ -498,8 +505,7 @@ fn export_text(text: &str, output: Option<&Path>) -> anyhow::Result<u8> {
         super::say(text);
         return Ok(0);
     };
-    let written = created(path)?.write_all(text.as_bytes());
-    written.with_context(|| format!("{} cannot be written", path.display()))?;
+    write_new(path, |file| file.write_all(text.as_bytes()))?;
     Ok(0)
 }
 

@@ -227,13 +227,18 @@ fn state(call: &Call, at: Timestamp) -> Value {
     };
     let facts = call.state.facts().map(CallFacts::to_json);
     let mut facts = Value::Object(facts.unwrap_or_default());
-    if facts["filepath"].is_string() && facts["diff"].is_string() {
+    let is_long = text::is_longer(&facts, MAX_TEXT_BYTES);
+    // OpenCode's copy of the diff is left out before the other facts are.
+    if facts["filepath"].is_string()
+        && facts["diff"]
+            .as_str()
+            .is_some_and(|diff| diff.len() <= MAX_TEXT_BYTES / 2)
+    {
         facts["filediff"] = json!({
             "file": facts["filepath"], "patch": facts["diff"],
             "additions": facts["additions"], "deletions": facts["deletions"],
         });
     }
-    let is_long = text::is_longer(&facts, MAX_TEXT_BYTES);
     shown["metadata"] = if is_long { json!({}) } else { facts };
     if is_long || cut.was_needed {
         shown["metadata"]["truncated"] = true.into();
