@@ -67,16 +67,17 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
     let here = ProjectContext::read(Path::new("."), environment)?;
     match verb {
         Verb::List { json: true } => {
+            let unused = unused(&here);
             let mut all = show::to_json(&here.agents, |name| remarks(&here, name));
-            all.extend(unused(&here).iter().map(|(name, state, about)| {
+            all.extend(unused.iter().map(|(name, state, about)| {
                 json!({ "name": name, "state": state.code(), "about": about })
             }));
             super::terminal::json(&serde_json::to_string_pretty(&all)?);
+            return Ok(exit_code(&unused));
         }
         Verb::List { json: false } | Verb::Create(_) => {
             let trust = &here.loaded.trust;
             let unused = unused(&here);
-            let is_failed = |(_, state, _): &UnusedAgent| *state == EntryState::Failed;
             super::say(&show::list(
                 &here.agents,
                 |name| remarks(&here, name),
@@ -85,7 +86,7 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
             if let Some(notice) = trust.notice() {
                 super::say(&notice);
             }
-            return Ok(u8::from(unused.iter().any(is_failed)));
+            return Ok(exit_code(&unused));
         }
         Verb::Show { name } => {
             let agent = here.agents.get(name).ok_or_else(|| {
@@ -120,6 +121,12 @@ fn remarks(here: &ProjectContext, name: &str) -> Vec<String> {
         })
     });
     waiting.into_iter().chain(wrong).collect()
+}
+
+/// Returns 1 if an agent does not work.
+fn exit_code(unused: &[UnusedAgent]) -> u8 {
+    let is_failed = |(_, state, _): &UnusedAgent| *state == EntryState::Failed;
+    u8::from(unused.iter().any(is_failed))
 }
 
 /// Returns the agents that are switched off or have errors in their settings.

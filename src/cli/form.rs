@@ -19,6 +19,8 @@ pub(super) struct Field {
     takes: AnswerType,
     /// True if there must be an answer, and no default replaces it.
     is_needed: bool,
+    /// True if the default replaces a missing answer.
+    has_default: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +76,7 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
             options: options.map(|(value, label, _)| (value, label)).collect(),
             takes: shown.takes,
             is_needed: is_required && shown.default.is_none(),
+            has_default: shown.default.is_some(),
         }
     };
     Some(
@@ -266,7 +269,9 @@ impl Field {
                 }
             }
         }
-        if !self.is_needed {
+        if self.has_default {
+            lines.push("Enter  answers what is in brackets".to_owned());
+        } else if !self.is_needed {
             lines.push("Enter  gives no answer to this question".to_owned());
         }
         lines.push("Ctrl-D  answers none of the questions".to_owned());

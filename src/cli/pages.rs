@@ -126,7 +126,10 @@ const EXIT_CODES: &[(&str, &str)] = &[
         "There is no complete answer: the model refused, or a limit was reached.",
     ),
     ("5", "Something was not permitted."),
-    ("129, 130, 143", "Hung up, interrupted, terminated."),
+    (
+        "129, 130, 131, 143",
+        "Hung up, interrupted, quit, terminated.",
+    ),
 ];
 
 /// Prints the manual page: adjutant and all its commands.

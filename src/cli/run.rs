@@ -6,6 +6,7 @@ mod keyboard;
 mod prompt;
 mod result;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -311,13 +312,9 @@ fn check_command(
 ) -> anyhow::Result<()> {
     let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
     let here = ProjectContext::read(directory, environment)?;
-    let settings = &here.loaded.settings;
     let known = commands(args, &here, earlier).list();
     // The prompts of an MCP server are known when it runs.
-    let is_prompt = name
-        .split_once(':')
-        .is_some_and(|(server, _)| settings.mcp.iter().any(|known| known.name == server));
-    if is_prompt || known.iter().any(|command| command.name == name) {
+    if is_of_server(name, &here) || known.iter().any(|command| command.name == name) {
         return Ok(());
     }
     let names: Vec<&str> = known.iter().map(|command| command.name.as_str()).collect();
@@ -326,6 +323,13 @@ fn check_command(
         names.join(", ")
     ))
     .into())
+}
+
+/// Returns whether a name begins with that of an MCP server, as those of its prompts and resources.
+fn is_of_server(name: &str, here: &ProjectContext) -> bool {
+    let servers = &here.loaded.settings.mcp;
+    name.split_once(':')
+        .is_some_and(|(server, _)| servers.iter().any(|known| known.name == server))
 }
 
 /// Checks that a server on this machine has a model. A session does not wait for the servers, so it
@@ -395,13 +399,21 @@ fn check_words(
         root: &here.worktree.root,
         home: environment.home.as_deref(),
     };
-    let unknown = mention::unknown_names(&words, &place);
+    // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server are
+    // known when it runs.
+    let is_path = |why: &String| {
+        let word = why.split(' ').next().unwrap_or_default();
+        let name = word.trim_start_matches('@');
+        name.contains(['/', '.']) && !is_of_server(name, &here)
+    };
+    let mut unknown = mention::unknown_names(&words, &place);
+    unknown.retain(is_path);
     if unknown.is_empty() {
         return Ok(());
     }
     let all = unknown.join(" ");
     Err(Misuse(format!(
-        "{all} Without the @, the words are sent as they are."
+        "{all} Without the @, or through a pipe, the words are sent as they are."
     ))
     .into())
 }
@@ -466,6 +478,12 @@ async fn converse(
         terminal::say(id.as_str());
         return Ok(0);
     }
+    let id = SessionId::new(session.0.to_string());
+    // A built-in command adds no messages, so the last ones may be those of an earlier turn.
+    let earlier = match args.format {
+        OutputFormat::Result => result::messages(&shared.store, &id).await,
+        OutputFormat::Text | OutputFormat::Json => HashSet::new(),
+    };
     client.begin(&session);
     let mut request = v1::PromptRequest::new(session.clone(), task.blocks);
     let meta = meta(args, task.schema);
@@ -485,14 +503,13 @@ async fn converse(
             }
         }
     };
-    let id = SessionId::new(session.0.to_string());
     let response = response.map_err(server_error);
     let done = response.and_then(|response| {
         let code = ended(args, client, &response)?;
         Ok((code, response))
     });
     if args.format == OutputFormat::Result {
-        result::print(&shared.store, &id, client, done.as_ref()).await;
+        result::print(&shared.store, &id, client, &earlier, done.as_ref()).await;
     }
     done.map(|(code, _)| code)
 }

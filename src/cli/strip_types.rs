@@ -16,11 +16,13 @@ const MAX_MODULE_BYTES: u64 = 16 << 20;
 pub(super) fn strip_types() -> ExitCode {
     let mut source = String::new();
     let input = std::io::stdin().lock();
-    if let Err(e) = input.take(MAX_MODULE_BYTES + 1).read_to_string(&mut source) {
+    // One byte more, so that a larger module is not cut off.
+    let read = input.take(MAX_MODULE_BYTES + 1).read_to_string(&mut source);
+    if let Err(e) = read {
         return terminal::complain(&e.to_string());
     }
-    if source.len() as u64 > MAX_MODULE_BYTES {
-        return terminal::complain("the module is longer than 16 MiB");
+    if u64::try_from(source.len()).map_or(true, |bytes| bytes > MAX_MODULE_BYTES) {
+        return terminal::complain("the module is larger than 16 MiB");
     }
     match typescript::strip(&source) {
         Ok(module) => {

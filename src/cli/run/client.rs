@@ -782,7 +782,8 @@ impl Client {
         let mut sender = Some(sender);
         let check: LineCheck = Box::new(move |line| {
             let put = match (field.read(line), unlikely.take()) {
-                (FieldReply::Answer(None), Some(put)) => Some(put),
+                // Also if the field must be answered, for which an empty line alone is no answer.
+                (_, Some(put)) if line.trim().is_empty() => Some(put),
                 (FieldReply::Answer(put), _) => put,
                 (FieldReply::Again(why), _) => {
                     return Some(Palette::plain(&format!("{why}\n> ")));
@@ -849,6 +850,7 @@ impl Client {
             if let Some(whole) = &whole
                 && matches!(line.trim().to_lowercase().as_str(), "v" | "view")
             {
+                instead = None;
                 let mut again = whole.clone();
                 again.push(&Palette::plain(&format!("  {}\n> ", answers.short(true))));
                 return Some(again);

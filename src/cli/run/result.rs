@@ -1,26 +1,40 @@
 //! The result of a run as one JSON object, for scripts.
 
+use std::collections::HashSet;
+
 use protocol::acp::v1;
 use serde_json::json;
 
 use super::client::Client;
 use crate::cli::terminal;
 use acp_server::meta::{STRUCTURED, of_ours};
-use base::id::SessionId;
+use base::id::{MessageId, SessionId};
 use store::{Store, StoredSession};
 use transcript::{CallState, Message, Usage};
 
+/// Returns the messages that a session has before a turn.
+pub(super) async fn messages(store: &Store, id: &SessionId) -> HashSet<MessageId> {
+    // A new session may not be stored yet.
+    let stored = store.peek(id).await.ok();
+    let messages = stored.into_iter().flat_map(|stored| stored.messages);
+    messages.map(|message| message.id).collect()
+}
+
 /// Prints the result of a run: its exit code and the response of its turn, or the reason why there is
-/// none.
+/// none. `earlier` are the messages before the turn.
 pub(super) async fn print(
     store: &Store,
     id: &SessionId,
     client: &Client,
+    earlier: &HashSet<MessageId>,
     done: Result<&(u8, v1::PromptResponse), &anyhow::Error>,
 ) {
     // A session that could not be saved has an answer all the same.
     let stored = store.peek(id).await.ok();
-    let facts = stored.as_ref().map(TurnFacts::of).unwrap_or_default();
+    let facts = stored
+        .as_ref()
+        .map(|stored| TurnFacts::of(stored, earlier))
+        .unwrap_or_default();
     let title = stored
         .as_ref()
         .and_then(|stored| stored.record.title.as_deref());
@@ -57,7 +71,7 @@ pub(super) async fn print(
     terminal::json(&format!("{result:#}"));
 }
 
-/// The facts of the last turn of a session.
+/// The facts of the turn of a run.
 #[derive(Debug, Default, PartialEq)]
 struct TurnFacts {
     model: Option<String>,
@@ -70,13 +84,12 @@ struct TurnFacts {
 }
 
 impl TurnFacts {
-    fn of(stored: &StoredSession) -> Self {
-        let begins =
-            |message: &Message| message.user().is_some() && !message.visible_text().is_empty();
-        let start = stored.messages.iter().rposition(begins).unwrap_or(0);
+    fn of(stored: &StoredSession, earlier: &HashSet<MessageId>) -> Self {
         let mut facts = Self::default();
-        for message in &stored.messages[start..] {
-            facts.add(message);
+        for message in &stored.messages {
+            if !earlier.contains(&message.id) {
+                facts.add(message);
+            }
         }
         facts
     }

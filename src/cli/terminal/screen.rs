@@ -148,7 +148,7 @@ impl Screen {
 
     /// Prints a message on standard error.
     pub(in crate::cli) fn aside(&self, words: &str) {
-        self.message(&Palette::plain(&super::fitted(&text::shown(words))));
+        self.message(&Palette::plain(words));
     }
 
     pub(in crate::cli) fn message(&self, words: &Styled) {
