@@ -492,7 +492,7 @@ fn viewed() {
     assert_eq!(code, Some(0), "{screen}");
 }
 
-/// The spinner says what the model does.
+/// The spinner names the activity of the model.
 fn activities() {
     let (_model, project) = stage("reasoning: Hm.\ntext: \"It is there. \"\nhang", &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));

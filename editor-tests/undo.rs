@@ -371,7 +371,7 @@ fn daemon_that_outlives_adjutant_can_write() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Adjutant is killed while a command runs: nothing of it continues, neither what its shell has started nor what has
+/// Adjutant is killed while a command runs: nothing of it continues, neither the programs of its shell nor one that has
 /// left its session. Both commands write, one of them only to its output.
 fn programs_end_with_a_killed_adjutant(mechanism: &str) {
     let commands = [

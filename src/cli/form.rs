@@ -235,7 +235,7 @@ impl Field {
         FieldReply::Answer(Some((own, put)))
     }
 
-    /// Asks again; where the user's own words are an answer, they can be confirmed.
+    /// Asks again; if the user's own words are an answer, they can be confirmed.
     fn unlikely(&self, why: String, line: &str) -> FieldReply {
         match &self.own {
             Some(own) => {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn form_says_how_to_answer() {
+    fn form_names_the_answers() {
         let shown: String = form()
             .iter()
             .map(|field| format!("{}{}", field.words, field.legend))

@@ -29,10 +29,12 @@ impl InnerIndex {
         let automaton = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(&distinct);
-        Self {
-            automaton: automaton.ok().filter(|_| !places.is_empty()),
-            places,
-        }
+        let automaton = if places.is_empty() {
+            None
+        } else {
+            automaton.ok()
+        };
+        Self { automaton, places }
     }
 
     pub(super) fn is_empty(&self) -> bool {

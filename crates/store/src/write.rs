@@ -92,7 +92,7 @@ pub(super) enum SessionWrite {
         id: String,
         message: String,
         json: PartJson,
-        /// Whether a longer text will replace it soon.
+        /// True if a longer text will replace it soon.
         is_growing: bool,
     },
     /// Removes a message and all later ones.

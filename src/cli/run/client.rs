@@ -144,7 +144,7 @@ impl Client {
         self.quiet && self.format == OutputFormat::Text
     }
 
-    /// Returns whether the next command is named where the run ends early.
+    /// Returns whether the next command is named if the run ends early.
     pub(super) fn shows_hints(&self) -> bool {
         self.format == OutputFormat::Text && !self.quiet && self.screen.shows_calls()
     }
@@ -314,7 +314,7 @@ impl Client {
         }
     }
 
-    /// Shows what the model does, unless a call runs meanwhile.
+    /// Shows the activity of the model, unless a call runs meanwhile.
     fn speaking(&self, activity: &str) {
         if self.progress().calls.is_empty() {
             self.screen.doing(activity);
@@ -388,7 +388,7 @@ impl Client {
         self.begin_call(call);
     }
 
-    /// Names a call that runs for long, where no spinner does.
+    /// Names a call that runs for long, if there is no spinner.
     fn announce_later(client: &Arc<Self>, id: v1::ToolCallId) {
         if client.screen.turns() || !client.screen.shows_calls() {
             return;

@@ -190,7 +190,7 @@ impl Screen {
     }
 
     /// Shows a question, and hides the spinner until [`Self::asked`]. Other output waits for the
-    /// answer, so that it does not come between the question and what is typed.
+    /// answer, so that it does not come between the question and the typed line.
     pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<()> {
         let mut state = self.state();
         state.stop();
