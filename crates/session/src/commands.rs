@@ -14,6 +14,7 @@ use crate::turn::step_context::resolve_model;
 use crate::turn::{SessionChoices, TurnContext, hooks};
 use base::text;
 use config::agent_rules::reach;
+use config::script::{ScriptEntry, ScriptKind};
 use config::settings::{self, Settings};
 use mcp::McpServers;
 use permission::account::AccountAccess;
@@ -41,6 +42,8 @@ pub struct Commands {
     /// The built-in commands that are not listed, because there is nothing for them to do. They are
     /// carried out all the same.
     unlisted: Vec<BuiltinName>,
+    /// True if there are plugins, which may add commands when the first prompt loads them.
+    may_be_more: bool,
 }
 
 /// Properties of a project that decide whether built-in commands are listed.
@@ -78,6 +81,7 @@ impl Commands {
         uses: CommandUses,
     ) -> Self {
         let commands = command::list(settings);
+        let is_plugin = |script: &ScriptEntry| script.kind == ScriptKind::Plugin;
         let orders = BuiltinName::ALL
             .iter()
             .filter(|(word, ..)| !word.can_be_skill())
@@ -100,6 +104,7 @@ impl Commands {
             skills: skills.clone(),
             skill_commands,
             unlisted: uses.unlisted(settings, skills),
+            may_be_more: settings.scripts.iter().any(is_plugin),
         }
     }
 
@@ -195,13 +200,13 @@ impl Commands {
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
     /// meant. `None` for any other text: a path, a word without a similar command, or a text that
-    /// begins with a blank.
+    /// begins with a blank; and if plugins may add the command.
     pub fn misspelt(&self, text: &str) -> Option<String> {
         /// A shorter word is similar to too many others.
         const MIN_CHARS: usize = 3;
         let (name, _) = command::typed(text)?;
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if name.len() < MIN_CHARS || !name.chars().all(is_word) {
+        if self.may_be_more || name.len() < MIN_CHARS || !name.chars().all(is_word) {
             return None;
         }
         let mut known: Vec<String> = self
@@ -654,6 +659,11 @@ mod tests {
         ] {
             assert_eq!(commands.misspelt(text), None, "{text}");
         }
+        let with_plugins = Commands {
+            may_be_more: true,
+            ..plain()
+        };
+        assert_eq!(with_plugins.misspelt("/udno"), None);
     }
 
     #[test]
