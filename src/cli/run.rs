@@ -232,7 +232,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             Some(name) => {
                 check_command(name, &args, &cwd, earlier.as_ref(), &shared.environment)?;
             }
-            None => check_words(&args, &cwd, earlier.as_ref(), &shared.environment)?,
+            None => check_words(&args, &blocks, &cwd, earlier.as_ref(), &shared.environment)?,
         }
         if let Some(model) = &args.model {
             check_local_model(model, &cwd, earlier.as_ref(), &shared).await?;
@@ -376,21 +376,26 @@ fn commands(args: &Args, here: &ProjectContext, earlier: Option<&Record>) -> Com
     Commands::new(&here.loaded.settings, &skills, &agent.rules, uses)
 }
 
-/// Checks the words of the command line for a misspelt command and for files that do not exist,
-/// before a model is asked about them.
+/// Checks a prompt for a misspelt command, and its words on the command line for files that do not
+/// exist, before a model is asked about them.
 fn check_words(
     args: &Args,
+    blocks: &[v1::ContentBlock],
     cwd: &Path,
     earlier: Option<&Record>,
     environment: &Environment,
 ) -> anyhow::Result<()> {
     let words = args.prompt.join(" ");
-    if !words.starts_with('/') && !words.contains('@') {
+    let text = match blocks.first() {
+        Some(v1::ContentBlock::Text(text)) => text.text.as_str(),
+        _ => "",
+    };
+    if !text.starts_with('/') && !words.contains('@') {
         return Ok(());
     }
     let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
     let here = ProjectContext::read(directory, environment)?;
-    if let Some(why) = commands(args, &here, earlier).misspelt(&words) {
+    if let Some(why) = commands(args, &here, earlier).misspelt(text) {
         return Err(Misuse(why).into());
     }
     let place = MentionPlace {
