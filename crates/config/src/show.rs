@@ -100,7 +100,7 @@ pub fn setting<'a>(loaded: &'a LoadedSettings, path: &[String]) -> Option<Settin
         NodeValue::Text(_) if is_secret(path) => HIDDEN.to_owned(),
         NodeValue::Text(_) if path == ["store", "url"] => value(path, node),
         NodeValue::Text(text) => text.clone(),
-        _ => node.to_json().to_string(),
+        _ => without_secrets(node.to_json(), is_secret(path)).to_string(),
     };
     Some(Setting {
         text,
@@ -114,14 +114,11 @@ pub fn setting<'a>(loaded: &'a LoadedSettings, path: &[String]) -> Option<Settin
 pub fn to_json(loaded: &LoadedSettings, below: &[String]) -> Vec<serde_json::Value> {
     let mut all = Vec::new();
     walk(loaded, below, &mut |path, node| {
-        let is_hidden = is_secret(path) && matches!(node.value, NodeValue::Text(_));
-        let shown = if is_hidden {
-            serde_json::Value::Null
-        } else if path == ["store", "url"] {
+        let shown = if path == ["store", "url"] {
             let location = node.as_text().map(|url| DatabaseLocation::new(url).shown());
             serde_json::json!(location)
         } else {
-            node.to_json()
+            without_secrets(node.to_json(), is_secret(path))
         };
         all.push(serde_json::json!({
             "key": joined(path),
@@ -253,6 +250,28 @@ fn is_secret(path: &[String]) -> bool {
     })
 }
 
+/// Returns a value with `null` in place of the secrets in it, such as those of the objects in a list.
+/// `is_hidden`: its texts are secrets.
+fn without_secrets(value: serde_json::Value, is_hidden: bool) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::String(_) if is_hidden => Value::Null,
+        Value::Array(all) => {
+            let all = all.into_iter().map(|one| without_secrets(one, is_hidden));
+            Value::Array(all.collect())
+        }
+        Value::Object(all) => {
+            let all = all.into_iter().map(|(key, one)| {
+                let is_hidden = is_hidden || is_secret(std::slice::from_ref(&key));
+                let one = without_secrets(one, is_hidden);
+                (key, one)
+            });
+            Value::Object(all.collect())
+        }
+        other => other,
+    }
+}
+
 /// Formats a value on one line: long texts are cut, secrets are not shown.
 fn value(path: &[String], node: &Node) -> String {
     if is_secret(path) && matches!(node.value, NodeValue::Text(_)) {
@@ -263,7 +282,7 @@ fn value(path: &[String], node: &Node) -> String {
     {
         return serde_json::Value::from(DatabaseLocation::new(url).shown()).to_string();
     }
-    let text = node.to_json().to_string();
+    let text = without_secrets(node.to_json(), is_secret(path)).to_string();
     let mut cut: String = text.chars().take(100).collect();
     if cut.len() < text.len() {
         cut.push_str("...");
@@ -364,4 +383,19 @@ pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
         let _ = writeln!(text, "Not understood: {}. {UNTIL_FIXED}", places.join(", "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_in_lists_are_not_shown() {
+        let list = json!(["a", { "apiKey": "k", "name": "n", "headers": { "x": ["y", 1] } }]);
+        let expected = json!(["a", { "apiKey": null, "name": "n", "headers": { "x": [null, 1] } }]);
+        assert_eq!(without_secrets(list, false), expected);
+        assert_eq!(without_secrets(json!(["a"]), true), json!([null]));
+    }
 }
