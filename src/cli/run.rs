@@ -92,7 +92,7 @@ pub(super) struct Args {
     )]
     without: Vec<String>,
     /// Take over a session that another process has open. What runs there is cancelled.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "fork")]
     take_over: bool,
     /// The directory to work in.
     #[arg(long, value_name = "DIR", default_value = ".")]

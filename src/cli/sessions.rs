@@ -545,7 +545,7 @@ async fn delete(
 
 /// Returns whether there is a user at a terminal who can be asked.
 fn can_ask() -> bool {
-    io::stdin().is_terminal() && terminal::is_watched()
+    io::stdin().is_terminal() && io::stderr().is_terminal() && terminal::is_watched()
 }
 
 /// Asks whether to delete sessions.

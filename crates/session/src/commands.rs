@@ -199,12 +199,13 @@ impl Commands {
     }
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
-    /// meant. `None` for any other text: a path, a word without a similar command, or a text that
-    /// begins with a blank; and if plugins may add the command.
+    /// meant. `None` for any other text: a path, a word without a similar command, a word with a text
+    /// after it unless only its letters are in another order or case, or a text that begins with a
+    /// blank; and if plugins may add the command.
     pub fn misspelt(&self, text: &str) -> Option<String> {
         /// A shorter word is similar to too many others.
         const MIN_CHARS: usize = 3;
-        let (name, _) = command::typed(text)?;
+        let (name, rest) = command::typed(text)?;
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if self.may_be_more || name.len() < MIN_CHARS || !name.chars().all(is_word) {
             return None;
@@ -223,6 +224,14 @@ impl Commands {
             return None;
         }
         let near = text::nearest(name, known.iter().map(String::as_str))?;
+        let letters = |word: &str| {
+            let mut letters = word.to_ascii_lowercase().into_bytes();
+            letters.sort_unstable();
+            letters
+        };
+        if !rest.trim().is_empty() && letters(name) != letters(near) {
+            return None;
+        }
         Some(format!(
             "There is no command /{name}. Did you mean /{near}? With a blank before it, it is sent as text."
         ))
@@ -652,6 +661,8 @@ mod tests {
             "/udno/x",
             "/notes:find x",
             "/something-else",
+            "/reviews returns 500",
+            "/map does not load",
             "//",
             "/",
             "undo",
