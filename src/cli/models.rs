@@ -141,11 +141,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let off: Vec<ListEntry> = disabled
         .iter()
         .filter(|name| wanted(name) && !is_listed(name))
-        .map(|name| ListEntry {
-            name: base::text::escaped(name),
-            state: EntryState::Off,
-            about: "switched off by disabled_providers in the settings".to_owned(),
-        })
+        .map(|name| switched_off(name))
         .collect();
     let used = used_models(&default, &here, environment).await;
     let mut providers = providers;
@@ -181,6 +177,14 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     text.push_str(&listing::list(&rest));
     super::say(text.trim_end());
     Ok(0)
+}
+
+fn switched_off(provider: &str) -> ListEntry {
+    ListEntry {
+        name: base::text::escaped(provider),
+        state: EntryState::Off,
+        about: "switched off by disabled_providers in the settings".to_owned(),
+    }
 }
 
 /// Updates the catalogue and reports the result.

@@ -6,7 +6,7 @@ mod import;
 mod relocate;
 mod summary;
 
-use std::io::{self, BufRead as _, BufReader, BufWriter, IsTerminal as _, Seek as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -524,7 +524,7 @@ async fn delete(
             ids.push(id);
         }
     }
-    if !yes && can_ask() {
+    if !yes && terminal::can_ask() {
         for id in &ids {
             // A damaged session can be deleted, too.
             match store.peek(id).await {
@@ -541,11 +541,6 @@ async fn delete(
         super::say(&format!("deleted {id}"));
     }
     Ok(0)
-}
-
-/// Returns whether there is a user at a terminal who can be asked.
-fn can_ask() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal() && terminal::is_watched()
 }
 
 /// Asks whether to delete sessions.
@@ -567,7 +562,7 @@ async fn prune_all(
     wish: &Prune,
     yes: bool,
 ) -> anyhow::Result<u8> {
-    if !yes && !wish.dry && can_ask() {
+    if !yes && !wish.dry && terminal::can_ask() {
         let trial = Prune { dry: true, ..*wish };
         let found = prune::prune(store, environment.now(), &trial).await?;
         for record in &found.gone {

@@ -30,6 +30,11 @@ pub(super) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Returns whether a person can read and answer a question. Questions are written to standard error.
+pub(super) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal() && is_watched()
+}
+
 /// The width that is assumed if none is known.
 const DEFAULT_COLUMNS: usize = 80;
 /// The further indentation of a long line in an explained verdict.

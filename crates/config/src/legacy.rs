@@ -422,7 +422,7 @@ pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
             denied.extend(names.iter().filter_map(|name| denied_permission(name)));
         } else if !names.iter().any(|name| name == "*") {
             denied.extend(ACTING.into_iter().filter(is_missing).map(str::to_owned));
-            if READING.iter().all(|reading| is_missing(&reading)) {
+            if READING.iter().all(is_missing) {
                 denied.extend(READING.into_iter().map(str::to_owned));
             }
         }

@@ -283,13 +283,10 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
 /// # Errors
 /// The reason why nothing was deleted, although it was asked for.
 async fn log_out(scope: &TurnContext, rest: &str) -> Result<String, String> {
-    if let Err(why) = scope
+    scope
         .permissions
         .account
-        .check(AccountProperty::ProviderKeys)
-    {
-        return Err(why);
-    }
+        .check(AccountProperty::ProviderKeys)?;
     let environment = scope.environment.clone();
     let chosen = rest.to_owned();
     let result = spawn_blocking(move || delete_keys(&environment, &chosen));

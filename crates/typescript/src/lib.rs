@@ -304,8 +304,8 @@ impl<'s> Stripper<'s> {
         loop {
             let end = if rest.starts_with("//") {
                 rest.find(LINE_ENDS)
-            } else if rest.starts_with("/*") {
-                rest[2..].find("*/").map(|end| end + 4)
+            } else if let Some(comment) = rest.strip_prefix("/*") {
+                comment.find("*/").map(|end| end + "/**/".len())
             } else {
                 break;
             };

@@ -239,6 +239,15 @@ fn events_become_spans() {
             ],
             vec!["invoke_agent build 10-40", "chat m 11-50 timeout"],
         ),
+    ];
+    for (name, events, expected) in table {
+        assert_eq!(spans(false, &events), expected, "{name}");
+    }
+}
+
+#[test]
+fn events_without_a_turn_become_no_spans_of_it() {
+    let table: Vec<(&str, Vec<_>, Vec<&str>)> = vec![
         (
             "request without a turn begins a trace",
             vec![request_started(11), request_ended(12, None)],
