@@ -38,15 +38,15 @@ const passed = await run([
   }],
   ["an export has the same messages", async () => {
     mkdirSync(join(home, "out"));
-    const own = (id) => {
-      const file = join(home, "out", `${id}.json`);
+    const own = (id, name) => {
+      const file = join(home, "out", name);
       adjutant("sessions", "export", id, "-o", file);
       return JSON.parse(readFileSync(file, "utf8"));
     };
-    const stored = own(first);
+    const stored = own(first, "stored.json");
     adjutant("sessions", "delete", first);
     adjutant("sessions", "import", join(made.exports, "first.json"));
-    const exported = own(first);
+    const exported = own(first, "exported.json");
     assert.deepEqual(exported.messages.map((message) => message.parts), stored.messages.map((message) => message.parts));
   }],
 ]);
