@@ -104,7 +104,7 @@ pub(super) struct Args {
     /// input is not a terminal, and with `--format result` and `--format json`.
     #[arg(long)]
     deny: bool,
-    /// Print only the answer, questions, refusals and errors: no notes, and not the session's id.
+    /// Print no notes, and not the session's id.
     #[arg(short, long)]
     quiet: bool,
     /// Exit with 5 if a question was refused, even if there is an answer.
