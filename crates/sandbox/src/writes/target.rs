@@ -216,13 +216,23 @@ fn follows(flags: u64) -> bool {
 
 /// The canonical paths of directories, for a short time: commands write many files in few
 /// directories.
+///
+/// A path is reused only if it still leads to the same directory, because a link may have changed
+/// late, or by a process of another command.
 #[derive(Debug)]
 pub(super) struct Directories {
-    known: HashMap<PathBuf, PathBuf>,
+    known: HashMap<PathBuf, KnownDirectory>,
     /// The time before which nothing is added, because a change of a link has not happened yet.
     begin: Instant,
     /// The time until which `known` is valid.
     end: Instant,
+}
+
+#[derive(Debug)]
+struct KnownDirectory {
+    canonical: PathBuf,
+    /// The device and the inode.
+    identity: (u64, u64),
 }
 
 /// The time for which the canonical path of a directory is reused. Links that the command itself
@@ -257,12 +267,20 @@ impl Directories {
             self.known.clear();
             self.end = now + REUSE_INTERVAL;
         }
-        if let Some(known) = self.known.get(dir) {
-            return Some(known.clone());
+        let found = rustix::fs::stat(dir).ok()?;
+        let identity = (found.st_dev, found.st_ino);
+        if let Some(known) = self.known.get(dir)
+            && known.identity == identity
+        {
+            return Some(known.canonical.clone());
         }
         let canonical = std::fs::canonicalize(dir).ok()?;
         if now >= self.begin {
-            self.known.insert(dir.to_owned(), canonical.clone());
+            let known = KnownDirectory {
+                canonical: canonical.clone(),
+                identity,
+            };
+            self.known.insert(dir.to_owned(), known);
         }
         Some(canonical)
     }
@@ -385,6 +403,26 @@ mod tests {
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink("other", &link).unwrap();
         assert_eq!(real(&link.join("f")), root.join("other/f"));
+    }
+
+    #[test]
+    fn canonical_directory_is_not_reused_after_a_late_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        for name in ["one", "other"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        let link = root.join("link");
+        let mut directories = Directories::new();
+        directories.end = Instant::now() + Duration::from_secs(3600);
+        for target in ["one", "other", "one"] {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let resolved = directories.resolved(&link.join("f"), false).unwrap();
+            assert_eq!(resolved.path, root.join(target).join("f"));
+            assert!(directories.known.contains_key(&link));
+            // By another process, without a report to these directories.
+            std::fs::remove_file(&link).unwrap();
+        }
     }
 
     #[test]
