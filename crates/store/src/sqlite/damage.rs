@@ -132,11 +132,18 @@ async fn lost_index_is_filled_in_background_and_list_reports_it() {
 async fn session_deleted_during_fill_stays_deleted_with_children() {
     let dir = tempfile::tempdir().unwrap();
     let many = many_unknown(dir.path()).await;
+    // Neither the thread that fills the index nor the deletion can write to it before the end of
+    // this transaction.
+    let writer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
     let store = Store::start(dir.path());
     let parent = SessionId::new("ses_00000000");
     let child = SessionId::new("ses_00000001");
     assert!(store.list(None, None, 1).await.unwrap().filling.is_some());
-    store.delete(&parent).await.unwrap();
+    let (deleted, ()) = tokio::join!(store.delete(&parent), async {
+        writer.execute_batch("COMMIT").unwrap();
+    });
+    deleted.unwrap();
     store.filled().await.unwrap();
     // Jobs are executed in order, so this one waits for the deletion of orphans.
     store.list(None, None, 1).await.unwrap();

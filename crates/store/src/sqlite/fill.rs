@@ -112,6 +112,11 @@ impl IndexFill {
         locked(&self.unreadable).clone()
     }
 
+    /// Returns whether no more sessions will be added.
+    pub(super) fn is_over(&self) -> bool {
+        locked(&self.waiting).is_none()
+    }
+
     /// Calls `call` at the end, or now if it is over.
     pub(super) fn when_over(&self, call: impl FnOnce() + Send + 'static) {
         if let Some(waiting) = locked(&self.waiting).as_mut() {

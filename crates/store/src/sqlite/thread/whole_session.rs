@@ -1,7 +1,10 @@
 //! Operations on a whole session: create, load, import, change its record, delete.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
+use super::super::fill::IndexFill;
 use super::super::search_index;
 use super::Thread;
 use crate::job::StoreJob;
@@ -303,11 +306,16 @@ impl Thread {
     }
 
     pub(super) fn delete(&mut self, session: &SessionId) -> Result<(), Error> {
+        // The scan may end between the two queries, so its state is read before the first one.
+        let running = self.running_fill()?;
         for child in self.with_complete_index(|index| index.children(session))? {
             self.delete(&child)?;
         }
         self.remove(session)?;
-        self.delete_later_children(session)
+        if let Some(fill) = running {
+            self.delete_later_children(session, &fill);
+        }
+        Ok(())
     }
 
     /// Deletes the children of a deleted session, unless they are open.
@@ -321,20 +329,22 @@ impl Thread {
         Ok(())
     }
 
-    /// Schedules the deletion of children that are not in the index yet.
-    fn delete_later_children(&mut self, session: &SessionId) -> Result<(), Error> {
+    /// Returns the scan that may still add sessions to the index.
+    fn running_fill(&mut self) -> Result<Option<Arc<IndexFill>>, Error> {
         let fill = self.with_complete_index(|index| Ok(index.fill()))?;
-        if let Some(fill) = fill.filter(|fill| fill.filling().is_some()) {
-            let jobs = self.background_writer.jobs();
-            let session = session.clone();
-            fill.when_over(move || {
-                if let Some(jobs) = jobs.upgrade() {
-                    // No caller waits for it.
-                    jobs.put(StoreJob::DeleteOrphans { session });
-                }
-            });
-        }
-        Ok(())
+        Ok(fill.filter(|fill| !fill.is_over()))
+    }
+
+    /// Schedules the deletion of children that `fill` has not added to the index yet.
+    fn delete_later_children(&self, session: &SessionId, fill: &IndexFill) {
+        let jobs = self.background_writer.jobs();
+        let session = session.clone();
+        fill.when_over(move || {
+            if let Some(jobs) = jobs.upgrade() {
+                // No caller waits for it.
+                jobs.put(StoreJob::DeleteOrphans { session });
+            }
+        });
     }
 
     /// Deletes a session that has no message and no title of its user. Returns whether it was
