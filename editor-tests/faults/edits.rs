@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
-use tools::disk;
+use tools::files::disk;
 
 use super::{Writer, memory_directory, tell};
 use crate::client::Client;

@@ -9,7 +9,7 @@ use base::variables::is_secret;
 use base::worktree::Worktree;
 use config::{ConfigFingerprint, Settings, mcp};
 use providers::auth::Auth;
-use tools::webfetch::secrets;
+use tools::web::webfetch::secrets;
 
 /// Shorter values are not blanked: they occur in ordinary text.
 const MIN_KEY_BYTES: usize = 8;

@@ -24,7 +24,7 @@ use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
 use session::models::ModelSources;
 use store::ListQuery;
-use tools::hidden;
+use tools::files::hidden;
 use transcript::ModelRef;
 
 /// The arguments of `doctor`.

@@ -19,8 +19,8 @@ use permission::{
 use sandbox::Sandbox;
 use session::grants::Grants;
 use store::{Grant, Store};
-use tools::sandboxing::SandboxChoice;
-use tools::webfetch::secrets;
+use tools::process::sandboxing::SandboxChoice;
+use tools::web::webfetch::secrets;
 
 /// Options of `adjutant permissions`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

@@ -42,7 +42,7 @@ use session::Sessions;
 use session::commands::{CommandUses, Commands};
 use session::mention::{self, MentionPlace};
 use store::Record;
-use tools::structured_output::StructuredOutputTool;
+use tools::conversation::structured_output::StructuredOutputTool;
 use transcript::ModelRef;
 
 /// Options of `adjutant run`.

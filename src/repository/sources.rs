@@ -44,7 +44,7 @@ const OPENERS: &[&str] = &[
     "store/src/sqlite/index.rs",
     "store/src/sqlite/session.rs",
     "store/src/sqlite/takeover.rs",
-    "tools/src/control_files.rs",
+    "tools/src/process/control_files.rs",
 ];
 
 /// A source file.

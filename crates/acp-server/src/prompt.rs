@@ -26,9 +26,9 @@ use session::SessionHandle;
 use session::builtin::BuiltinName;
 use session::handle::{PromptInput, TurnHandle, TurnReport};
 use session::turn::TurnOutcome;
-use tools::edit::MULTIEDIT;
+use tools::conversation::structured_output::StructuredOutputTool;
+use tools::edits::edit::MULTIEDIT;
 use tools::invalid::InvalidTool;
-use tools::structured_output::StructuredOutputTool;
 use tools::{PARTIAL_KEYS, PROPERTIES, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 

@@ -11,7 +11,7 @@ use base::id::SessionId;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use tools::language::DIAGNOSTICS;
-use tools::terminal_emulator::rendered;
+use tools::process::terminal_emulator::rendered;
 use transcript::{CallFacts, Change, File};
 
 /// The maximum sizes as JSON of the parts of a line: the arguments or the result of a call, its

@@ -25,10 +25,10 @@ use events::{EventSender, LiveFacts};
 use lsp::SessionServers;
 use permission::Policy;
 use sandbox::Sandbox;
-use tools::sandboxing::SandboxChoice;
+use tools::process::sandboxing::SandboxChoice;
+use tools::process::scratch;
 use tools::{
     CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext,
-    scratch,
 };
 
 /// The inventory of custom tools and plugins.

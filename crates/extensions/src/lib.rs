@@ -42,8 +42,8 @@ use events::bus::Publisher;
 use events::{Event, Severity};
 use permission::{shell, wildcard};
 use providers::{Model, Request};
-use tools::edit::{EditTool, MULTIEDIT};
-use tools::read::ReadTool;
+use tools::edits::edit::{EditTool, MULTIEDIT};
+use tools::files::read::ReadTool;
 use tools::{Failure, Tool, ToolContext};
 use transcript::ModelRef;
 

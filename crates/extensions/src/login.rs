@@ -20,7 +20,8 @@ use base::worktree::Worktree;
 use config::Settings;
 use config::script::{ScriptEntry, ScriptKind};
 use events::Severity;
-use tools::{BoxFuture, scratch};
+use tools::BoxFuture;
+use tools::process::scratch;
 
 /// The time limit for listing the methods, and for the user to complete one.
 const METHODS_TIMEOUT: Duration = Duration::from_secs(10);

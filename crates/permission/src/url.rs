@@ -391,7 +391,7 @@ mod tests {
     }
 
     /// Rows U36 to U40 are about the content of a page and its duration, and are tested in
-    /// `crates/tools/src/webfetch.rs`. The rows about names, redirects and secrets are prose; here they are
+    /// `crates/tools/src/web/webfetch.rs`. The rows about names, redirects and secrets are prose; here they are
     /// written as addresses.
     #[test]
     fn addresses_of_the_table_get_their_verdicts() {

@@ -248,7 +248,7 @@ pub fn render(prompt: &str, tools: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::*;
     use crate::agent::Agents;
@@ -260,12 +260,21 @@ mod tests {
     /// Returns the names of all tools: each has a description next to its code.
     fn tool_names() -> Vec<String> {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/src");
-        let names = std::fs::read_dir(directory).unwrap().filter_map(|entry| {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            Some(name.strip_suffix(".md")?.to_owned())
-        });
+        let mut names = Vec::new();
+        let mut folders = vec![PathBuf::from(directory)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "md") {
+                    names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+                }
+            }
+        }
         // Replaces a call that cannot be run, and is never offered.
-        names.filter(|name| name != "invalid").collect()
+        names.retain(|name| name != "invalid");
+        names
     }
 
     const FAMILIES: [&str; 10] = [
@@ -425,23 +434,23 @@ mod tests {
     #[test]
     fn finished_prompts_do_not_contradict_themselves() {
         let descriptions = [
-            include_str!("../../tools/src/apply_patch.md"),
-            include_str!("../../tools/src/bash.md"),
-            include_str!("../../tools/src/bash_output.md"),
-            include_str!("../../tools/src/edit.md"),
-            include_str!("../../tools/src/glob.md"),
-            include_str!("../../tools/src/grep.md"),
+            include_str!("../../tools/src/edits/apply_patch.md"),
+            include_str!("../../tools/src/process/bash.md"),
+            include_str!("../../tools/src/process/bash_output.md"),
+            include_str!("../../tools/src/edits/edit.md"),
+            include_str!("../../tools/src/files/glob.md"),
+            include_str!("../../tools/src/files/grep.md"),
             include_str!("../../tools/src/lsp.md"),
-            include_str!("../../tools/src/plan_enter.md"),
-            include_str!("../../tools/src/plan_exit.md"),
-            include_str!("../../tools/src/question.md"),
-            include_str!("../../tools/src/read.md"),
-            include_str!("../../tools/src/skill.md"),
-            include_str!("../../tools/src/task.md"),
-            include_str!("../../tools/src/todowrite.md"),
-            include_str!("../../tools/src/webfetch.md"),
-            include_str!("../../tools/src/websearch.md"),
-            include_str!("../../tools/src/write.md"),
+            include_str!("../../tools/src/conversation/plan_enter.md"),
+            include_str!("../../tools/src/conversation/plan_exit.md"),
+            include_str!("../../tools/src/conversation/question.md"),
+            include_str!("../../tools/src/files/read.md"),
+            include_str!("../../tools/src/conversation/skill.md"),
+            include_str!("../../tools/src/conversation/task.md"),
+            include_str!("../../tools/src/conversation/todowrite.md"),
+            include_str!("../../tools/src/web/webfetch.md"),
+            include_str!("../../tools/src/web/websearch.md"),
+            include_str!("../../tools/src/edits/write.md"),
             prompts::mode::PLAN,
         ]
         .concat();

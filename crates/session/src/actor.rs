@@ -29,7 +29,7 @@ use base::task::JoinHandle;
 use events::{Event, EventSender, Severity};
 use extensions::usage_stats;
 use store::{Record, RecordChange, TitleSource, visible};
-use tools::scratch;
+use tools::process::scratch;
 use transcript::{Content, FileChange, Message, Usage};
 
 /// The number of prompts after which the title agent is no longer asked.

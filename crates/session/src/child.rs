@@ -35,9 +35,10 @@ use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
 use project::agent::Agent;
 use store::Record;
-use tools::background_jobs::Jobs;
-use tools::todos::Todos;
-use tools::{SessionContext, scratch};
+use tools::SessionContext;
+use tools::conversation::todos::Todos;
+use tools::process::background_jobs::Jobs;
+use tools::process::scratch;
 use transcript::{
     CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User,
 };

@@ -7,7 +7,7 @@ use base::text;
 use base::worktree::Worktree;
 use snapshot::Tracker;
 use store::DiffStats;
-use tools::encoding::decode_both;
+use tools::files::encoding::decode_both;
 use transcript::{FileChange, FileKind, FileState};
 
 /// The bytes of diff that are shown in the conversation; a client renders it as one block.

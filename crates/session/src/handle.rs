@@ -22,7 +22,7 @@ use mcp::editor::EditorChannel;
 use permission::account::AccountAccess;
 use providers::editor::EditorEndpoints;
 use sandbox::Level;
-use tools::sandboxing::SandboxChoice;
+use tools::process::sandboxing::SandboxChoice;
 use transcript::{Content, ModelRef, Usage};
 
 /// The capacity of the mailbox.

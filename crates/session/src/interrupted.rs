@@ -12,7 +12,7 @@ use crate::turn::{History, change_recorder};
 use base::id::MessageId;
 use snapshot::Tracker;
 use store::Record;
-use tools::disk;
+use tools::files::disk;
 use transcript::{CallState, Content, FailureCause, FileChange, Message, Part};
 
 /// Determines the file changes of interrupted steps, and removes their temporary files. Returns the

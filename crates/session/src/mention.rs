@@ -22,7 +22,7 @@ use pictures::{self, Prepared};
 use project::agent::Agents;
 use prompts::CONTENTS_OF;
 use providers::Model;
-use tools::pdf;
+use tools::files::pdf;
 use transcript::{Content, File, Text, attached};
 
 /// The files that a prompt may attach. The model reads further ones itself if it needs them.

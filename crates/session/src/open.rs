@@ -515,9 +515,9 @@ impl Sessions {
             self.store.part(&record.id, &message, &part).await;
         }
         let (spoken, heard) = watch::channel(false);
-        let jobs = Arc::new(tools::background_jobs::Jobs::after(turn::jobs::last(
-            &history,
-        )));
+        let jobs = Arc::new(tools::process::background_jobs::Jobs::after(
+            turn::jobs::last(&history),
+        ));
         let events = SessionEvents::new(
             self.events.clone(),
             &self.environment,
@@ -700,7 +700,7 @@ impl Sessions {
         if approvals != Approvals::Sandboxed {
             return None;
         }
-        let confinement = tools::sandboxing::SandboxChoice::new(&self.sandbox)
+        let confinement = tools::process::sandboxing::SandboxChoice::new(&self.sandbox)
             .at(Level::WorkspaceWrite, settings);
         let title = "Approvals are \"sandboxed\", but no sandbox is available here: the rules decide what is asked.";
         let details = Some("`adjutant doctor` shows the sandboxes that were tried.".to_owned());
@@ -741,7 +741,7 @@ impl Sessions {
         Permissions {
             grants: self.grants(project).await,
             inherited: child::rules(&record.denied),
-            confinement: tools::sandboxing::SandboxChoice::new(&self.sandbox),
+            confinement: tools::process::sandboxing::SandboxChoice::new(&self.sandbox),
             attended,
             account: self.account(),
             chosen,
@@ -753,7 +753,7 @@ impl Sessions {
         options: &OpenOptions,
         project: &ProjectConfig,
         record: &Record,
-        jobs: Arc<tools::background_jobs::Jobs>,
+        jobs: Arc<tools::process::background_jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
         // The login at an address is stored for the account.
@@ -775,7 +775,7 @@ impl Sessions {
                 id: record.id.clone(),
                 mark: record.mark.clone(),
                 seen: Arc::default(),
-                todos: Arc::new(tools::todos::Todos::new(record.todos.clone())),
+                todos: Arc::new(tools::conversation::todos::Todos::new(record.todos.clone())),
                 jobs,
                 formatters: Arc::default(),
                 instruction_problems: Arc::default(),

@@ -38,9 +38,10 @@ use base::worktree::Worktree;
 use events::NotWritten;
 use snapshot::{FileAccess, Tracker};
 use store::{Record, UndoEntry, visible};
-use tools::read_tracker::TextFingerprint;
-use tools::todowrite::sets_plan;
-use tools::{self, disk};
+use tools::conversation::todowrite::sets_plan;
+use tools::files::disk;
+use tools::files::read_tracker::TextFingerprint;
+use tools::{self};
 use transcript::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 
 /// The files that are read or written concurrently, if no client is asked about them.

@@ -236,7 +236,7 @@ pub struct Permissions {
     /// The deny rules of the parent sessions, which apply here as well.
     pub inherited: Rules,
     /// The sandbox of commands, and whether the user has been notified about it.
-    pub confinement: tools::sandboxing::SandboxChoice,
+    pub confinement: tools::process::sandboxing::SandboxChoice,
     /// Whether a user is present to answer questions.
     pub attended: bool,
     /// Whether calls may change property of the user's account.

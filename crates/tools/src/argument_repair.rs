@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::aliases::{Aliases, PATH};
-use super::read::DIRECTORY;
-use super::registry::ToolProperties;
-use super::{AnyTool, PROPERTIES, Tool};
+use crate::aliases::{Aliases, PATH};
+use crate::files::read::DIRECTORY;
+use crate::registry::ToolProperties;
+use crate::{AnyTool, PROPERTIES, Tool};
 use base::text;
 use base::text::surrogates;
 use events::ToolKind;
@@ -272,7 +272,7 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
             known.join(", ")
         )];
     }
-    super::input::check(&input, schema)?;
+    crate::input::check(&input, schema)?;
     let is_exact = notes.is_empty();
     notes.extend(remarks);
     Ok(AcceptedArguments {
@@ -467,7 +467,7 @@ fn whole(number: Value, kind: &str) -> Value {
 
 /// Returns a value of an enumeration in its proper case.
 fn choice(word: String, schema: &Value) -> String {
-    let choices = super::input::choices(schema);
+    let choices = crate::input::choices(schema);
     let same = choices
         .iter()
         .find(|choice| folded(choice) == folded(&word) && !choices.contains(&word.as_str()));
@@ -599,8 +599,8 @@ fn fault(text: &str, e: &serde_json::Error) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::registry::ToolRegistry;
     use super::*;
+    use crate::registry::ToolRegistry;
 
     fn offered() -> Vec<Arc<dyn AnyTool>> {
         ToolRegistry::built_in()
@@ -835,7 +835,7 @@ mod tests {
         ] {
             assert_eq!(read.accept(input).unwrap_err(), why);
         }
-        let grep = crate::erase(super::super::grep::GrepTool);
+        let grep = crate::erase(crate::files::grep::GrepTool);
         for (input, means) in [
             (
                 json!({"-i": true, "-n": true, "glob": "*.rs"}),

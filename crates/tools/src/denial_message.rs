@@ -9,7 +9,7 @@ use permission::url::{self, Address};
 use permission::wording::Wording;
 use permission::{AccessRequest, Action, Denial, Rules, Verdict, evaluate};
 
-use super::Failure;
+use crate::Failure;
 
 /// The beginning of each message about a denial by a rule.
 pub const NOT_ALLOWED: &str = "Not allowed";

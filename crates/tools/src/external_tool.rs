@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Failure, ToolContext};
+use crate::{Failure, ToolContext};
 use base::text;
 use permission::{AccessRequest, Action};
 

@@ -9,8 +9,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::test::{TestProject, call};
-use super::{AnyTool, ToolContext, apply_patch, edit, erase, read, write};
+use crate::edits::apply_patch;
+use crate::edits::edit;
+use crate::edits::write;
+use crate::files::read;
+use crate::test::{TestProject, call};
+use crate::{AnyTool, ToolContext, erase};
 
 /// Returns the tools that change files, each with the arguments that change `old` into `new` in the
 /// file `f`.

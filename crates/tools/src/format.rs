@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use base::task::spawn_blocking;
 
-use super::terminal_emulator::TerminalScreen;
-use super::{Failure, ToolContext, disk};
+use crate::files::disk;
+use crate::process::terminal_emulator::TerminalScreen;
+use crate::{Failure, ToolContext};
 use base::lock::locked;
 use base::text;
 use base::variables::GIT_UNTRUSTED;
@@ -203,9 +204,12 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::test::{EditorReply, TestProject, call};
-    use super::super::{apply_patch, edit, erase, write};
     use super::*;
+    use crate::edits::apply_patch;
+    use crate::edits::edit;
+    use crate::edits::write;
+    use crate::erase;
+    use crate::test::{EditorReply, TestProject, call};
     use config::formatter::from_json;
 
     fn with(context: &mut ToolContext, written: serde_json::Value) {

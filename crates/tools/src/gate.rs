@@ -9,8 +9,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::test::context_in;
-use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, read, write};
+use crate::edits::apply_patch;
+use crate::edits::edit;
+use crate::edits::write;
+use crate::files::glob;
+use crate::files::grep;
+use crate::files::read;
+use crate::test::context_in;
+use crate::{AnyTool, Failure, ToolContext, erase};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-/// Checks arguments against a schema made by [`super::schema`]: types, missing fields, unknown
+/// Checks arguments against a schema made by [`crate::schema`]: types, missing fields, unknown
 /// fields (a misspelt option must not silently become its default).
 ///
 /// # Errors
@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn invalid_field_is_named() {
-        let edits = super::super::schema::<super::super::edit::SeveralEdits>();
-        let todos = super::super::schema::<super::super::todowrite::Input>();
-        let read = super::super::schema::<super::super::read::Input>();
+        let edits = crate::schema::<crate::edits::edit::SeveralEdits>();
+        let todos = crate::schema::<crate::conversation::todowrite::Input>();
+        let read = crate::schema::<crate::files::read::Input>();
         let table = [
             (&read, json!({"filePath": "a"}), ""),
             (&read, json!({"filePath": "a", "offset": null}), ""),
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn schemas_have_no_superfluous_keywords() {
         assert_eq!(
-            super::super::schema::<super::super::read::Input>(),
+            crate::schema::<crate::files::read::Input>(),
             json!({
                 "type": "object",
                 "properties": {

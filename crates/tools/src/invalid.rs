@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use crate::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
 use permission::AccessRequest;

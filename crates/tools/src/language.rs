@@ -16,8 +16,10 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::encoding::decode;
-use super::{Failure, ToolContext, disk, scratch};
+use crate::files::disk;
+use crate::files::encoding::decode;
+use crate::process::scratch;
+use crate::{Failure, ToolContext};
 use base::task::spawn_blocking;
 use base::text;
 use base::variables::GIT_UNTRUSTED;
@@ -587,7 +589,7 @@ pub(super) fn line(diagnostic: &Diagnostic) -> String {
 
 impl LanguageFindings {
     /// Adds the findings to the result of a call.
-    pub(super) fn join(self, output: &mut super::ToolOutput) {
+    pub(super) fn join(self, output: &mut crate::ToolOutput) {
         output.text.push_str(&self.text);
         if !self.errors.is_empty() {
             output

@@ -6,101 +6,61 @@
 //! Each tool has a file of the same shape: doc, input, `impl Tool`, helpers, tests. Properties of a
 //! tool that other modules need are constants of its `impl`; its doc is its row in the manual.
 
-pub mod apply_patch;
-pub mod bash;
-pub mod bash_output;
-pub mod bash_stop;
-pub mod edit;
-pub mod glob;
-pub mod grep;
+pub mod conversation;
+pub mod edits;
+pub mod files;
 pub mod invalid;
 pub mod lsp;
-pub mod plan_enter;
-pub mod plan_exit;
-pub mod question;
-pub mod read;
-pub mod skill;
-pub mod structured_output;
-pub mod task;
-pub mod todowrite;
-pub mod webfetch;
-pub mod websearch;
-pub mod write;
+pub mod process;
+pub mod web;
 
 /// The built-in tools, in the order of the manual.
 pub static PROPERTIES: &[ToolProperties] = &[
     properties::<invalid::InvalidTool>(),
-    properties::<read::ReadTool>(),
-    properties::<glob::GlobTool>(),
-    properties::<grep::GrepTool>(),
-    properties::<edit::EditTool>(),
-    properties::<write::WriteTool>(),
-    properties::<apply_patch::ApplyPatchTool>(),
-    properties::<bash::BashTool>(),
-    properties::<bash_output::BashOutputTool>(),
-    properties::<bash_stop::BashStopTool>(),
+    properties::<files::read::ReadTool>(),
+    properties::<files::glob::GlobTool>(),
+    properties::<files::grep::GrepTool>(),
+    properties::<edits::edit::EditTool>(),
+    properties::<edits::write::WriteTool>(),
+    properties::<edits::apply_patch::ApplyPatchTool>(),
+    properties::<process::bash::BashTool>(),
+    properties::<process::bash_output::BashOutputTool>(),
+    properties::<process::bash_stop::BashStopTool>(),
     properties::<lsp::LspTool>(),
-    properties::<task::TaskTool>(),
-    properties::<skill::SkillTool>(),
-    properties::<question::QuestionTool>(),
-    properties::<plan_enter::PlanEnterTool>(),
-    properties::<plan_exit::PlanExitTool>(),
-    properties::<webfetch::WebfetchTool>(),
-    properties::<websearch::WebsearchTool>(),
-    properties::<todowrite::TodowriteTool>(),
+    properties::<conversation::task::TaskTool>(),
+    properties::<conversation::skill::SkillTool>(),
+    properties::<conversation::question::QuestionTool>(),
+    properties::<conversation::plan_enter::PlanEnterTool>(),
+    properties::<conversation::plan_exit::PlanExitTool>(),
+    properties::<web::webfetch::WebfetchTool>(),
+    properties::<web::websearch::WebsearchTool>(),
+    properties::<conversation::todowrite::TodowriteTool>(),
 ];
 
 pub mod aliases;
 pub mod argument_repair;
-pub mod background_jobs;
 pub mod call_timeout;
 pub mod denial_message;
-pub mod disk;
-pub mod document;
-pub mod encoding;
 pub mod external_tool;
 pub mod format;
 pub mod language;
-pub mod loaded_instructions;
-pub mod patch;
-pub mod path;
-pub mod pdf;
-pub mod read_tracker;
 pub mod registry;
-pub mod replace;
-pub mod rooted_fs;
-pub mod search;
-pub mod todos;
+pub mod schema;
 pub mod truncate;
+pub mod unlisted;
 
-pub mod control_files;
-pub mod sandboxing;
-
-mod captured_output;
-mod exit_status;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
 #[cfg(unix)]
 mod gate;
-pub mod hidden;
-mod indent;
 mod input;
 mod live;
-mod merge;
-mod near_match;
-mod pattern;
 #[cfg(test)]
 #[cfg(unix)]
 mod rows;
-pub mod schema;
-pub mod scratch;
-pub mod terminal_emulator;
 #[cfg(test)]
 mod test;
-mod unicode_folding;
-pub mod unlisted;
-mod writable_paths;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -278,7 +238,7 @@ pub struct ToolContext {
     /// The rules and grants of the agent, and the context in which they are evaluated.
     pub policy: Arc<Policy>,
     /// The sandbox of this agent's commands.
-    pub confinement: sandboxing::SandboxChoice,
+    pub confinement: process::sandboxing::SandboxChoice,
     /// The limits of output for the model.
     pub limits: OutputLimits,
     pub cancelled: CancellationToken,
@@ -301,7 +261,7 @@ pub struct CallContext {
     /// Variables for a command, in addition to the usual ones.
     pub variables: Vec<(String, String)>,
     /// The instruction files in the model's context.
-    pub instructions: Arc<loaded_instructions::LoadedInstructions>,
+    pub instructions: Arc<files::loaded_instructions::LoadedInstructions>,
     /// The receiver of the writes of the call's programs. `None` for work outside any call.
     pub observer: Option<Arc<dyn WriteObserver>>,
     /// The analysis of the command line, if the call has one.
@@ -317,13 +277,13 @@ pub struct SessionContext {
     /// The mark of notes to the model.
     pub mark: ReminderMark,
     /// The files that the model has seen, and their state at that time.
-    pub seen: Arc<read_tracker::ReadTracker>,
-    pub todos: Arc<todos::Todos>,
-    pub jobs: Arc<background_jobs::Jobs>,
+    pub seen: Arc<files::read_tracker::ReadTracker>,
+    pub todos: Arc<conversation::todos::Todos>,
+    pub jobs: Arc<process::background_jobs::Jobs>,
     /// The formatters that the user has been notified of.
     pub formatters: Arc<format::NotifiedFormatters>,
     /// The problems of instruction files that the user has been notified of.
-    pub instruction_problems: Arc<loaded_instructions::NotifiedProblems>,
+    pub instruction_problems: Arc<files::loaded_instructions::NotifiedProblems>,
     pub language: Arc<SessionServers>,
     /// The program and arguments that precede each command. `{session}` and `{cwd}` in them are
     /// replaced by the session's.
@@ -372,7 +332,7 @@ pub struct ToolOutput {
     /// to the text with a mark that nothing in the text can imitate.
     pub note: String,
     /// Instructions of the project, which `truncate.rs` appends outside of the note.
-    pub instructions: loaded_instructions::ProjectInstructions,
+    pub instructions: files::loaded_instructions::ProjectInstructions,
     /// The text for people, if it differs from `text` (no line numbers, no tags).
     pub display: Option<String>,
     /// The output of a command as a terminal got it, if that has colours.
@@ -392,7 +352,7 @@ pub struct ToolOutput {
     pub attachments: Vec<File>,
     /// The paths that it shows or comes from, the most important first. Their instructions come with
     /// it.
-    pub touched: Vec<loaded_instructions::TouchedPath>,
+    pub touched: Vec<files::loaded_instructions::TouchedPath>,
     /// Set if it shows all of the one file that it touches.
     pub shows_whole: bool,
 }
@@ -453,8 +413,11 @@ impl ToolContext {
     }
 
     /// Returns the encodings that the user names for the project's files.
-    pub fn encoding_hints(&self) -> encoding::EncodingHints {
-        encoding::EncodingHints::new(&self.project.worktree, self.project.settings.file_encoding)
+    pub fn encoding_hints(&self) -> files::encoding::EncodingHints {
+        files::encoding::EncodingHints::new(
+            &self.project.worktree,
+            self.project.settings.file_encoding,
+        )
     }
 
     /// Returns a path for people and rules: relative to the worktree if it is inside, with `/` as

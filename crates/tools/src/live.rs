@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::ToolContext;
+use crate::ToolContext;
 use base::text::{self, Utf8Decoder};
 use events::{CallUpdate, ProgramExit};
 

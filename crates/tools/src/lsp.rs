@@ -15,16 +15,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::aliases::{Aliases, PATH};
-use super::document::{choose, is_misread, target};
-use super::encoding::{DecodedText, decode};
-use super::loaded_instructions::TouchedPath;
-use super::path::{Access, ResolvedPath};
-use super::read_tracker::TextFingerprint;
-use super::search::look_up;
-use super::{
-    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput,
-    apply_patch, disk, language,
+use crate::aliases::{Aliases, PATH};
+use crate::edits::apply_patch;
+use crate::edits::document::{choose, is_misread, target};
+use crate::files::disk;
+use crate::files::encoding::{DecodedText, decode};
+use crate::files::loaded_instructions::TouchedPath;
+use crate::files::path::{Access, ResolvedPath};
+use crate::files::read_tracker::TextFingerprint;
+use crate::files::search::look_up;
+use crate::{
+    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, language,
 };
 use base::text;
 use events::{Location, ToolKind};

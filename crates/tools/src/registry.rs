@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::aliases::Aliases;
-use super::unlisted::UnlistedTool;
-use super::{AnyTool, Availability, PROPERTIES, PermissionKey, Tool, erase};
+use crate::aliases::Aliases;
+use crate::unlisted::UnlistedTool;
+use crate::{AnyTool, Availability, PROPERTIES, PermissionKey, Tool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate};
 use providers::Model;
 
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn texts_name_only_offered_tools() {
         use project::system::{family, render};
-        let stage = super::super::test::TestProject::new();
+        let stage = crate::test::TestProject::new();
         let context = stage.context();
         let (agents, _) = project::agent::Agents::build(
             &config::Settings::default(),
@@ -320,7 +320,7 @@ mod tests {
             ToolRegistry::built_in().callable(&Rules::built_in(rules), &model, Vec::new())
         };
         let meant = |tools: &[Arc<dyn AnyTool>], name: &str, input: &serde_json::Value| {
-            use super::super::argument_repair::{completed, named};
+            use crate::argument_repair::{completed, named};
             let whole = completed(tools, name, input);
             named(tools, name, whole.as_ref().unwrap_or(input))
         };
@@ -419,7 +419,7 @@ mod tests {
         let keys: Vec<_> = [everything]
             .into_iter()
             .chain(own)
-            .chain(super::super::PARTIAL_KEYS)
+            .chain(crate::PARTIAL_KEYS)
             .chain(others)
             .collect();
         let mut text = "\

@@ -5,9 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::rooted_fs::SearchRoot;
-use super::test::{TestProject, call};
-use super::{AnyTool, bash, disk, edit, erase, glob, grep, read};
+use crate::edits::edit;
+use crate::files::disk;
+use crate::files::glob;
+use crate::files::grep;
+use crate::files::read;
+use crate::files::rooted_fs::SearchRoot;
+use crate::process::bash;
+use crate::test::{TestProject, call};
+use crate::{AnyTool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate, rule};
 
 /// Returns the verdict of the built-in rules.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext,
     ToolContext, ToolOutput,
 };
@@ -232,7 +232,7 @@ fn listened(
             files: FileCapabilities::default(),
         },
         policy: Arc::new(policy),
-        confinement: super::sandboxing::SandboxChoice::none(&Environment::from_vars(
+        confinement: crate::process::sandboxing::SandboxChoice::none(&Environment::from_vars(
             BTreeMap::new(),
         )),
         cancelled: CancellationToken::new(),

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::{ToolContext, ToolOutput};
+use crate::{ToolContext, ToolOutput};
 use base::environment::{Dirs, Environment, private_dir, private_file};
 use base::text;
 use config::settings::OutputLimits;
@@ -346,13 +346,13 @@ fn remove(environment: &Environment) {
     for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
         std::fs::remove_file(path).ok();
     }
-    super::scratch::clean(environment, old);
+    crate::process::scratch::clean(environment, old);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::test::TestProject;
     use super::*;
+    use crate::test::TestProject;
     use base::environment::Timestamp;
 
     #[test]

@@ -14,7 +14,7 @@ use protocol::acp::v1;
 
 use super::Misuse;
 use crate::cli::{input, terminal};
-use tools::encoding::{EncodingHint, NotText, decode};
+use tools::files::encoding::{EncodingHint, NotText, decode};
 
 /// The largest prompt, in bytes.
 pub(super) const MAX_PROMPT_BYTES: u64 = 16 << 20;

@@ -29,9 +29,9 @@ use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
 use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, Denial};
-use tools::loaded_instructions::{self, LoadedInstructions, ProjectInstructions};
-use tools::task::TaskTool;
-use tools::todowrite::sets_plan;
+use tools::conversation::task::TaskTool;
+use tools::conversation::todowrite::sets_plan;
+use tools::files::loaded_instructions::{self, LoadedInstructions, ProjectInstructions};
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
     ToolContext, ToolOutput, argument_repair, truncate,

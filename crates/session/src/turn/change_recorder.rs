@@ -33,10 +33,10 @@ use permission::AccessRequest;
 use permission::shell::CommandUnit;
 use sandbox::{PendingWrite, WriteObserver};
 use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
-use tools::bash::BashTool;
-use tools::encoding::{changed_bytes, is_plain_utf8};
+use tools::conversation::task::TaskTool;
+use tools::files::encoding::{changed_bytes, is_plain_utf8};
+use tools::process::bash::BashTool;
 use tools::registry::find_properties;
-use tools::task::TaskTool;
 use tools::{Tool as _, ToolContext, format};
 use transcript::{
     self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnrecordedReason,

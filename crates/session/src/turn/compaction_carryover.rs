@@ -10,7 +10,7 @@ use project::agent::Agent;
 use project::instruction::{self, InstructionText};
 use project::skill::Skill;
 use tools::Tool as _;
-use tools::skill::SkillTool;
+use tools::conversation::skill::SkillTool;
 use transcript::{CallState, Compaction, Content, Message, Text, Todo, TodoStatus};
 
 /// The size of skills and instruction files together, in bytes. Those that do not fit are only

@@ -21,7 +21,7 @@ use permission::{AccessRequest, Action, Verdict};
 use project::agent::Agent;
 use providers::Request;
 use store::Record;
-use tools::edit::{EditTool, MULTIEDIT, is_several};
+use tools::edits::edit::{EditTool, MULTIEDIT, is_several};
 use tools::{Failure, Tool, ToolContext, ToolOutput};
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 

@@ -14,7 +14,7 @@ use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress, ToolKind};
 use project::agent::Agent;
 use store::Record;
-use tools::loaded_instructions::{self, LoadedInstructions};
+use tools::files::loaded_instructions::{self, LoadedInstructions};
 use tools::{AnyTool, Failure, ToolOutput};
 use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 

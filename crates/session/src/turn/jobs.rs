@@ -1,12 +1,12 @@
 //! Background jobs in the history: the call that started a job records how it ended, and whether
-//! the model was notified. [`tools::background_jobs`] runs the jobs.
+//! the model was notified. [`tools::process::background_jobs`] runs the jobs.
 
 use serde_json::Value;
 
 use super::{History, TurnContext};
 use base::id::CallId;
 use events::{CallUpdate, Event, Progress, Severity, ToolKind};
-use tools::background_jobs::{EndedJob, Jobs};
+use tools::process::background_jobs::{EndedJob, Jobs};
 use transcript::{
     BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit,
 };

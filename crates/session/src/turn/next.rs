@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::budget::Remaining;
 use super::{History, TurnOutcome, pictures, size, view};
 use base::text::thousands;
-use tools::question::QuestionTool;
-use tools::task::TaskTool;
-use tools::{Tool, structured_output};
+use tools::Tool;
+use tools::conversation::question::QuestionTool;
+use tools::conversation::structured_output;
+use tools::conversation::task::TaskTool;
 use transcript::{
     Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role,
 };

@@ -7,7 +7,8 @@ use base::text;
 use config::settings::ImageSettings;
 use events::{Event, Severity};
 use pictures::{self, Prepared, is_picture};
-use tools::{ToolContext, ToolOutput, pdf, truncate};
+use tools::files::pdf;
+use tools::{ToolContext, ToolOutput, truncate};
 use transcript::{CallState, Content, File, Message, Part};
 
 /// Scales the pictures of a result to fit. A picture that cannot be sent is replaced by the reason,

@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use super::change_recorder::ChangeRecorder;
 use super::{History, TurnContext, call, next, note, remind, step, step_context};
 use events::{CallUpdate, Event, Progress};
-use tools::task::TaskTool;
+use tools::conversation::task::TaskTool;
 use tools::{Tool, erase};
 use transcript::{
     Assistant, Call, CallState, Content, Fault, File, Finish, Message, ModelRef, Role, ToolKind,

@@ -8,7 +8,8 @@ use events::LiveFacts;
 use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, PermissionContext, Policy, Rules, evaluate};
 use project::agent::Agent;
-use tools::{CallContext, ClientContext, ProjectContext, ToolContext, scratch};
+use tools::process::scratch;
+use tools::{CallContext, ClientContext, ProjectContext, ToolContext};
 
 /// Returns the present rules, grants and approvals of an agent.
 pub fn rules(scope: &TurnContext, agent: &Agent) -> Policy {

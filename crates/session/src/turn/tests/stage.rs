@@ -230,7 +230,7 @@ impl Stage {
             permissions: Permissions {
                 grants: Grants::open("project", &environment, store).await,
                 inherited: Rules::default(),
-                confinement: tools::sandboxing::SandboxChoice::none(&environment),
+                confinement: tools::process::sandboxing::SandboxChoice::none(&environment),
                 attended: self.attended,
                 account: AccountAccess::default(),
                 chosen: watch::channel(SessionChoices::of("build", None)).1,
@@ -251,7 +251,7 @@ impl Stage {
                     id: session.clone(),
                     mark: self.mark.clone(),
                     seen: Arc::default(),
-                    todos: Arc::new(tools::todos::Todos::new(vec![])),
+                    todos: Arc::new(tools::conversation::todos::Todos::new(vec![])),
                     jobs: Arc::default(),
                     formatters: Arc::default(),
                     instruction_problems: Arc::default(),

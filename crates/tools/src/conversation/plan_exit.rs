@@ -1,0 +1,158 @@
+//! `plan_exit`: asks the user whether to carry out the plan.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::aliases::Aliases;
+use crate::files::path::{Access, PathKind, resolve};
+use crate::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
+use base::text;
+use events::{Location, SessionRequest, SwitchAgent, ToolKind};
+use permission::{AccessRequest, Action};
+
+/// The maximum size of the plan that is shown with the question, in bytes.
+const MAX_SHOWN_BYTES: usize = 16 << 10;
+
+#[derive(Default)]
+pub struct PlanExitTool;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// Path of the file with the plan, or the plan itself
+    pub plan: Option<String>,
+}
+
+impl Tool for PlanExitTool {
+    const NAME: &'static str = "plan_exit";
+    const DESCRIPTION: &'static str = include_str!("plan_exit.md");
+    const KIND: ToolKind = ToolKind::SwitchMode;
+    const CONCURRENT: bool = false;
+    const OFFER: Availability = Availability::ByName;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Proposing to leave planning."));
+    const ALIASES: Aliases = Aliases {
+        also: &["exitplanmode", "exitplan"],
+        says: &[],
+        fields: &[],
+    };
+    type Input = Input;
+    type Ready = Option<String>;
+
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
+        let named = input.plan.as_deref().filter(|plan| !is_text(plan));
+        let path: Option<PathBuf> = named.map(|plan| context.absolute(plan));
+        let locations = path
+            .into_iter()
+            .map(|path| Location { path, line: None })
+            .collect();
+        CallDescription {
+            title: "Carry out the plan".into(),
+            locations,
+        }
+    }
+
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, Option<String>), Failure> {
+        let mut question = "The plan is ready. Leave plan mode and carry it out?".to_owned();
+        let mut needs = Vec::new();
+        let mut need = AccessRequest::new(Self::NAME, "*");
+        let mut plan = None;
+        let given = input
+            .plan
+            .as_deref()
+            .filter(|given| !given.trim().is_empty());
+        if let Some(words) = given.filter(|given| is_text(given)) {
+            question.push_str(&format!(
+                "\n\n{}",
+                text::head(words.trim(), MAX_SHOWN_BYTES).trim_end()
+            ));
+        } else if let Some(named) = given {
+            let place = resolve(context, named, Access::Read)?;
+            if place.real.found != PathKind::File {
+                return Err(Failure::ForModel(format!(
+                    "{} is not a file. Name the file the plan is in, or none.",
+                    place.shown
+                )));
+            }
+            let path = place.real.path.clone();
+            let read = base::task::spawn_blocking(move || base::file::read_regular(&path)).await;
+            let bytes = match read {
+                Ok(Ok(bytes)) => bytes,
+                Ok(Err(e)) => {
+                    return Err(Failure::ForModel(format!(
+                        "{} cannot be read: {e}.",
+                        place.shown
+                    )));
+                }
+                Err(e) => return Err(Failure::Broken(e.to_string())),
+            };
+            let words = String::from_utf8_lossy(&bytes);
+            question.push_str(&format!(
+                "\n\n{}:\n\n{}",
+                place.shown,
+                text::head(&words, MAX_SHOWN_BYTES).trim_end()
+            ));
+            if words.len() > MAX_SHOWN_BYTES {
+                question.push_str(&format!(
+                    "\n\n...{} bytes more.",
+                    words.len() - MAX_SHOWN_BYTES
+                ));
+            }
+            need.metadata.insert(
+                "plan".into(),
+                Value::String(place.path.display().to_string()),
+            );
+            plan = Some(place.shown.clone());
+            needs.extend(place.real.needs(Access::Read));
+        }
+        // The user decides, whatever the rules allow.
+        need.floor = Some((Action::Ask, question));
+        needs.push(need);
+        Ok((needs, plan))
+    }
+
+    async fn run(&self, plan: Option<String>, context: ToolContext) -> Result<ToolOutput, Failure> {
+        let agent = switch("build", &context).await?;
+        let plan = plan.map(|plan| format!(" in {plan}")).unwrap_or_default();
+        Ok(ToolOutput::text(format!(
+            "The user has approved the plan{plan}. The session is in {agent} mode now: carry out the plan."
+        )))
+    }
+}
+
+/// Returns whether the argument is the plan itself, not a file name: a file name has only one line,
+/// and does not end a sentence.
+fn is_text(plan: &str) -> bool {
+    let plan = plan.trim();
+    plan.contains('\n')
+        || (plan.contains(' ')
+            && (plan.ends_with(['.', '!', ':']) || plan.starts_with(['#', '-', '*'])))
+}
+
+/// Switches to another agent from the next step on. Returns its name.
+pub(crate) async fn switch(agent: &str, context: &ToolContext) -> Result<String, Failure> {
+    let (reply, answer) = oneshot::channel();
+    let sent = context
+        .client
+        .session_requests
+        .send(SessionRequest::Switch(SwitchAgent {
+            agent: agent.into(),
+            reply,
+        }))
+        .await
+        .is_ok();
+    match answer.await {
+        Ok(Some(agent)) => Ok(agent),
+        Ok(None) => Err(Failure::tell(
+            "The mode cannot be changed here. Tell the user to change it.",
+        )),
+        Err(_) if sent && context.cancelled.is_cancelled() => Err(Failure::Cancelled),
+        Err(_) => Err(Failure::Broken("the session does not answer".into())),
+    }
+}

@@ -1,0 +1,1051 @@
+//! A text file as the user sees it: with the editor's unsaved changes and without byte order mark;
+//! and its changes, each written exactly once.
+//!
+//! Changes go through the editor if it offers that, so that the user can review and undo; otherwise
+//! to the disk. Editors normalise line ends and byte order marks when they save. So a text that an
+//! editor could spoil (with a mark or any line end but `\n`) goes to the disk, unless the editor
+//! holds unsaved changes.
+
+mod name;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use name::itself;
+use serde_json::{Map, Value};
+
+use crate::edits::near_match::{near, numbered};
+use crate::edits::replace::FuzzyMatch;
+use crate::files::disk;
+use crate::files::encoding::{self, DecodedText, EncodedSource, NotText};
+use crate::files::path::{Access, PathKind, ResolvedPath};
+use crate::files::read_tracker::{KnownFile, TextFingerprint};
+use crate::files::search::elsewhere;
+use crate::format;
+use crate::language::{self, Planned};
+use crate::{Failure, ToolContext};
+use base::text;
+use events::{Location, NotWritten};
+use permission::{AccessRequest, Action, Policy, evaluate};
+use transcript::Change;
+
+#[derive(Debug, Clone)]
+pub struct Document {
+    pub place: ResolvedPath,
+    /// The text as the user sees it, with its own line ends. Empty for a file that does not exist.
+    pub text: String,
+    pub exists: bool,
+    /// Whether the file begins with a byte order mark (not part of `text`).
+    mark: bool,
+    /// The bytes on the disk, if they are not those of the text in UTF-8, or need not be.
+    source: Option<Arc<EncodedSource>>,
+    disk: Option<TextFingerprint>,
+    /// Whether the model knows the whole file, or is about to be shown the parts that it does not
+    /// know.
+    is_known: bool,
+    /// The identity of the file when it was examined, if it is not text or its text is not read.
+    raw: Option<disk::FileIdentity>,
+}
+
+/// The content of a file after a write.
+#[derive(Debug)]
+pub struct WrittenText {
+    /// The text, without byte order mark.
+    pub text: String,
+    /// Notes for the model on changes made by the editor or a formatter.
+    pub notes: Vec<String>,
+}
+
+/// The maximum lines and bytes of a shown change. For a longer one, only line numbers are shown.
+const MAX_SHOWN_CHANGE: (usize, usize) = (12, 1_000);
+
+/// The maximum lines of a file that are shown when a change is refused because the file is unread.
+const MAX_SHOWN_LINES: usize = 400;
+
+/// The purpose for which a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To change a part of it. The editor may have a text that was never saved.
+    Change,
+    /// To write all of it. The editor is not asked about a file that is not on the disk: before it is
+    /// written, [`Document::check_unchanged`] does that.
+    Write,
+}
+
+impl Document {
+    /// Returns the error for the model when the file to be changed does not exist.
+    pub async fn missing(&self, context: &ToolContext) -> Failure {
+        let instead = elsewhere(context, &self.place.real.path).await;
+        Failure::ForModel(format!("File {} not found.{instead}", self.place.shown))
+    }
+
+    /// Reads a file to change it. A missing file is an empty document that does not exist.
+    ///
+    /// # Errors
+    /// To the model: directories, binary files, files that are too large or may not be read.
+    pub async fn open(
+        place: ResolvedPath,
+        purpose: Purpose,
+        context: &ToolContext,
+    ) -> Result<Self, Failure> {
+        let shown = &place.shown;
+        let bytes = match disk::read(&place.real.path) {
+            Ok(bytes) => Some(bytes),
+            Err(disk::Error::Missing) => None,
+            Err(e) => return Err(Failure::ForModel(format!("Cannot open {shown}: {e}."))),
+        };
+        let hint = || context.encoding_hints().of(&place.real.path);
+        let (saved, source) = match bytes.map(|bytes| encoding::decode(bytes, hint)) {
+            None => (None, None),
+            Some(Ok(DecodedText { text, source })) => (Some(text), source),
+            Some(Err(NotText::Binary)) => {
+                return Err(Failure::ForModel(format!(
+                    "{shown} is a binary file; only text can be edited."
+                )));
+            }
+            Some(Err(NotText::Unsupported(name))) => {
+                return Err(Failure::ForModel(format!(
+                    "{shown} is {name}, which is not supported. Convert it with iconv, or ask the user to."
+                )));
+            }
+        };
+        let disk = saved.as_deref().map(TextFingerprint::of);
+        // Only a readable file is requested from the editor; changes to any other file are refused
+        // later.
+        let known = context.session.seen.known(&place.real.path);
+        let can_exist = saved.is_some() || purpose == Purpose::Change;
+        let buffer = if known.is_some() || can_exist && readable(&place, context) {
+            context.buffer(&place.path).await
+        } else {
+            None
+        };
+        let buffer = buffer.filter(|text| !text.is_empty() || saved.is_some());
+        let buffer = buffer.filter(|text| !is_misread(text, source.as_deref(), disk));
+        let text = match (buffer, saved) {
+            (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
+            (Some(text), None) | (None, Some(text)) => text,
+            (None, None) => return Ok(Self::absent(place).encoded_as_named(context)),
+        };
+        let mark = text.starts_with('\u{feff}');
+        let text = text
+            .strip_prefix('\u{feff}')
+            .map_or_else(|| text.clone(), str::to_owned);
+        let is_known = known.is_some_and(|known| known.text == TextFingerprint::of(&text));
+        Ok(Self {
+            place,
+            text,
+            exists: true,
+            mark,
+            source,
+            disk,
+            is_known,
+            raw: None,
+        })
+    }
+
+    fn absent(place: ResolvedPath) -> Self {
+        Self {
+            place,
+            text: String::new(),
+            exists: false,
+            mark: false,
+            source: None,
+            disk: None,
+            is_known: true,
+            raw: None,
+        }
+    }
+
+    /// Returns this absent file with the encoding that the user names for it.
+    fn encoded_as_named(self, context: &ToolContext) -> Self {
+        let hint = context.encoding_hints().of(&self.place.real.path);
+        let Some(named) = hint.named().filter(|named| *named != encoding_rs::UTF_8) else {
+            return self;
+        };
+        Self {
+            // Other programs recognise UTF-16 by its byte order mark.
+            mark: encoding::is_utf16(named),
+            source: Some(Arc::new(EncodedSource::empty(named))),
+            ..self
+        }
+    }
+
+    /// Checks that the whole file may be replaced: the model has seen its content, in any way, and
+    /// it has not changed since then.
+    ///
+    /// # Errors
+    /// A message for the model with the file's content, which then counts as read.
+    pub fn check_whole(&mut self, context: &ToolContext) -> Result<(), Failure> {
+        let shown = &self.place.shown;
+        let known = context.session.seen.known(&self.place.real.path);
+        if !self.exists {
+            // The model gets the error below, so a second attempt to write the file succeeds.
+            context.session.seen.forget(&self.place.real.path);
+            return match known {
+                Some(_) => Err(Failure::ForModel(format!(
+                    "{shown} was removed since it was read (by the user or a command). Nothing was written. If it should exist again, write it once more."
+                ))),
+                None => Ok(()),
+            };
+        }
+        if self.is_known || self.readable(context) && self.is_familiar(known.as_ref(), context) {
+            self.is_known = true;
+            return Ok(());
+        }
+        if !self.readable(context) {
+            return Err(self.unread(known.is_some()));
+        }
+        Err(self.refuse_unseen("replaced", known.as_ref(), context))
+    }
+
+    /// Checks that the file may be removed, like [`Document::check_whole`]. The model need not have
+    /// seen a file that is not text, nor one that it may not read without asking, unless it has
+    /// read it before.
+    ///
+    /// # Errors
+    /// A message for the model with the file's content, which then counts as read.
+    pub fn check_removable(&mut self, context: &ToolContext) -> Result<(), Failure> {
+        let known = context.session.seen.known(&self.place.real.path);
+        if !self.is_text() || known.is_none() && !self.readable(context) {
+            return Ok(());
+        }
+        if self.is_known || self.readable(context) && self.is_familiar(known.as_ref(), context) {
+            return Ok(());
+        }
+        if !self.readable(context) {
+            return Err(self.unread(true));
+        }
+        Err(self.refuse_unseen("removed", known.as_ref(), context))
+    }
+
+    /// Returns whether the model has seen the content of the file, in any way.
+    fn is_familiar(&self, known: Option<&KnownFile>, context: &ToolContext) -> bool {
+        // An empty file needs no reading, but the model must know if it had content before.
+        let is_empty = self.text.trim().is_empty();
+        if is_empty {
+            known.is_none()
+        } else {
+            context.session.seen.shows(&self.text)
+        }
+    }
+
+    /// Returns the error, with the file's content, for a file that the model does not know in its
+    /// present state. `done` is the refused operation.
+    fn refuse_unseen(
+        &self,
+        done: &str,
+        known: Option<&KnownFile>,
+        context: &ToolContext,
+    ) -> Failure {
+        let shown = &self.place.shown;
+        let total = self.text.lines().count();
+        let why = match known.map(|known| known.was.as_deref().map(|was| changes(was, &self.text)))
+        {
+            None => {
+                format!("{shown} exists, and was not read in this session, so it was not {done}.")
+            }
+            Some(None) => format!("{shown} has changed since it was read, so it was not {done}."),
+            Some(Some(what)) => format!(
+                "{shown} has changed since it was read (by the user, the editor or a command), so it was not {done}:{what}"
+            ),
+        };
+        self.note(context);
+        // The same call may follow, which is no repetition.
+        context.call.facts.note(|facts| facts.news = Some(true));
+        let more = if total > MAX_SHOWN_LINES {
+            format!("\n(lines 1-{MAX_SHOWN_LINES} of {total})")
+        } else {
+            String::new()
+        };
+        let content: Vec<String> = self
+            .text
+            .lines()
+            .take(MAX_SHOWN_LINES)
+            .enumerate()
+            .map(|(n, line)| format!("{}: {line}", n + 1))
+            .collect();
+        Failure::ForModel(format!(
+            "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be {done} all the same, send the call again; to change a part of it, edit that part.",
+            content.join("\n")
+        ))
+    }
+
+    /// Returns the text to write when the whole file is replaced by `content`. A byte order mark is
+    /// preserved, not doubled, and a file whose lines all end in `\r\n` retains these ends, even if
+    /// the model wrote only `\n`.
+    pub fn replacement(&self, content: &str) -> String {
+        let content = match content.strip_prefix('\u{feff}') {
+            Some(unmarked) if self.exists || self.mark => unmarked,
+            _ => content,
+        };
+        let breaks = self.text.matches('\n').count();
+        let returns =
+            breaks > 0 && self.text.matches("\r\n").count() == breaks && !content.contains('\r');
+        if returns {
+            content.replace('\n', "\r\n")
+        } else {
+            content.to_owned()
+        }
+    }
+
+    /// Checks that a piece of the file may be changed. The model knows the piece because it has
+    /// quoted it; [`Document::check_piece`] handles inexact quotes. Returns a note for the model if
+    /// the file has changed since it was read.
+    ///
+    /// # Errors
+    /// A message for the model on files that it may not read without asking: read the file (again).
+    pub fn check_quoted(&mut self, context: &ToolContext) -> Result<Option<String>, Failure> {
+        if self.is_known {
+            return Ok(None);
+        }
+        let known = context.session.seen.known(&self.place.real.path);
+        if !self.readable(context) {
+            return Err(self.unread(known.is_some()));
+        }
+        let Some(known) = known else { return Ok(None) };
+        let what = known.was.as_deref().map(|was| changes(was, &self.text));
+        self.is_known = what.as_ref().is_some_and(|what| what.contains('\n'));
+        let what = what.map_or(".".to_owned(), |what| format!(":{what}"));
+        let shown = &self.place.shown;
+        Ok(Some(format!(
+            "{shown} had changed since you last saw it (by the user, the editor or a command){what}"
+        )))
+    }
+
+    /// Checks that the model has seen a piece that it has not quoted exactly. `text` is the text
+    /// that contains it.
+    ///
+    /// # Errors
+    /// A message for the model with that piece, which then counts as read.
+    pub fn check_piece(
+        &self,
+        text: &str,
+        context: &ToolContext,
+        fuzzy: &FuzzyMatch,
+    ) -> Result<(), Failure> {
+        if self.is_known
+            || fuzzy
+                .was
+                .iter()
+                .all(|(_, was)| context.session.seen.shows(was))
+        {
+            return Ok(());
+        }
+        let mut places = Vec::new();
+        for (first, was) in &fuzzy.was {
+            context.session.seen.show(was);
+            let last = first + was.trim_end().matches('\n').count();
+            places.push(numbered(text, first.saturating_sub(2), last + 2));
+        }
+        let differs = match &fuzzy.differences[..] {
+            [] => String::new(),
+            some => format!("It has {}. ", some.join("; ")),
+        };
+        Err(Failure::ForModel(format!(
+            "What you quote is not in {} exactly, and this place in it was not shown in this session, so nothing was changed. It was found {}:\n{}\n{differs}If that is the place, send the call again.",
+            self.place.shown,
+            fuzzy.way,
+            places.join("\n…\n")
+        )))
+    }
+
+    /// Describes, for the model, the text of the file that is most similar to a quote that was not
+    /// found. Shows nothing of a file that may not be read without asking.
+    pub fn nearest(&self, text: &str, wanted: &str, context: &ToolContext) -> String {
+        if !self.is_known && !self.readable(context) {
+            return "Read the file again and copy the text from there, without the line numbers."
+                .into();
+        }
+        match near(text, wanted) {
+            Some(near) => {
+                let place = numbered(text, near.first.saturating_sub(1), near.last + 1);
+                context.session.seen.show(&place);
+                let differs: Vec<String> = near
+                    .differences
+                    .iter()
+                    .map(|differs| format!("\n- {differs}"))
+                    .collect();
+                format!(
+                    "The closest place is at lines {}-{}:\n{place}\nWhat differs:{}",
+                    near.first,
+                    near.last,
+                    differs.concat()
+                )
+            }
+            None if text.lines().count() <= 40 => {
+                format!("This is all of the file:\n{}", numbered(text, 1, 40))
+            }
+            None => {
+                "Nothing in the file is similar. Search for one of its words with grep, or read the file."
+                    .into()
+            }
+        }
+    }
+
+    fn unread(&self, known: bool) -> Failure {
+        let shown = &self.place.shown;
+        Failure::ForModel(if known {
+            format!(
+                "{shown} has changed since it was read (by the user, the editor or a command). Read it again, then write the edit against what it contains now."
+            )
+        } else {
+            format!(
+                "{shown} has not been read in this session. Read it with the read tool first, then write the edit against what it contains."
+            )
+        })
+    }
+
+    fn readable(&self, context: &ToolContext) -> bool {
+        readable(&self.place, context)
+    }
+
+    /// Records that the model knows this state.
+    pub fn note(&self, context: &ToolContext) {
+        context
+            .session
+            .seen
+            .note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
+    }
+
+    /// Returns whether its text differs from the disk because the editor holds unsaved changes.
+    pub fn is_unsaved(&self) -> bool {
+        self.exists && self.is_text() && self.disk != Some(TextFingerprint::of(&self.text))
+    }
+
+    /// Returns the whole change to a new text, for people. A file that is not text has no old text
+    /// to show; undo reads the file itself.
+    ///
+    /// # Errors
+    /// A message for the model if the text cannot be written in the encoding of the file.
+    pub fn change(&self, new: &str) -> Result<Change, Failure> {
+        if self.foreign_bytes(new)?.is_some() && self.is_unsaved() {
+            return Err(Failure::ForModel(format!(
+                "{} is not UTF-8 and has unsaved changes in the editor, which may save it in another encoding. Nothing was written. Ask the user to save it first.",
+                self.place.shown
+            )));
+        }
+        Ok(self.change_to(new, false))
+    }
+
+    /// Returns the change that removes the file, for people.
+    pub fn deletion(&self) -> Change {
+        self.change_to("", true)
+    }
+
+    fn change_to(&self, new: &str, deleted: bool) -> Change {
+        Change {
+            path: self.place.path.display().to_string(),
+            old: (self.exists && self.is_text()).then(|| self.text.clone()),
+            new: new.into(),
+            deleted,
+            part: None,
+        }
+    }
+
+    /// Returns the bytes of a new text in the encoding of the file; `None` if they are those of
+    /// UTF-8 and always were.
+    fn foreign_bytes(&self, new: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(source) = &self.source else {
+            return Ok(None);
+        };
+        let whole = self.with_mark(new);
+        if source.remains_ascii(&whole) {
+            return Ok(None);
+        }
+        let bytes = source.encode(&whole).map_err(|e| {
+            Failure::ForModel(format!(
+                "Cannot write {}: {e}. Nothing was written.",
+                self.place.shown
+            ))
+        })?;
+        let is_utf8 = source.is_utf8() && bytes == whole.as_bytes();
+        Ok((!is_utf8).then_some(bytes))
+    }
+
+    /// Returns the access request for the change, and the one for leaving the project if the file
+    /// is outside.
+    pub fn needs(&self, change: &Change) -> Vec<AccessRequest> {
+        let mut needs = self.place.real.needs(Access::Edit);
+        if let Some(edit) = needs.last_mut() {
+            edit.metadata = facts(change);
+            edit.changes = vec![Arc::new(change.clone())];
+        }
+        needs
+    }
+
+    /// Returns the change to a new text, or the removal, for diagnostics before and after it.
+    pub(crate) fn planned(&self, new: Option<&str>) -> Planned {
+        let old = self.exists.then(|| self.text.clone());
+        Planned {
+            real: self.place.real.path.clone(),
+            old,
+            new: new.map(str::to_owned),
+        }
+    }
+
+    pub fn location(&self, new: &str) -> Location {
+        let same = self
+            .text
+            .lines()
+            .zip(new.lines())
+            .take_while(|(old, new)| old == new)
+            .count();
+        let line = if self.exists && self.is_text() {
+            u32::try_from(same + 1).ok()
+        } else {
+            None
+        };
+        Location {
+            path: self.place.path.clone(),
+            line,
+        }
+    }
+
+    /// Checks that the file has not changed since it was read: same path, same content.
+    ///
+    /// # Errors
+    /// A message for the model if it has changed.
+    pub async fn check_unchanged(&self, context: &ToolContext) -> Result<(), Failure> {
+        self.place.still()?;
+        let same = match self.raw {
+            Some(was) => disk::identify(&self.place.real.path).is_ok_and(|now| now == was),
+            None => {
+                let now = Self::open(self.place.clone(), Purpose::Change, context).await?;
+                now.exists == self.exists
+                    && now.text == self.text
+                    && (!self.exists
+                        || now.mark == self.mark && now.source_bytes() == self.source_bytes())
+            }
+        };
+        if same {
+            return Ok(());
+        }
+        Err(Failure::ForModel(format!(
+            "{} changed while you were being asked. Nothing was written. Read it again, then write the edit against what it contains now.",
+            self.place.shown
+        )))
+    }
+
+    /// Writes the new text, runs the formatters, and verifies the result. Missing directories are
+    /// created.
+    ///
+    /// # Errors
+    /// A message for the model with the system's reason; the old file is intact then.
+    pub async fn write(&self, new: &str, context: &ToolContext) -> Result<WrittenText, Failure> {
+        let real = &self.place.real.path;
+        if let Some(bytes) = self.foreign_bytes(new)? {
+            return self.write_foreign(new, &bytes, context);
+        }
+        if !format::any(&context.project.settings, real) {
+            return self.put(new, false, context).await;
+        }
+        // Formatters work on the disk; then the editor gets the formatted text, once.
+        let before = stored(real);
+        let whole = self.with_mark(new);
+        self.make_directory()?;
+        disk::write(real, whole.as_bytes()).map_err(|e| self.refused(&e))?;
+        let done = match format::format(real, context).await {
+            Ok(failed) => {
+                let formatted = stored(real)
+                    .and_then(|bytes| String::from_utf8(bytes).ok())
+                    .unwrap_or(whole.clone());
+                let formatted = formatted
+                    .strip_prefix('\u{feff}')
+                    .unwrap_or(&formatted)
+                    .to_owned();
+                self.put(&formatted, true, context)
+                    .await
+                    .map(|written| (formatted, failed, written))
+            }
+            Err(failure) => Err(failure),
+        };
+        let (formatted, failed, mut written) = match done {
+            Ok(done) => done,
+            Err(failure) => {
+                let back = match &before {
+                    Some(before) => disk::write(real, before),
+                    None if !self.exists => disk::remove(real),
+                    // Unreachable for a document that was read for editing; an existing file is
+                    // never removed.
+                    None => Ok(()),
+                };
+                return match back {
+                    Ok(()) => Err(failure),
+                    Err(e) => Err(Failure::Broken(format!(
+                        "{failure} The previous content could not be restored: {e}"
+                    ))),
+                };
+            }
+        };
+        if formatted != new {
+            let what = changes(new, &formatted);
+            written
+                .notes
+                .insert(0, format!("A formatter then changed the file:{what}"));
+        }
+        written.notes.extend(failed);
+        Ok(written)
+    }
+
+    /// Writes a text that is not UTF-8. Editors might save it in another encoding, and formatters
+    /// expect UTF-8, so neither is used.
+    fn write_foreign(
+        &self,
+        new: &str,
+        bytes: &[u8],
+        context: &ToolContext,
+    ) -> Result<WrittenText, Failure> {
+        let real = &self.place.real.path;
+        self.make_directory()?;
+        disk::write(real, bytes).map_err(|e| self.refused(&e))?;
+        self.written(new, context);
+        let note = format::any(&context.project.settings, real)
+            .then(|| "No formatter was run, because the file is not UTF-8.".to_owned());
+        Ok(WrittenText {
+            text: new.to_owned(),
+            notes: note.into_iter().collect(),
+        })
+    }
+
+    fn source_bytes(&self) -> Option<&[u8]> {
+        self.source.as_deref().map(EncodedSource::bytes)
+    }
+
+    fn refused(&self, e: &dyn std::fmt::Display) -> Failure {
+        Failure::ForModel(format!(
+            "Cannot write {}: {e}. The file is as it was.",
+            self.place.shown
+        ))
+    }
+
+    fn make_directory(&self) -> Result<(), Failure> {
+        self.place
+            .real
+            .path
+            .parent()
+            .map_or(Ok(()), disk::make_directory)
+            .map_err(|e| self.refused(&e))
+    }
+
+    /// Writes a text unchanged: through the editor, otherwise to the disk unless it is on the disk
+    /// already.
+    async fn put(
+        &self,
+        new: &str,
+        is_on_disk: bool,
+        context: &ToolContext,
+    ) -> Result<WrittenText, Failure> {
+        self.make_directory()?;
+        let whole = self.with_mark(new);
+        let unsaved = self.is_unsaved();
+        let plain =
+            !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
+        if (plain || unsaved) && context.client.files.write {
+            let before = stored(&self.place.real.path);
+            let written = context.write_buffer(&self.place.path, &whole).await;
+            // The editor may refuse a write to a file of the project; it may not know other files.
+            if let Some(Err(NotWritten::Refused(why))) = &written
+                && self.place.real.inside
+            {
+                return Err(self.refused(&format!(
+                    "the editor refused: {}",
+                    why.trim_end_matches('.')
+                )));
+            }
+            if let Some(Ok(())) = written {
+                let after = stored(&self.place.real.path);
+                // If the editor reports success but the disk has not changed, the file was not
+                // written.
+                if after != before || after.as_deref() == Some(whole.as_bytes()) {
+                    let saved = after
+                        .and_then(|bytes| String::from_utf8(bytes).ok())
+                        .unwrap_or_default();
+                    self.written(&saved, context);
+                    let other = TextFingerprint::of(&saved) != TextFingerprint::of(&whole);
+                    let note = other.then(|| {
+                        let what = changes(&whole, &saved);
+                        format!("The editor changed the text when it saved the file (a formatter, perhaps):{what}")
+                    });
+                    let text = saved
+                        .strip_prefix('\u{feff}')
+                        .map_or_else(|| saved.clone(), str::to_owned);
+                    return Ok(WrittenText {
+                        text,
+                        notes: note.into_iter().collect(),
+                    });
+                }
+            }
+        }
+        if !is_on_disk {
+            disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| self.refused(&e))?;
+        }
+        self.written(new, context);
+        Ok(WrittenText {
+            text: new.to_owned(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Records that the model knows the text it has written. If it did not know the rest of the
+    /// file, it still does not.
+    fn written(&self, text: &str, context: &ToolContext) {
+        if self.is_known {
+            let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+            context.session.seen.note(
+                &self.place.real.path,
+                KnownFile::of(text, Some(TextFingerprint::of(text))),
+            );
+        } else {
+            context.session.seen.forget(&self.place.real.path);
+        }
+    }
+
+    /// Restores the content at the time of reading, after a write or a removal.
+    ///
+    /// # Errors
+    /// A message for the model, with the system's reason.
+    pub async fn restore(&self, context: &ToolContext) -> Result<(), Failure> {
+        let foreign = self.source.as_deref().filter(|source| !source.is_utf8());
+        if let Some(source) = foreign {
+            return self
+                .write_foreign(&self.text, source.bytes(), context)
+                .map(drop);
+        }
+        if self.exists {
+            // `check_unchanged` does not apply: the file was written after it was read.
+            self.put(&self.text, false, context).await.map(drop)
+        } else {
+            self.remove(context)
+        }
+    }
+
+    /// Returns a text in the form in which it is written to this file: with its byte order mark.
+    fn with_mark(&self, text: &str) -> String {
+        if self.mark {
+            format!("\u{feff}{text}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Removes the file.
+    ///
+    /// # Errors
+    /// A message for the model, with the system's reason.
+    pub fn remove(&self, context: &ToolContext) -> Result<(), Failure> {
+        disk::remove(&self.place.real.path).map_err(|e| self.undeletable(&e))?;
+        context.session.seen.forget(&self.place.real.path);
+        Ok(())
+    }
+}
+
+/// Resolves the path of a file to be changed and reads the file.
+///
+/// # Errors
+/// Those of [`crate::files::path::resolve`] and [`Document::open`].
+pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
+    target_for(Purpose::Change, context, path).await
+}
+
+/// Resolves the path of a file to be written as a whole, and reads the file if it is on the disk.
+///
+/// # Errors
+/// Those of [`target`].
+pub async fn target_to_write(context: &ToolContext, path: &str) -> Result<Document, Failure> {
+    target_for(Purpose::Write, context, path).await
+}
+
+async fn target_for(
+    purpose: Purpose,
+    context: &ToolContext,
+    path: &str,
+) -> Result<Document, Failure> {
+    let place = crate::files::path::resolve(context, path, Access::Edit)?;
+    if place.real.found == PathKind::Directory && place.real.inside {
+        return Err(Failure::ForModel(format!(
+            "{} is a directory, not a file.",
+            place.shown
+        )));
+    }
+    if place.real.is_absent() && path.ends_with('/') {
+        return Err(Failure::ForModel(format!(
+            "{} ends with a slash, which names a directory, not a file.",
+            text::escaped(path)
+        )));
+    }
+    match Document::open(place.clone(), purpose, context).await {
+        // Nothing is revealed about a file outside before it may be read; writing it fails later.
+        Err(Failure::ForModel(_)) if !place.real.inside => Ok(Document::absent(place)),
+        Ok(document) => {
+            if document.exists && document.place.real.inside && document.readable(context) {
+                language::warm(&document.place.real.path, &document.text, context).await;
+            }
+            Ok(document)
+        }
+        failed => failed,
+    }
+}
+
+/// Returns the text that the user sees when the editor and the disk differ. The editor's text has
+/// unsaved changes, unless the disk has changed since the model saw the file and the editor's text
+/// has not: then the editor has not noticed the change yet.
+pub(crate) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -> String {
+    let in_buffer = TextFingerprint::of(&buffer);
+    let on_disk = TextFingerprint::of(&saved);
+    let stale = known.is_some_and(|known| {
+        known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer
+    });
+    let empty = buffer.is_empty() && !saved.is_empty();
+    if in_buffer == on_disk || stale || empty {
+        saved
+    } else {
+        buffer
+    }
+}
+
+/// Returns whether an editor's text is the file's own, but in another encoding, and so is no unsaved
+/// change. `disk` is the file's text.
+pub(crate) fn is_misread(
+    buffer: &str,
+    source: Option<&EncodedSource>,
+    disk: Option<TextFingerprint>,
+) -> bool {
+    source.is_some_and(|source| {
+        !source.is_utf8()
+            && disk != Some(TextFingerprint::of(buffer))
+            && source.is_misread_as(buffer)
+    })
+}
+
+/// Returns whether a file may be read without asking the user.
+fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
+    let Policy { rules, grants, .. } = &*context.policy;
+    place
+        .real
+        .needs(Access::Read)
+        .iter()
+        .all(|need| evaluate(rules, grants, need).action == Action::Allow)
+}
+
+/// Describes the difference between two texts: the changed lines if they are few, otherwise their
+/// line numbers.
+fn changes(was: &str, now: &str) -> String {
+    let mut ranges = Vec::new();
+    let mut lines = String::new();
+    let diff = text::diff::LineDiff::of(was, now);
+    for op in diff
+        .ops()
+        .iter()
+        .filter(|op| op.tag() != similar::DiffTag::Equal)
+    {
+        let new = op.new_range();
+        let first = new.start + 1;
+        let last = new.end.max(new.start + 1);
+        ranges.push(if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        });
+        for change in diff.changes(op) {
+            let line = change.value().trim_end_matches(['\r', '\n']);
+            match change.new_index() {
+                None => lines.push_str(&format!("\n- {line}")),
+                Some(n) => lines.push_str(&format!("\n+ {}: {line}", n + 1)),
+            }
+        }
+    }
+    if lines.matches('\n').count() <= MAX_SHOWN_CHANGE.0 && lines.len() <= MAX_SHOWN_CHANGE.1 {
+        return lines;
+    }
+    let more = if ranges.len() > 10 { " and more" } else { "" };
+    ranges.truncate(10);
+    format!(" at lines {}{more}.", ranges.join(", "))
+}
+
+fn stored(real: &Path) -> Option<Vec<u8>> {
+    disk::read(real).ok()
+}
+
+/// Returns facts on a change for editors and for policies of users.
+pub fn facts(change: &Change) -> Map<String, Value> {
+    let mut facts = Map::new();
+    facts.insert("filepath".into(), Value::String(change.path.clone()));
+    let old = change.old.as_deref().unwrap_or_default();
+    // A diff of very large texts takes longer than it is worth.
+    if old.len() + change.new.len() <= 1 << 20 {
+        let diff = text::diff::LineDiff::of(old, &change.new);
+        let (added, removed) = diff.count();
+        facts.insert("additions".into(), Value::from(added));
+        facts.insert("deletions".into(), Value::from(removed));
+        let name = text::escaped(&change.path);
+        let diff = diff.unified(Some((&name, &name)));
+        facts.insert(
+            "diff".into(),
+            Value::String(text::head(&diff, 64 << 10).to_owned()),
+        );
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::{EditorReply, TestProject};
+
+    #[tokio::test]
+    async fn write_goes_through_the_editor_unless_it_could_spoil_the_text() {
+        // The editor's reaction, the text before, the text after, the writer.
+        let table = [
+            (EditorReply::Saves, "a\n", "b\n", "editor"),
+            (EditorReply::Refuses, "a\n", "b\n", "disk"),
+            (EditorReply::Lies, "a\n", "b\n", "disk"),
+            (EditorReply::Saves, "a\r\n", "b\r\n", "disk"),
+            (EditorReply::Saves, "\u{feff}a\n", "\u{feff}b\n", "disk"),
+            (EditorReply::Formats, "a\n", "b\n", "editor"),
+        ];
+        for (way, before, after, writer) in table {
+            let stage = TestProject::new();
+            stage.write("f", before);
+            let (context, editor) = stage.with_editor(way);
+            let mut document = target(&context, "f").await.unwrap();
+            document.check_whole(&context).unwrap_err();
+            document = target(&context, "f").await.unwrap();
+            let written = document
+                .write(after.trim_start_matches('\u{feff}'), &context)
+                .await
+                .unwrap();
+            assert_eq!(
+                !written.notes.is_empty(),
+                way == EditorReply::Formats,
+                "{way:?}"
+            );
+            let expected = if way == EditorReply::Formats {
+                format!("{after}// formatted\n")
+            } else {
+                after.to_owned()
+            };
+            assert_eq!(stage.read("f"), expected.as_bytes(), "{way:?} {before:?}");
+            assert_eq!(
+                editor.saved(),
+                usize::from(writer == "editor"),
+                "{way:?} {before:?}"
+            );
+            let known = context
+                .session
+                .seen
+                .known(&document.place.real.path)
+                .unwrap();
+            assert_eq!(known.text, TextFingerprint::of(&expected));
+        }
+    }
+
+    #[tokio::test]
+    async fn write_refused_by_the_editor_is_not_made_on_disk() {
+        let stage = TestProject::new();
+        stage.write("f", "a\n");
+        let (context, _) = stage.with_editor(EditorReply::Declines);
+        let document = target(&context, "f").await.unwrap();
+        let failure = document
+            .write("b\n", &context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            failure,
+            "Cannot write f: the editor refused: the file is locked. The file is as it was."
+        );
+        assert_eq!(stage.read("f"), b"a\n");
+        // A file outside the editor's project is written on the disk.
+        let outside = stage.outside().join("o");
+        std::fs::write(&outside, "a\n").unwrap();
+        let document = target(&context, &outside.display().to_string())
+            .await
+            .unwrap();
+        document.write("b\n", &context).await.unwrap();
+        assert_eq!(std::fs::read(&outside).unwrap(), b"b\n");
+    }
+
+    #[tokio::test]
+    async fn edits_apply_to_unsaved_text() {
+        let stage = TestProject::new();
+        stage.write("f", "old\n");
+        let (context, editor) = stage.with_editor(EditorReply::Saves);
+        editor.type_into(&stage.cwd().join("f"), "unsaved\n");
+        // The editor is not asked for a file that needs permission before it was read.
+        stage.write(".env", "KEY=old\n");
+        editor.type_into(&stage.cwd().join(".env"), "KEY=unsaved\n");
+        assert_eq!(target(&context, ".env").await.unwrap().text, "KEY=old\n");
+        let document = target(&context, "f").await.unwrap();
+        assert_eq!(document.text, "unsaved\n");
+        document.note(&context);
+        let mut document = target(&context, "f").await.unwrap();
+        document.check_whole(&context).unwrap();
+        // The user continues to type.
+        editor.type_into(&stage.cwd().join("f"), "more\n");
+        let failure = document
+            .check_unchanged(&context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("changed while you were being asked"),
+            "{failure}"
+        );
+        let mut document = target(&context, "f").await.unwrap();
+        let failure = document.check_whole(&context).unwrap_err().to_string();
+        assert!(
+            failure.contains("has changed since it was read") && failure.contains("1: more"),
+            "{failure}"
+        );
+        target(&context, "f")
+            .await
+            .unwrap()
+            .check_whole(&context)
+            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn file_to_be_created_is_read_through_the_editor_once_and_late() {
+        // The text that only the editor has, and whether the file can be written.
+        for (typed, is_free) in [(None, true), (Some("typed\n"), false)] {
+            let stage = TestProject::new();
+            let (context, editor) = stage.with_editor(EditorReply::Saves);
+            if let Some(typed) = typed {
+                editor.type_into(&stage.cwd().join("new"), typed);
+            }
+            let document = target_to_write(&context, "new").await.unwrap();
+            assert!(!document.exists, "{typed:?}");
+            assert_eq!(editor.read(), 0, "{typed:?}");
+            let unchanged = document.check_unchanged(&context).await;
+            assert_eq!(unchanged.is_ok(), is_free, "{typed:?}");
+            assert_eq!(editor.read(), 1, "{typed:?}");
+            // A part of the text can be changed.
+            assert_eq!(
+                target(&context, "new").await.unwrap().text,
+                typed.unwrap_or_default()
+            );
+        }
+    }
+
+    #[test]
+    fn stale_buffer_is_not_taken_for_unsaved_changes() {
+        let known =
+            |text: &str, disk: &str| Some(KnownFile::of(text, Some(TextFingerprint::of(disk))));
+        let table = [
+            ("a", "a", None, "a"),
+            ("b", "a", None, "b"),
+            ("", "a", None, "a"),
+            ("a", "b", known("a", "a"), "b"),
+            ("b", "a", known("a", "a"), "b"),
+            ("b", "c", known("a", "a"), "b"),
+            ("a\n", "a\r\n", None, "a\r\n"),
+        ];
+        for (buffer, saved, known, expected) in table {
+            assert_eq!(
+                choose(buffer.into(), saved.into(), known.as_ref()),
+                expected,
+                "{buffer} {saved}"
+            );
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Texts and replacements with different line ends.
+
+use super::strategies::Match;
+
+/// A text with `\n` for `\r\n`, and its mapping to the original. A lone `\r` is an ordinary
+/// character.
+pub(super) struct NormalizedText {
+    pub(super) text: String,
+    /// The positions in `text` of each `\n` that was a `\r\n`.
+    missing: Vec<usize>,
+}
+
+impl NormalizedText {
+    pub(super) fn of(text: &str) -> Self {
+        let mut out = String::with_capacity(text.len());
+        let mut missing = Vec::new();
+        for (n, piece) in text.split("\r\n").enumerate() {
+            if n > 0 {
+                missing.push(out.len());
+                out.push('\n');
+            }
+            out.push_str(piece);
+        }
+        Self { text: out, missing }
+    }
+
+    /// Returns the position in the original text; before a `\r\n`, not inside it.
+    fn original(&self, at: usize) -> usize {
+        at + self.missing.partition_point(|missing| *missing < at)
+    }
+
+    /// Applies replacements to the original. Only differing bytes are replaced, with the line ends
+    /// of their surroundings; all other bytes are unchanged.
+    pub(super) fn put(&self, original: &str, places: &[Match]) -> String {
+        let mut out = String::with_capacity(original.len());
+        let mut copied = 0;
+        for Match { span, new } in places {
+            let old = &self.text[span.clone()];
+            let (same, rest) = shared(old, new);
+            let start = span.start + same;
+            let end = span.end - rest;
+            let fresh = &new[same..new.len() - rest];
+            out.push_str(&original[copied..self.original(start)]);
+            if self.returns_near(start) {
+                out.push_str(&fresh.replace('\n', "\r\n"));
+            } else {
+                out.push_str(fresh);
+            }
+            copied = self.original(end);
+        }
+        out.push_str(&original[copied..]);
+        out
+    }
+
+    /// Returns whether the line at this position, or without a line end the previous one, ends in
+    /// `\r\n`.
+    fn returns_near(&self, at: usize) -> bool {
+        let next = self.text[at..].find('\n').map(|found| at + found);
+        let near = next.or_else(|| self.text[..at].rfind('\n'));
+        near.is_some_and(|at| self.missing.binary_search(&at).is_ok())
+    }
+}
+
+/// Returns the number of bytes that two texts share at their beginning and at their end, in whole
+/// characters.
+pub(crate) fn shared(old: &str, new: &str) -> (usize, usize) {
+    let same = |(a, b): &(char, char)| a == b;
+    let start: usize = old
+        .chars()
+        .zip(new.chars())
+        .take_while(same)
+        .map(|(c, _)| c.len_utf8())
+        .sum();
+    let old = &old[start..];
+    let new = &new[start..];
+    let end = old
+        .chars()
+        .rev()
+        .zip(new.chars().rev())
+        .take_while(same)
+        .map(|(c, _)| c.len_utf8())
+        .sum();
+    (start, end)
+}

@@ -1,0 +1,15 @@
+//! Tools that read and search files, with paths, encodings and access to the file system.
+
+pub mod disk;
+pub mod encoding;
+pub mod glob;
+pub mod grep;
+pub mod hidden;
+pub mod loaded_instructions;
+pub mod path;
+pub(crate) mod pattern;
+pub mod pdf;
+pub mod read;
+pub mod read_tracker;
+pub mod rooted_fs;
+pub mod search;

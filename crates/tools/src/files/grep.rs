@@ -1,0 +1,957 @@
+//! `grep`: finds lines by a regular expression, those of the newest files first; files that git
+//! ignores are left out, which it reports if it finds nothing.
+//!
+//! Limits: 100 results; a pattern that needs more than 10 MiB to match is rejected.
+
+mod results;
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use grep_matcher::Matcher;
+use grep_regex::RegexMatcher;
+use grep_searcher::{
+    BinaryDetection, Encoding, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind,
+    SinkMatch,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, SearchGap};
+
+use crate::aliases::Aliases;
+use crate::files::encoding::{EncodingHint, for_search};
+use crate::files::glob::spelled;
+use crate::files::loaded_instructions::TouchedPath;
+use crate::files::path::{Access, PathKind, ResolvedPath};
+use crate::files::pattern::{MatchOptions, SearchPattern};
+use crate::files::rooted_fs::{SearchReader, SearchRoot};
+use crate::files::search::{LIMIT, Rank, blocking, elsewhere, files, globs, ignores_any, look_up};
+use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
+use base::lock::{locked, unlocked};
+use base::text;
+use events::{Location, ToolKind};
+use permission::AccessRequest;
+use permission::search_filter::{Omitted, SearchFilter};
+
+/// The maximum length of a shown line, in characters.
+const MAX_LINE_CHARS: usize = 2_000;
+/// The number of bytes from which the encoding of a file is recognised.
+const HEAD_BYTES: u64 = 1 << 20;
+/// The maximum number of lines around a match.
+const MAX_CONTEXT_LINES: usize = 50;
+
+#[derive(Default)]
+pub struct GrepTool;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Input {
+    /// Regular expression (Rust syntax)
+    pub pattern: String,
+    /// File or directory
+    pub path: Option<String>,
+    /// Glob for file names, for example *.{ts,tsx}
+    pub include: Option<String>,
+    /// Lines around each match
+    pub context: Option<u64>,
+    pub ignore_case: Option<bool>,
+    /// Whole words
+    pub word: Option<bool>,
+    pub files_only: Option<bool>,
+    pub multiline: Option<bool>,
+}
+
+#[derive(Debug)]
+pub struct Ready {
+    place: ResolvedPath,
+    pattern: SearchPattern,
+    wanted: GrepOptions,
+    include: Option<globset::GlobSet>,
+}
+
+impl Tool for GrepTool {
+    const NAME: &'static str = "grep";
+    const DESCRIPTION: &'static str = include_str!("grep.md");
+    const KIND: ToolKind = ToolKind::Search;
+    const CONCURRENT: bool = true;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Searching in files; patterns are the expressions searched for.",
+    ));
+    const ALIASES: Aliases = Aliases {
+        also: &[
+            "grepsearch",
+            "rg",
+            "ripgrep",
+            "searchfilecontent",
+            "searchfiles",
+            "search",
+            "searchcode",
+            "textsearch",
+        ],
+        says: &[
+            ("outputmode", "fileswithmatches", Some("filesOnly")),
+            // The output always has the number of matches.
+            ("outputmode", "count", None),
+            ("outputmode", "content", None),
+            ("n", "true", None),
+            ("linenumbers", "true", None),
+            ("casesensitive", "false", Some("ignoreCase")),
+            ("casesensitive", "true", None),
+        ],
+        fields: &[
+            (
+                "pattern",
+                &[
+                    "query",
+                    "regex",
+                    "search",
+                    "searchpattern",
+                    "regexp",
+                    "text",
+                ],
+            ),
+            (
+                "path",
+                &[
+                    "file",
+                    "filepath",
+                    "directory",
+                    "dir",
+                    "folder",
+                    "root",
+                    "searchpath",
+                    "dirpath",
+                    "directorypath",
+                    "cwd",
+                ],
+            ),
+            (
+                "include",
+                &[
+                    "glob",
+                    "filepattern",
+                    "includepattern",
+                    "fileglob",
+                    "includes",
+                ],
+            ),
+            (
+                "context",
+                &[
+                    "c",
+                    "a",
+                    "b",
+                    "contextlines",
+                    "aftercontext",
+                    "beforecontext",
+                ],
+            ),
+            ("ignoreCase", &["i", "caseinsensitive", "insensitive"]),
+            ("word", &["w", "wholeword", "wordregexp"]),
+            ("filesOnly", &["l", "fileswithmatches"]),
+        ],
+    };
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
+        let path = context.absolute(input.path.as_deref().unwrap_or("."));
+        let mut title = format!("Search for `{}`", text::cut_chars(&input.pattern, 80));
+        match context.relative(&path) {
+            here if here == "." => {}
+            place => title.push_str(&format!(" in {place}")),
+        }
+        if let Some(include) = &input.include {
+            title.push_str(&format!(" ({include})"));
+        }
+        let locations = vec![Location {
+            path: base::worktree::normal(&path),
+            line: None,
+        }];
+        CallDescription {
+            title: text::title(&title),
+            locations,
+        }
+    }
+
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
+        if input.pattern.is_empty() {
+            return Err(Failure::tell("pattern is empty."));
+        }
+        let named = input.path.as_deref().unwrap_or(".");
+        // Searching one file is reading it.
+        let mut access = Access::List;
+        let mut place = look_up(context, named, access).await?;
+        if place.real.found != PathKind::Directory {
+            access = Access::Read;
+            place = look_up(context, named, access).await?;
+        }
+        let multiline = is_on(input.multiline);
+        let style = MatchOptions {
+            ignore_case: is_on(input.ignore_case),
+            word: is_on(input.word),
+            multiline,
+        };
+        let pattern = SearchPattern::new("pattern", &input.pattern, style)?;
+        let written = input.include.filter(|include| !include.is_empty());
+        let include = written
+            .as_deref()
+            .map(|include| globs(&[include]))
+            .transpose()?;
+        let mut own = AccessRequest::new("grep", &*input.pattern).always("*");
+        own.metadata
+            .insert("pattern".into(), Value::String(input.pattern.clone()));
+        own.metadata.insert(
+            "path".into(),
+            Value::String(place.real.path.display().to_string()),
+        );
+        own.metadata.insert(
+            "include".into(),
+            written.clone().map_or(Value::Null, Value::String),
+        );
+        let wanted = GrepOptions {
+            around: input.context.map_or(0, |lines| {
+                usize::try_from(lines)
+                    .unwrap_or(MAX_CONTEXT_LINES)
+                    .min(MAX_CONTEXT_LINES)
+            }),
+            files_only: is_on(input.files_only),
+            pattern: input.pattern,
+            include: written,
+            broken: pattern.multiline && !multiline,
+        };
+        Ok((
+            place.needs(access, own),
+            Ready {
+                place,
+                pattern,
+                wanted,
+                include,
+            },
+        ))
+    }
+
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
+        ready.place.still()?;
+        if ready.place.real.is_absent() {
+            let instead = elsewhere(&context, &ready.place.real.path).await;
+            return Err(Failure::ForModel(format!(
+                "Path not found: {}. Nothing was searched.{instead}",
+                ready.place.shown
+            )));
+        }
+        let sight = SearchFilter::new(&context.policy);
+        let hints = context.encoding_hints();
+        let cancelled = context.cancelled.clone();
+        let Ready {
+            place,
+            pattern,
+            wanted,
+            include,
+        } = ready;
+        let at = place.path.clone();
+        let shown = place.shown.clone();
+        let (best, left_out, wanted) = blocking(&context, move || {
+            let searched = AtomicUsize::new(0);
+            let best: Mutex<BestFiles> = Mutex::default();
+            let by_name = place.real.found == PathKind::File;
+            let folder = if by_name {
+                place.real.path.parent().unwrap_or(&place.real.path)
+            } else {
+                &place.real.path
+            };
+            let root = SearchRoot::open(folder)?;
+            let looker = || {
+                let mut searchers = FileSearchers::new(by_name, &pattern, &wanted);
+                let hints = &hints;
+                let mut look = root.reader();
+                let best = &best;
+                let place = &place;
+                let pattern = &pattern;
+                let searched = &searched;
+                let sight = &sight;
+                let files_only = wanted.files_only;
+                move |path: &Path| {
+                    let rank = |look: &mut SearchReader| {
+                        Some(Rank {
+                            path: spelled(path, place),
+                            ..Rank::of(path, look)?
+                        })
+                    };
+                    let full = locked(best).full();
+                    let ranked = if full { rank(&mut look) } else { None };
+                    let most = match &ranked {
+                        _ if files_only => 0,
+                        Some(rank) => locked(best).remaining_capacity(rank),
+                        None => LIMIT,
+                    };
+                    // It may have become a pipe or a link since it was listed.
+                    let Some(file) = look.open(path) else {
+                        return locked(best).leave(SearchGap::Unreadable, sight.name(path));
+                    };
+                    let taker = MatchSink {
+                        matcher: &pattern.matcher,
+                        most,
+                        first: files_only,
+                        ..MatchSink::of(&pattern.matcher)
+                    };
+                    let (hits, gap) = taker.hits(&mut searchers, file, || hints.of(path));
+                    match gap {
+                        Some(why) => locked(best).leave(why, sight.name(path)),
+                        None => drop(searched.fetch_add(1, Ordering::Relaxed)),
+                    }
+                    if hits.count > 0
+                        && let Some(rank) = ranked.or_else(|| rank(&mut look))
+                    {
+                        locked(best).add(rank, hits);
+                    }
+                }
+            };
+            let fits = |path: &Path| {
+                include.as_ref().is_none_or(|set| {
+                    path.strip_prefix(&place.real.path)
+                        .is_ok_and(|rest| set.is_match(rest))
+                })
+            };
+            let mut seen = AtomicUsize::new(0);
+            let left_out = if by_name {
+                looker()(&place.real.path);
+                Omitted::default()
+            } else {
+                let counted = |path: &Path| {
+                    let fits = fits(path);
+                    seen.fetch_add(usize::from(fits), Ordering::Relaxed);
+                    fits
+                };
+                files(&place.real.path, &cancelled, counted, &sight, looker)
+            };
+            let mut best = unlocked(best);
+            best.searched = searched.into_inner();
+            best.ignored = best.matches == 0
+                && !by_name
+                && ignores_any(&place.real.path, &cancelled, fits, *seen.get_mut());
+            Ok((best, left_out, wanted))
+        })
+        .await?
+        .map_err(|e: crate::files::disk::Error| {
+            Failure::ForModel(format!("{shown}: {e}. Nothing was searched."))
+        })?;
+        Ok(output(&best, &left_out, &wanted, at))
+    }
+}
+
+/// Returns the result of a search at a path.
+fn output(
+    best: &BestFiles,
+    left_out: &Omitted,
+    wanted: &GrepOptions,
+    at: std::path::PathBuf,
+) -> ToolOutput {
+    let metadata = Map::from_iter([
+        ("matches".to_owned(), Value::from(best.matches)),
+        (
+            "truncated".to_owned(),
+            Value::Bool(best.is_cut(wanted.files_only)),
+        ),
+    ]);
+    let locations = vec![Location {
+        path: at,
+        line: None,
+    }];
+    let touched = best.shown_files(wanted).map(TouchedPath::File).collect();
+    let text = format!("{}{}{}", best.shown(wanted), best.gaps(), left_out.words());
+    ToolOutput {
+        metadata,
+        locations,
+        touched,
+        ..ToolOutput::text(text)
+    }
+}
+
+fn is_on(flag: Option<bool>) -> bool {
+    flag == Some(true)
+}
+
+/// The searchers of one thread, and its buffer.
+struct FileSearchers {
+    by_name: bool,
+    builder: SearcherBuilder,
+    /// Searches UTF-8, and UTF-16 with a byte order mark.
+    usual: Searcher,
+    /// The beginning of the file.
+    head: Vec<u8>,
+}
+
+impl FileSearchers {
+    fn new(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Self {
+        // Binary files are searched only if the call names them.
+        let binary = if by_name {
+            BinaryDetection::convert(0)
+        } else {
+            BinaryDetection::quit(0)
+        };
+        let around = if wanted.files_only { 0 } else { wanted.around };
+        let mut builder = SearcherBuilder::new();
+        builder
+            .line_number(true)
+            .binary_detection(binary)
+            .heap_limit(Some(MAX_LINE_BYTES))
+            .multi_line(pattern.multiline)
+            .before_context(around)
+            .after_context(around);
+        Self {
+            by_name,
+            usual: builder.build(),
+            builder,
+            head: Vec::new(),
+        }
+    }
+
+    /// Searches a file in its encoding.
+    fn search(
+        &mut self,
+        mut file: File,
+        sink: &mut MatchSink<'_>,
+        hint: impl FnOnce() -> EncodingHint,
+    ) -> io::Result<()> {
+        self.head.clear();
+        file.by_ref().take(HEAD_BYTES).read_to_end(&mut self.head)?;
+        let is_whole = (self.head.len() as u64) < HEAD_BYTES;
+        let mut other = for_search(&self.head, hint)
+            .and_then(|encoding| Encoding::new(encoding.name()).ok())
+            .map(|encoding| self.builder.clone().encoding(Some(encoding)).build());
+        let searcher = other.as_mut().unwrap_or(&mut self.usual);
+        let matcher = sink.matcher;
+        if is_whole {
+            return searcher.search_reader(matcher, &self.head[..], sink);
+        }
+        file.rewind()?;
+        searcher.search_file(matcher, &file, sink)
+    }
+}
+
+struct MatchSink<'a> {
+    matcher: &'a RegexMatcher,
+    /// The maximum number of matches that are collected; all are counted.
+    most: usize,
+    first: bool,
+    hits: FileMatches,
+    binary: bool,
+}
+
+impl<'a> MatchSink<'a> {
+    fn of(matcher: &'a RegexMatcher) -> Self {
+        Self {
+            matcher,
+            most: LIMIT,
+            first: false,
+            hits: FileMatches::default(),
+            binary: false,
+        }
+    }
+
+    /// Returns the matches of a file, and the reason why there may be more. Matches before an
+    /// interruption count: as in ripgrep, a file that the call does not name is searched until it
+    /// turns out to be binary, in pieces of 64 KiB.
+    fn hits(
+        mut self,
+        searchers: &mut FileSearchers,
+        file: File,
+        hint: impl FnOnce() -> EncodingHint,
+    ) -> (FileMatches, Option<SearchGap>) {
+        let gap = match searchers.search(file, &mut self, hint) {
+            Ok(()) if !self.binary || searchers.by_name => None,
+            Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
+            Ok(()) => Some(SearchGap::Binary),
+            // The searcher's own limit; errors of the system have a kind or a number.
+            Err(e) if e.kind() == io::ErrorKind::Other && e.raw_os_error().is_none() => {
+                Some(SearchGap::TooLong)
+            }
+            Err(_) => Some(SearchGap::Unreadable),
+        };
+        (self.hits, gap)
+    }
+}
+
+impl Sink for MatchSink<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        let hits = &mut self.hits;
+        hits.count += 1;
+        if hits.collected < self.most {
+            hits.collected += 1;
+            let first = found.line_number().unwrap_or(0);
+            for (number, line) in (first..).zip(found.lines()) {
+                let line = shown(line, self.matcher);
+                let line = if number == first {
+                    GrepLine::Match(number, line)
+                } else {
+                    GrepLine::Further(number, line)
+                };
+                hits.lines.push(line);
+            }
+        }
+        Ok(!self.first)
+    }
+
+    fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
+        let belongs = match around.kind() {
+            SinkContextKind::After => self.hits.collected == self.hits.count,
+            SinkContextKind::Before | SinkContextKind::Other => self.hits.collected < self.most,
+        };
+        if belongs {
+            self.hits.lines.push(GrepLine::Around(
+                around.line_number().unwrap_or(0),
+                shown(around.bytes(), self.matcher),
+            ));
+        }
+        Ok(true)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        if self.hits.collected < self.most && !self.hits.lines.is_empty() {
+            self.hits.lines.push(GrepLine::Gap);
+        }
+        Ok(true)
+    }
+
+    fn binary_data(&mut self, _: &Searcher, _: u64) -> io::Result<bool> {
+        self.binary = true;
+        Ok(true)
+    }
+}
+
+/// Returns a line, or the part of a very long one around the match.
+fn shown(line: &[u8], matcher: &RegexMatcher) -> String {
+    let bytes = line.strip_suffix(b"\n").unwrap_or(line);
+    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+    let whole = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_LINE_CHARS + 4)]);
+    let Some((end, _)) = whole.char_indices().nth(MAX_LINE_CHARS) else {
+        return whole.into_owned();
+    };
+    let start = matcher
+        .find(bytes)
+        .ok()
+        .flatten()
+        .map_or(0, |found| found.start());
+    if start + 200 < end {
+        return format!("{}...", &whole[..end]);
+    }
+    let from = start.saturating_sub(200);
+    let part = String::from_utf8_lossy(&bytes[from..bytes.len().min(from + MAX_LINE_CHARS)]);
+    format!("...{}...", part.trim_matches('\u{fffd}'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::erase;
+    use crate::test::{TestProject, call};
+
+    async fn grep(context: &ToolContext, input: Value) -> ToolOutput {
+        call(&erase(GrepTool), input, context).await.unwrap().1
+    }
+
+    fn age(stage: &TestProject, name: &str, seconds: u64) {
+        let file = File::options()
+            .write(true)
+            .open(stage.cwd().join(name))
+            .unwrap();
+        let at = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(seconds);
+        file.set_modified(at).unwrap();
+    }
+
+    #[tokio::test]
+    async fn matching_lines_are_listed() {
+        let stage = TestProject::new();
+        stage.write("a.rs", "fn one() {}\r\nfn two() {}\n");
+        stage.write("b/c.txt", "fn three\n");
+        stage.write(".hid", "fn four\n");
+        stage.write("ignored/x.rs", "fn five\n");
+        stage.write(".gitignore", "ignored\n");
+        stage.write(".git/config", "fn six\n");
+        stage.write(".env", "fn=secret\n");
+        stage.write_bytes("bin", b"fn \0 seven\n");
+        stage.write_bytes("latin", b"fn caf\xe9\n");
+        stage.write(
+            "minified.js",
+            format!("{}fn needle {}", "x".repeat(100_000), "y".repeat(100_000)),
+        );
+        for (n, name) in ["latin", "a.rs", "b/c.txt", ".hid", "minified.js"]
+            .iter()
+            .enumerate()
+        {
+            age(&stage, name, 100 * n as u64);
+        }
+        let context = stage.context();
+        let cwd = stage.cwd().display().to_string();
+        let text = grep(&context, json!({"pattern": "^fn"})).await.text;
+        assert_eq!(
+            text,
+            format!(
+                "Found 5 matches\n\n{cwd}/latin:\n  Line 1: fn café\n\n{cwd}/a.rs:\n  Line 1: fn one() {{}}\n  Line 2: fn two() {{}}\n\n{cwd}/b/c.txt:\n  Line 1: fn three\n\n{cwd}/.hid:\n  Line 1: fn four\n\n(1 file is binary and not searched; name it as path to search it: bin)\n\n(1 file left out, because reading needs permission: .env)"
+            )
+        );
+        let text = grep(&context, json!({"pattern": "needle"})).await.text;
+        assert!(
+            text.contains("Line 1: ...xxx") && text.contains("needle") && text.len() < 3_000,
+            "{text}"
+        );
+        let table = [
+            (
+                json!({"pattern": "fn", "include": "*.rs"}),
+                "Found 2 matches",
+            ),
+            (
+                json!({"pattern": "fn", "include": "b/**"}),
+                "Found 1 match\n",
+            ),
+            // A named file is searched itself, not its directory, even if it is ignored or
+            // protected.
+            (json!({"pattern": "fn", "path": "a.rs"}), "Found 2 matches"),
+            (json!({"pattern": "fn", "path": ".env"}), "Found 1 match\n"),
+            (
+                json!({"pattern": "fn", "path": "ignored/x.rs"}),
+                "Found 1 match\n",
+            ),
+            (
+                json!({"pattern": "(?i)FN (ONE|two)", "path": "."}),
+                "Found 2 matches",
+            ),
+            (
+                json!({"pattern": "nothing like it"}),
+                "No matches for `nothing like it` in 6 files.\nFiles that git ignores were not searched; name such a file or directory as path to search it.\n\n(1 file is binary",
+            ),
+            (
+                json!({"pattern": "fn", "path": "ignored"}),
+                "Found 1 match\n",
+            ),
+            (
+                json!({"pattern": "none", "path": "b"}),
+                "No matches for `none` in 1 file.\n",
+            ),
+            (
+                json!({"pattern": "fn", "include": "*.zig"}),
+                "No matches: no file matches include `*.zig`.\n",
+            ),
+            (
+                json!({"pattern": "FN", "ignoreCase": true, "path": "a.rs"}),
+                "Found 2 matches",
+            ),
+            (
+                json!({"pattern": "o", "word": true, "path": "a.rs"}),
+                "No matches for `o` in 1 file.",
+            ),
+        ];
+        for (input, expected) in table {
+            let text = grep(&context, input.clone()).await.text;
+            assert!(format!("{text}\n").starts_with(expected), "{input}: {text}");
+        }
+        let failure = call(&erase(GrepTool), json!({"pattern": "("}), &context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("not a valid regular expression"),
+            "{failure}"
+        );
+        let (needs, _) = call(
+            &erase(GrepTool),
+            json!({"pattern": "x", "path": ".env"}),
+            &context,
+        )
+        .await
+        .unwrap();
+        let asked: Vec<_> = needs
+            .iter()
+            .map(|need| (need.permission.as_str(), need.patterns[0].as_str()))
+            .collect();
+        assert_eq!(asked, [("read", ".env"), ("grep", "x")]);
+    }
+
+    #[tokio::test]
+    async fn matches_of_the_newest_files_are_shown() {
+        let stage = TestProject::new();
+        for n in 0..40 {
+            stage.write(&format!("f{n:02}"), "hit\n".repeat(5));
+            age(&stage, &format!("f{n:02}"), 1000 - n);
+        }
+        let context = stage.context();
+        let output = grep(&context, json!({"pattern": "hit"})).await;
+        assert!(output.text.starts_with(
+            "Found 200 matches in 40 files; 100 are shown, those of the newest files\n"
+        ));
+        let (_, rest) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
+        assert_eq!(
+            rest.lines()
+                .filter(|line| line.starts_with("  /") && line.ends_with(": 5"))
+                .count(),
+            20
+        );
+        assert!(
+            rest.ends_with("(Use a more specific path, include or pattern, or filesOnly.)"),
+            "{rest}"
+        );
+        assert_eq!(output.text.matches("hit").count(), 100);
+        let (shown, _) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
+        let files: Vec<&str> = shown
+            .lines()
+            .filter_map(|line| line.strip_suffix(':')?.rsplit('/').next())
+            .collect();
+        let expected: Vec<String> = (20..40).rev().map(|n| format!("f{n:02}")).collect();
+        assert_eq!(files, expected);
+        let hundred = grep(&context, json!({"pattern": "hit", "include": "f[01]*"})).await;
+        assert!(
+            hundred.text.starts_with("Found 100 matches\n"),
+            "{}",
+            hundred.text
+        );
+    }
+
+    #[tokio::test]
+    async fn options_select_the_shown_lines() {
+        let stage = TestProject::new();
+        stage.write("a", "1\n2\nhit\n4\n5\n6\n7\nhit hit\n9\n");
+        stage.write("b/c", "let x =\n    hit;\n");
+        age(&stage, "b/c", 100);
+        let context = stage.context();
+        let cwd = stage.cwd().display().to_string();
+        let a = format!("{cwd}/a");
+        let table = [
+            (
+                json!({"pattern": "hit", "path": "a", "context": 1}),
+                format!(
+                    "Found 2 matches\n\n{a}:\n  Line 2- 2\n  Line 3: hit\n  Line 4- 4\n  --\n  Line 7- 7\n  Line 8: hit hit\n  Line 9- 9"
+                ),
+            ),
+            (
+                json!({"pattern": "hit", "filesOnly": true}),
+                format!("Found matches in 2 files:\n{a}\n{cwd}/b/c"),
+            ),
+            (
+                json!({"pattern": "x =\\s+hit", "multiline": true}),
+                format!("Found 1 match\n\n{cwd}/b/c:\n  Line 1: let x =\n  Line 2:     hit;"),
+            ),
+            (
+                json!({"pattern": "x =\\s+hit"}),
+                "No matches for `x =\\s+hit` in 2 files.".to_owned(),
+            ),
+            (
+                json!({"pattern": "^5\n6$"}),
+                format!(
+                    "Found 1 match\n\n{a}:\n  Line 5: 5\n  Line 6: 6\n\n(The pattern contains a line break, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)"
+                ),
+            ),
+        ];
+        for (input, expected) in table {
+            assert_eq!(
+                grep(&context, input.clone()).await.text,
+                expected,
+                "{input}"
+            );
+        }
+        stage.write("many", "1\n2\nhit\n4\n".repeat(150));
+        let text = grep(
+            &context,
+            json!({"pattern": "hit", "path": "many", "context": 1}),
+        )
+        .await
+        .text;
+        assert!(
+            text.starts_with(
+                "Found 150 matches in 1 file; 100 are shown, those of the newest files\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("/many (100 of 150):\n") && text.matches(": hit").count() == 100,
+            "{text}"
+        );
+        assert_eq!(
+            text.matches("- ").count(),
+            200,
+            "what belongs to what is not shown is not shown"
+        );
+    }
+
+    #[tokio::test]
+    async fn unsearched_files_are_reported() {
+        let stage = TestProject::new();
+        stage.write("a.txt", "hit\n");
+        for name in ["1.bin", "2.bin", "3.bin", "4.bin"] {
+            stage.write_bytes(name, b"hit\n\0\n");
+        }
+        let binary = "4 files are binary and not searched; name one as path to search it: 1.bin, 2.bin, 3.bin and 1 more";
+        // The NUL byte comes after the first buffer.
+        stage.write("late", format!("hit\n{}\0hit\n", "straw\n".repeat(20_000)));
+        let late =
+            "1 file is searched only up to a NUL byte; name it as path to search all of it: late";
+        let context = stage.context();
+        let cwd = stage.cwd().display().to_string();
+        let table = [
+            (
+                json!({"pattern": "hit", "include": "*.bin"}),
+                format!("No matches: no file here could be searched.\n\n({binary})"),
+            ),
+            (
+                json!({"pattern": "nothing", "include": "*.{bin,txt}"}),
+                format!("No matches for `nothing` in 1 file.\n\n({binary})"),
+            ),
+            (
+                json!({"pattern": "hit", "include": "late"}),
+                format!("Found 1 match\n\n{cwd}/late:\n  Line 1: hit\n\n({late})"),
+            ),
+            (
+                json!({"pattern": "hit", "include": "{1.bin,a.txt}", "filesOnly": true}),
+                format!(
+                    "Found matches in 1 file:\n{cwd}/a.txt\n\n(1 file is binary and not searched; name it as path to search it: 1.bin)"
+                ),
+            ),
+            (
+                json!({"pattern": "hit", "path": "1.bin"}),
+                format!("Found 1 match\n\n{cwd}/1.bin:\n  Line 1: hit"),
+            ),
+        ];
+        for (input, expected) in table {
+            assert_eq!(
+                grep(&context, input.clone()).await.text,
+                expected,
+                "{input}"
+            );
+        }
+        let text = grep(&context, json!({"pattern": "hit", "path": "late"}))
+            .await
+            .text;
+        assert!(
+            text.starts_with("Found 2 matches\n") && !text.contains("NUL"),
+            "{text}"
+        );
+        // The file becomes one that is not opened.
+        let prepared = erase(GrepTool)
+            .prepare(json!({"pattern": "hit", "path": "a.txt"}), &context)
+            .await
+            .unwrap();
+        std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
+        nix::unistd::mkfifo(&stage.cwd().join("a.txt"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let text = (prepared.run)(context).await.unwrap().text;
+        assert_eq!(
+            text,
+            "No matches: no file here could be searched.\n\n(1 file could not be read: a.txt)"
+        );
+    }
+
+    #[test]
+    fn interrupted_search_has_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, format!("hit\n{}\nhit\n", "x".repeat(5_000))).unwrap();
+        let file = File::open(&path).unwrap();
+        let pattern = SearchPattern::new("pattern", "hit", MatchOptions::default()).unwrap();
+        let builder = SearcherBuilder::new();
+        let mut searchers = FileSearchers {
+            by_name: false,
+            usual: builder.clone().heap_limit(Some(1_000)).build(),
+            builder,
+            head: Vec::new(),
+        };
+        let mut hits = |file| {
+            MatchSink::of(&pattern.matcher).hits(&mut searchers, file, EncodingHint::default)
+        };
+        let (hits_before, gap) = hits(file);
+        assert_eq!((hits_before.count, gap), (1, Some(SearchGap::TooLong)));
+        // A directory can be opened, but not read.
+        let folder = File::open(dir.path()).unwrap();
+        let (none, gap) = hits(folder);
+        assert_eq!((none.count, gap), (0, Some(SearchGap::Unreadable)));
+    }
+
+    #[tokio::test]
+    async fn missing_path_proposes_similar_ones() {
+        let stage = TestProject::new();
+        for name in [
+            "src/runtime/mod.rs",
+            "src/net/mod.rs",
+            "src/config.rs",
+            "ignored/lost.rs",
+            "secret/keys.rs",
+            ".env",
+        ] {
+            stage.write(name, "x\n");
+        }
+        stage.write(".gitignore", "ignored\n");
+        let mut context = stage.context();
+        let mut policy = permission::Policy::clone(&context.policy);
+        policy.rules.extend([permission::Rule {
+            permission: "read".into(),
+            pattern: "secret/*".into(),
+            action: permission::Action::Deny,
+            source: "test".into(),
+        }]);
+        context.policy = std::sync::Arc::new(policy);
+        let table = [
+            (
+                "runtime/mod.rs",
+                "\n\nDid you mean one of these?\nsrc/runtime/mod.rs\nsrc/net/mod.rs",
+            ),
+            ("runtime", "\n\nDid you mean one of these?\nsrc/runtime"),
+            (
+                "src/confg.rs",
+                "\n\nDid you mean one of these?\nsrc/config.rs",
+            ),
+            // A file that a search would leave out is not proposed either.
+            ("lost.rs", ""),
+            ("keys.rs", ""),
+            ("sub/.env", ""),
+            ("secre", ""),
+        ];
+        for (path, instead) in table {
+            let failure = call(
+                &erase(GrepTool),
+                json!({"pattern": "x", "path": path}),
+                &context,
+            )
+            .await
+            .unwrap_err()
+            .to_string();
+            assert!(
+                failure.contains("not found: ") && failure.ends_with(instead),
+                "{failure}"
+            );
+            assert_eq!(
+                failure.contains("Did you mean"),
+                !instead.is_empty(),
+                "{failure}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn cancelled_search_stops() {
+        let stage = TestProject::new();
+        stage.write("a", "x\n");
+        let context = stage.context();
+        let prepared = erase(GrepTool)
+            .prepare(json!({"pattern": "x"}), &context)
+            .await
+            .unwrap();
+        context.cancelled.cancel();
+        assert!(matches!(
+            (prepared.run)(context).await,
+            Err(Failure::Cancelled)
+        ));
+    }
+}

@@ -1,0 +1,307 @@
+//! The bounded results of a search, and their text form.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::files::search::{LIMIT, Rank};
+use base::text;
+
+/// The maximum length of a searched line, in bytes.
+pub(super) const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// The maximum number of further files whose matches are only counted.
+const MAX_COUNTED_FILES: usize = 20;
+
+/// The maximum number of names of files that were not searched.
+const MAX_NAMED_FILES: usize = 3;
+
+/// The options of a search that affect its output.
+#[derive(Debug)]
+pub(super) struct GrepOptions {
+    /// The number of lines shown around each match.
+    pub(super) around: usize,
+    pub(super) files_only: bool,
+    pub(super) pattern: String,
+    pub(super) include: Option<String>,
+    /// Whether a line break in the pattern made it match across lines.
+    pub(super) broken: bool,
+}
+
+/// The results: at most [`LIMIT`] matches in the newest files, and the total counts. Bounded,
+/// whatever the number of matches.
+#[derive(Debug, Default)]
+pub(super) struct BestFiles {
+    /// The newest files. Those whose lines are shown come first.
+    files: BTreeMap<Rank, FileMatches>,
+    pub(super) collected: usize,
+    /// Counts of all files: those searched to the end, those with matches, and the matches.
+    pub(super) searched: usize,
+    found: usize,
+    pub(super) matches: usize,
+    /// Set if git ignores files here, which were not searched; only known without a match.
+    pub(super) ignored: bool,
+    /// The files that were not searched to the end.
+    pub(super) unsearched: BTreeMap<SearchGap, NamedFiles>,
+}
+
+/// The reason why matches in a file may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SearchGap {
+    Unreadable,
+    /// The file has a NUL byte, and was not named in the call.
+    Binary,
+    /// Like `Binary`, but with matches before the NUL byte.
+    BinaryEnd,
+    /// A line, or with multiline the file, exceeds the maximum length.
+    TooLong,
+}
+
+/// A number of files, and some of their names.
+#[derive(Debug, Default)]
+pub(super) struct NamedFiles {
+    count: usize,
+    names: BTreeSet<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct FileMatches {
+    pub(super) lines: Vec<GrepLine>,
+    /// The number of matches in `lines`, and of all matches.
+    pub(super) collected: usize,
+    pub(super) count: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum GrepLine {
+    /// The first line of a match, or all of it: number from 1, text.
+    Match(u64, String),
+    /// A further line of a match.
+    Further(u64, String),
+    Around(u64, String),
+    /// Lines in between are not shown.
+    Gap,
+}
+
+impl FileMatches {
+    /// Limits the lines to the first matches with their context.
+    fn limit_to(&mut self, most: usize) {
+        let mut matches = 0;
+        let more = self.lines.iter().position(|line| {
+            matches += usize::from(matches <= most && matches!(line, GrepLine::Match(..)));
+            matches > most
+        });
+        if let Some(more) = more {
+            // The context before a removed match is removed too.
+            let before = self.lines[..more]
+                .iter()
+                .rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Further(..)));
+            self.lines.truncate(before.map_or(0, |last| last + 1));
+            self.collected = most;
+        }
+    }
+}
+
+impl BestFiles {
+    /// Returns whether lines are only added for files with a better rank.
+    pub(super) fn full(&self) -> bool {
+        self.collected >= LIMIT
+    }
+
+    /// Returns the number of matches of a file that could be shown.
+    pub(super) fn remaining_capacity(&self, rank: &Rank) -> usize {
+        let last = self.files.iter().rev().find(|(_, hits)| hits.collected > 0);
+        if self.full() && last.is_some_and(|(last, _)| last < rank) {
+            0
+        } else {
+            LIMIT
+        }
+    }
+
+    pub(super) fn add(&mut self, rank: Rank, hits: FileMatches) {
+        self.found += 1;
+        self.matches += hits.count;
+        self.collected += hits.collected;
+        self.files.insert(rank, hits);
+        while self.collected > LIMIT {
+            let Some(last) = self
+                .files
+                .values_mut()
+                .rev()
+                .find(|hits| hits.collected > 0)
+            else {
+                break;
+            };
+            let most = last.collected.saturating_sub(self.collected - LIMIT);
+            self.collected -= last.collected - most;
+            last.limit_to(most);
+        }
+        while self.files.len() > LIMIT + MAX_COUNTED_FILES {
+            self.files.pop_last();
+        }
+    }
+
+    /// Counts a file that was not searched to its end.
+    pub(super) fn leave(&mut self, why: SearchGap, name: String) {
+        let files = self.unsearched.entry(why).or_default();
+        files.count += 1;
+        files.names.insert(name);
+        if files.names.len() > MAX_NAMED_FILES {
+            files.names.pop_last();
+        }
+    }
+
+    /// Describes files that were not searched, for the model.
+    pub(super) fn gaps(&self) -> String {
+        let one = |(why, files): (&SearchGap, &NamedFiles)| {
+            let mut names = files
+                .names
+                .iter()
+                .map(|name| text::escaped(name))
+                .collect::<Vec<_>>()
+                .join(", ");
+            if files.count > files.names.len() {
+                names.push_str(&format!(" and {} more", files.count - files.names.len()));
+            }
+            let (some, are, them) = match files.count {
+                1 => ("1 file".to_owned(), "is", "it"),
+                count => (text::count(count, "file"), "are", "one"),
+            };
+            match why {
+                SearchGap::Unreadable => format!("\n\n({some} could not be read: {names})"),
+                SearchGap::Binary => {
+                    format!(
+                        "\n\n({some} {are} binary and not searched; name {them} as path to search it: {names})"
+                    )
+                }
+                SearchGap::BinaryEnd => format!(
+                    "\n\n({some} {are} searched only up to a NUL byte; name {them} as path to search all of it: {names})"
+                ),
+                SearchGap::TooLong => format!(
+                    "\n\n({some} {are} not searched to the end, because a line, or with multiline the file, is longer than {} MiB: {names})",
+                    MAX_LINE_BYTES >> 20
+                ),
+            }
+        };
+        self.unsearched.iter().map(one).collect()
+    }
+
+    pub(super) fn is_cut(&self, files_only: bool) -> bool {
+        if files_only {
+            self.found > LIMIT
+        } else {
+            self.collected < self.matches
+        }
+    }
+
+    /// Returns the paths of the files that the text names with their matches.
+    pub(super) fn shown_files(&self, wanted: &GrepOptions) -> impl Iterator<Item = PathBuf> {
+        let names_only = wanted.files_only;
+        self.files
+            .iter()
+            .filter(move |(_, hits)| names_only || hits.collected > 0)
+            .take(LIMIT)
+            .map(|(rank, _)| rank.path.clone())
+    }
+
+    pub(super) fn shown(&self, wanted: &GrepOptions) -> String {
+        let mut text = if self.found == 0 {
+            let ignored = "\nFiles that git ignores were not searched; name such a file or directory as path to search it.";
+            self.nothing(wanted) + if self.ignored { ignored } else { "" }
+        } else if wanted.files_only {
+            self.names()
+        } else {
+            self.lines()
+        };
+        if wanted.broken {
+            text.push_str("\n\n(The pattern contains a line break, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)");
+        }
+        text
+    }
+
+    fn nothing(&self, wanted: &GrepOptions) -> String {
+        match (self.searched, &wanted.include) {
+            (0, _) if !self.unsearched.is_empty() => {
+                "No matches: no file here could be searched.".into()
+            }
+            (0, Some(include)) => format!(
+                "No matches: no file matches include `{}`.",
+                text::title(include)
+            ),
+            (0, None) => "No matches: there are no files to search here.".into(),
+            (searched, _) => {
+                format!(
+                    "No matches for `{}` in {}.",
+                    text::title(&wanted.pattern),
+                    text::count(searched, "file")
+                )
+            }
+        }
+    }
+
+    fn names(&self) -> String {
+        let mut text = format!("Found matches in {}", text::count(self.found, "file"));
+        if self.found > LIMIT {
+            text.push_str(&format!("; the {LIMIT} newest"));
+        }
+        text.push_str(":\n");
+        let names = self.files.keys().take(LIMIT).map(name);
+        text.push_str(&names.collect::<Vec<_>>().join("\n"));
+        text
+    }
+
+    fn lines(&self) -> String {
+        let cut = self.is_cut(false);
+        let mut text = format!("Found {}", text::count(self.matches, "match"));
+        if cut {
+            let files = text::count(self.found, "file");
+            text.push_str(&format!(
+                " in {files}; {} are shown, those of the newest files",
+                self.collected
+            ));
+        }
+        for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.collected > 0) {
+            let part = if hits.collected < hits.count {
+                format!(" ({} of {})", hits.collected, hits.count)
+            } else {
+                String::new()
+            };
+            text.push_str(&format!("\n\n{}{part}:", name(rank)));
+            for line in &hits.lines {
+                text.push_str(&match line {
+                    GrepLine::Match(number, line) | GrepLine::Further(number, line) => {
+                        format!("\n  Line {number}: {line}")
+                    }
+                    GrepLine::Around(number, line) => format!("\n  Line {number}- {line}"),
+                    GrepLine::Gap => "\n  --".into(),
+                });
+            }
+        }
+        if cut {
+            let mut rest = self.files.iter().filter(|(_, hits)| hits.collected == 0);
+            let named: Vec<String> = rest
+                .by_ref()
+                .take(MAX_COUNTED_FILES)
+                .map(|(rank, hits)| format!("\n  {}: {}", name(rank), hits.count))
+                .collect();
+            if !named.is_empty() {
+                text.push_str(&format!("\n\nMatches not shown:{}", named.concat()));
+            }
+            let with_lines = self
+                .files
+                .values()
+                .filter(|hits| hits.collected > 0)
+                .count();
+            let more = self.found.saturating_sub(with_lines + named.len());
+            if more > 0 {
+                text.push_str(&format!("\n  and in {} more", text::count(more, "file")));
+            }
+            text.push_str("\n\n(Use a more specific path, include or pattern, or filesOnly.)");
+        }
+        text
+    }
+}
+
+/// Returns the path of a file as shown to the model.
+fn name(rank: &Rank) -> String {
+    text::escaped(&rank.path.display().to_string())
+}

@@ -1,0 +1,301 @@
+//! Paths that are hidden from commands: credentials, sockets of agents and services, and for
+//! read-only agents the project's files that hold secrets. `crates/permission/src/credentials.txt` has the
+//! rows; this module selects those for a command line, and explains a failure that a hidden path
+//! may have caused.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::ToolContext;
+use base::environment::Environment;
+use config::settings::SandboxSettings;
+use permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
+use permission::protected;
+use permission::shell::CommandAnalysis;
+use sandbox::Level;
+
+/// The maximum number of entries of a project that are searched for secrets, and of files that are
+/// hidden.
+const MAX_ENTRIES: usize = 20_000;
+const MAX_SECRETS: usize = 200;
+/// Directories of third-party or generated files, which are not searched.
+const SKIPPED_DIRECTORIES: &[&str] = &[
+    ".git",
+    ".hg",
+    ".jj",
+    "node_modules",
+    "target",
+    ".venv",
+    "venv",
+    "__pycache__",
+];
+
+/// The paths that are hidden from a command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// The hidden files and directories.
+    pub places: Vec<PathBuf>,
+    /// Visible paths below hidden ones.
+    pub shown: Vec<PathBuf>,
+    /// The hidden paths with their rows, before nested ones are omitted.
+    rows: Vec<HiddenPlace>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct HiddenPlace {
+    place: PathBuf,
+    /// The row; `None` if the path is from the user's settings or the project.
+    row: Option<&'static str>,
+}
+
+impl Hidden {
+    /// Determines the paths that are hidden from a command line. Everything is hidden from a
+    /// program outside the model's lines.
+    pub fn find(
+        level: Level,
+        wish: &SandboxSettings,
+        line: Option<&CommandAnalysis>,
+        context: &ToolContext,
+    ) -> Self {
+        let environment = &context.project.environment;
+        let tree = &context.project.worktree;
+        let signs = || git_signs(environment, &tree.git_dirs());
+        let needed = essential(context);
+        let may_hide = |place: &PathBuf| {
+            !needed.iter().any(|path| path.starts_with(place))
+                && !std::iter::once(&tree.root)
+                    .chain(&tree.extra)
+                    .any(|root| place.starts_with(root))
+        };
+        let mut hidden = Self::default();
+        for row in rows() {
+            let places: Vec<PathBuf> = row
+                .locate(environment)
+                .into_iter()
+                .filter(may_hide)
+                .collect();
+            let is_seen = wish.show.iter().any(|shown| shown == row.name)
+                || line.is_some_and(|line| {
+                    row.is_for(line, &signs) || are_named(line, &places, &context.policy.place)
+                });
+            if is_seen {
+                hidden.shown.extend(places);
+            } else {
+                hidden
+                    .rows
+                    .extend(places.into_iter().map(|place| HiddenPlace {
+                        place,
+                        row: Some(row.name),
+                    }));
+            }
+        }
+        let own = |paths: &[String]| {
+            paths
+                .iter()
+                .filter_map(|path| own_path(path, environment))
+                .collect::<Vec<_>>()
+        };
+        let show = own(&wish.show);
+        hidden
+            .rows
+            .retain(|entry| !show.iter().any(|shown| entry.place.starts_with(shown)));
+        hidden.shown.extend(show);
+        let mut more = own(&wish.hide);
+        more.retain(|place| !needed.iter().any(|path| path.starts_with(place)));
+        if level == Level::ReadOnly {
+            more.extend(
+                std::iter::once(&tree.root)
+                    .chain(&tree.extra)
+                    .flat_map(|root| secrets(root)),
+            );
+        }
+        if let Some(line) = line {
+            more.retain(|place| {
+                !are_named(line, std::slice::from_ref(place), &context.policy.place)
+            });
+        }
+        hidden.rows.extend(
+            more.into_iter()
+                .map(|place| HiddenPlace { place, row: None }),
+        );
+        hidden.settle(environment)
+    }
+
+    /// Omits paths below other hidden ones, and visible paths that need no exception.
+    fn settle(mut self, environment: &Environment) -> Self {
+        let all: BTreeSet<PathBuf> = self.rows.iter().map(|entry| entry.place.clone()).collect();
+        // The directories of other sessions; the command's own is mounted over this.
+        let scratch = std::fs::canonicalize(crate::process::scratch::above(environment)).ok();
+        let above = |place: &Path| place.ancestors().skip(1).any(|above| all.contains(above));
+        self.shown
+            .retain(|place| above(place) && !all.contains(place));
+        self.places = all
+            .iter()
+            .filter(|place| !above(place))
+            .cloned()
+            .chain(scratch)
+            .collect();
+        self
+    }
+
+    /// Returns a hidden path that a text may refer to, for people.
+    pub fn mentioned(&self, text: &str, environment: &Environment) -> Option<String> {
+        let home = environment.home.as_deref();
+        let found = self
+            .rows
+            .iter()
+            .find(|entry| is_mentioned(text, &entry.place, home));
+        found.map(|entry| shown(&entry.place, environment))
+    }
+
+    /// Explains, for the model, that a command may have failed because a path is hidden.
+    pub fn blame(&self, printed: &str, command: &str, environment: &Environment) -> Option<String> {
+        let home = environment.home.as_deref();
+        let says = |text: &str, entry: &HiddenPlace| {
+            let below = home.and_then(|home| entry.place.strip_prefix(home).ok());
+            text.contains(&*entry.place.to_string_lossy())
+                || below.is_some_and(|below| text.contains(&format!("~/{}", below.display())))
+                || below.is_some_and(|below| text.contains(&format!("$HOME/{}", below.display())))
+        };
+        // Most programs print only the name of a project file.
+        let denied = |entry: &&HiddenPlace| {
+            let name = entry
+                .place
+                .file_name()
+                .map(|name| name.to_string_lossy())
+                .unwrap_or_default();
+            let lines = printed
+                .lines()
+                .filter(|line| line.contains("ermission denied"));
+            let mut words = lines.flat_map(|line| line.split([' ', ':', '/', '\'', '"']));
+            entry.row.is_none() && words.any(|word| word == name)
+        };
+        let find = |is: &dyn Fn(&&HiddenPlace) -> bool| self.rows.iter().find(is);
+        let missed = find(&|entry| says(printed, entry))
+            .or_else(|| find(&|entry| says(command, entry)))
+            .or_else(|| find(&denied))
+            .or_else(|| find(&|entry| row_of(entry).is_some_and(|row| row.is_missed(printed))))?;
+        let place = shown(&missed.place, environment);
+        Some(match row_of(missed) {
+            Some(row) => format!(
+                "`{place}` is hidden from commands here, but {}",
+                who_sees(row)
+            ),
+            None => format!(
+                "`{place}` is hidden from commands here; one that names it, and is allowed, sees it."
+            ),
+        })
+    }
+}
+
+fn row_of(entry: &HiddenPlace) -> Option<&'static CredentialRow> {
+    rows().iter().find(|row| Some(row.name) == entry.row)
+}
+
+/// Describes which commands see the paths of a row, for people and models.
+pub fn who_sees(row: &CredentialRow) -> String {
+    let programs: Vec<&str> = row
+        .programs
+        .iter()
+        .map(|program| match *program {
+            "git:remote" => "git with other machines",
+            "git:sign" => "git that signs",
+            program => program,
+        })
+        .collect();
+    let own = match programs.as_slice() {
+        [] => "visible to an allowed command that names it".to_owned(),
+        programs => format!(
+            "visible to commands made of {} and plain filters, and to an allowed command that names it",
+            programs.join(", ")
+        ),
+    };
+    format!(
+        "{own}. The user can show it to all commands: \"sandbox\": {{ \"show\": [\"{}\"] }}.",
+        row.name
+    )
+}
+
+/// Returns the paths that must not be hidden, nor their parents.
+fn essential(context: &ToolContext) -> Vec<PathBuf> {
+    let environment = &context.project.environment;
+    let tree = &context.project.worktree;
+    let own = [
+        environment.tmp(),
+        environment.dirs.data.clone(),
+        "/tmp".into(),
+        "/usr/bin".into(),
+        "/etc".into(),
+    ];
+    let all = own
+        .into_iter()
+        .chain(environment.home.clone())
+        .chain([tree.root.clone()])
+        .chain(tree.extra.clone());
+    let all = all
+        .chain(tree.git_dirs())
+        .chain(environment.path())
+        .chain(environment.program.clone());
+    all.map(|path| std::fs::canonicalize(&path).unwrap_or(path))
+        .collect()
+}
+
+/// Resolves a path of the user's settings, if it exists.
+fn own_path(path: &str, environment: &Environment) -> Option<PathBuf> {
+    let path = match (path.strip_prefix("~/"), &environment.home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    };
+    path.is_absolute()
+        .then(|| std::fs::canonicalize(path).ok())
+        .flatten()
+}
+
+/// Returns a path in the form for people.
+pub fn shown(place: &Path, environment: &Environment) -> String {
+    let home = environment
+        .home
+        .as_deref()
+        .and_then(|home| std::fs::canonicalize(home).ok());
+    let below = home.and_then(|home| place.strip_prefix(home).ok().map(Path::to_owned));
+    let text = below.map_or_else(
+        || place.display().to_string(),
+        |below| format!("~/{}", below.display()),
+    );
+    base::text::title(&text)
+}
+
+/// Returns the files of a directory tree whose names suggest secrets.
+fn secrets(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    let mut left = MAX_ENTRIES;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if left == 0 || found.len() == MAX_SECRETS {
+                tracing::info!(
+                    "{}: not all files that hold secrets are hidden, there are too many files",
+                    root.display()
+                );
+                return found;
+            }
+            left -= 1;
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            if kind.is_dir() {
+                if !SKIPPED_DIRECTORIES
+                    .iter()
+                    .any(|name| entry.file_name() == *name)
+                {
+                    folders.push(path);
+                }
+            } else if kind.is_file() && protected::secret(path.strip_prefix(root).unwrap_or(&path))
+            {
+                found.push(path);
+            }
+        }
+    }
+    found
+}

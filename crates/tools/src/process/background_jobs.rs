@@ -1,0 +1,652 @@
+//! Background jobs: commands that continue after their call has ended. Each has an id and a task of
+//! its own, and ends with the session at the latest. A cancel of the turn does not end them, because
+//! they are meant to outlive it.
+//!
+//! A job has ended when its shell has ended and no process that it started is left or could still
+//! print.
+//!
+//! Memory holds both ends of a job's output and the unread part; a file holds the whole output. An
+//! ended job remains readable until enough others have ended after it.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use grep_matcher::Matcher;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::files::pattern::SearchPattern;
+use crate::process::captured_output::CapturedOutput;
+use crate::process::control_files::ControlFiles;
+use crate::process::exit_status::ending;
+use crate::process::sandboxing::CommandSandbox;
+use base::id::CallId;
+use base::lock::locked;
+use base::text;
+use base::worktree::Worktree;
+use events::ProgramExit;
+use sandbox::process::Child;
+
+/// The maximum number of running jobs of a session.
+pub const MAX_RUNNING: usize = 8;
+/// The maximum number of ended jobs that remain readable.
+const MAX_ENDED: usize = 8;
+/// The maximum time for a job to end when it is stopped.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// The maximum time for a job to end at the end of the session.
+const SESSION_END_GRACE: Duration = Duration::from_millis(50);
+/// The maximum time to read output after the end of the shell.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+/// The maximum bytes that are read before a pause. No call waits for a job that floods, so it must
+/// not take time from calls that do wait.
+const MAX_BURST_BYTES: usize = 1 << 20;
+const BURST_PAUSE: Duration = Duration::from_millis(50);
+/// The interval for checking whether processes that a shell has left behind are still running;
+/// there is no notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A command that is handed over to the background.
+pub(crate) struct DetachedCommand {
+    pub(crate) child: Child,
+    pub(crate) pipe: pipe::Receiver,
+    pub(crate) open: bool,
+    pub(crate) printed: CapturedOutput,
+    pub(crate) lock: CommandSandbox,
+    pub(crate) watch: ControlFiles,
+    pub(crate) worktree: Arc<Worktree>,
+    /// The time after which it is ended, if limited.
+    pub(crate) limit: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+pub struct EndedJob {
+    pub id: String,
+    /// The call that left it in the background.
+    pub call: CallId,
+    pub command: String,
+    /// The kind of its end, in a few words: "exit code 1".
+    pub how: String,
+    /// Its exit code, if it has one.
+    pub code: Option<i32>,
+    /// The file with its whole output.
+    pub path: Option<PathBuf>,
+    /// The end of its output.
+    pub tail: String,
+    /// Whether the model knows of the end already, by a result.
+    pub heard: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum WaitFor {
+    End,
+    /// New output that contains a line with this pattern.
+    Output(Box<SearchPattern>),
+}
+
+/// The new output of a job.
+pub(crate) struct JobOutput {
+    pub(crate) text: String,
+    /// Whether the awaited condition was met.
+    pub(crate) came: bool,
+    /// The unread bytes that no longer fit in memory.
+    pub(crate) skipped: u64,
+    /// The kind of its end; `None` while it runs.
+    pub(crate) how: Option<String>,
+    pub(crate) code: Option<i32>,
+    pub(crate) notes: Vec<String>,
+    /// A sentence on the file with its whole output.
+    pub(crate) whole: String,
+}
+
+struct RunningJob {
+    id: String,
+    call: CallId,
+    command: String,
+    /// Cancelled when the job is to be ended, for the reason in [`JobProgress::halt`].
+    stop: CancellationToken,
+    over: CancellationToken,
+    printed: Notify,
+    // A leaf lock, never held across an await.
+    state: Mutex<JobProgress>,
+}
+
+struct JobProgress {
+    printed: CapturedOutput,
+    /// Unread output that cannot change any more.
+    fresh: VecDeque<u8>,
+    /// The output that could still change at the last read, in its state then.
+    seen: Vec<u8>,
+    skipped: u64,
+    /// The reason for which it is being ended, and the time it may take.
+    halt: Option<(&'static str, Duration)>,
+    end: Option<(String, ProgramExit)>,
+    notes: Vec<String>,
+    heard: bool,
+    settled: bool,
+    /// Whether the call that started it was shown as completed.
+    announced: bool,
+    shown: bool,
+    noticed: bool,
+}
+
+/// The background jobs of a session.
+pub struct Jobs {
+    // A leaf lock around a list.
+    jobs: Mutex<Vec<Arc<RunningJob>>>,
+    next: AtomicU32,
+    tasks: TaskTracker,
+    news: Arc<Notify>,
+    untold: AtomicBool,
+    /// Cancelled when the jobs are dropped without `end`.
+    all: CancellationToken,
+    _end: DropGuard,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self::after(0)
+    }
+}
+
+impl Jobs {
+    /// Returns an empty list whose ids begin after this number.
+    pub fn after(last: u32) -> Self {
+        let all = CancellationToken::new();
+        Self {
+            jobs: Mutex::default(),
+            next: AtomicU32::new(last),
+            tasks: TaskTracker::new(),
+            news: Arc::default(),
+            // Jobs of an earlier process may have ended without the model's knowledge.
+            untold: AtomicBool::new(true),
+            _end: all.clone().drop_guard(),
+            all,
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<RunningJob>>> {
+        locked(&self.jobs)
+    }
+
+    pub fn number(id: &str) -> Option<u32> {
+        id.strip_prefix("bash_")?.parse().ok()
+    }
+
+    /// Checks that another job may be started.
+    ///
+    /// # Errors
+    /// A message for the model that lists the running jobs.
+    pub fn check_capacity(&self) -> Result<(), String> {
+        let running = self.running();
+        if running.len() < MAX_RUNNING {
+            return Ok(());
+        }
+        let lines: Vec<String> = running
+            .iter()
+            .map(|(id, command)| format!("- {id}: {command}"))
+            .collect();
+        Err(format!(
+            "{MAX_RUNNING} commands are already running in the background, which is the limit. End one with bash_stop, or run this in the foreground.\n{}",
+            lines.join("\n")
+        ))
+    }
+
+    /// Returns the ids and command lines of the running jobs, the latter as one line.
+    pub fn running(&self) -> Vec<(String, String)> {
+        let list = self.list();
+        let alive = list.iter().filter(|job| job.state().end.is_none());
+        alive
+            .map(|job| (job.id.clone(), text::title(&job.command)))
+            .collect()
+    }
+
+    /// Returns id, command line and end of all jobs, for people.
+    pub fn all(&self) -> Vec<(String, String, Option<String>)> {
+        self.list().iter().map(|job| job.summary()).collect()
+    }
+
+    /// Takes over a command. Returns its id and the path of the file with its output.
+    pub(crate) fn add(
+        &self,
+        mut running: DetachedCommand,
+        command: &str,
+        call: &CallId,
+    ) -> (String, Option<PathBuf>) {
+        let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
+        running.printed.file_all();
+        let path = running.printed.path();
+        let DetachedCommand {
+            child,
+            pipe,
+            open,
+            printed,
+            lock,
+            watch,
+            worktree,
+            limit,
+        } = running;
+        let state = JobProgress {
+            // The call that leaves it here has shown the output so far.
+            seen: printed.live(),
+            printed,
+            fresh: VecDeque::new(),
+            skipped: 0,
+            halt: None,
+            end: None,
+            notes: Vec::new(),
+            heard: false,
+            settled: false,
+            announced: false,
+            shown: false,
+            noticed: false,
+        };
+        let job = Arc::new(RunningJob {
+            id: id.clone(),
+            call: call.clone(),
+            command: command.to_owned(),
+            stop: self.all.child_token(),
+            over: CancellationToken::new(),
+            printed: Notify::new(),
+            state: Mutex::new(state),
+        });
+        {
+            let mut list = self.list();
+            let ended = list.iter().filter(|job| job.state().end.is_some()).count();
+            if ended >= MAX_ENDED
+                && let Some(oldest) = list
+                    .iter()
+                    .position(|job| job.over.is_cancelled() && job.state().settled)
+            {
+                list.remove(oldest);
+            }
+            list.push(job.clone());
+        }
+        let follow = JobFollower {
+            job,
+            child,
+            pipe,
+            open,
+            lock,
+            watch,
+            worktree,
+            limit,
+        };
+        let news = self.news.clone();
+        // On threads of its own, because its output may be a flood.
+        let followed = base::task::poll_on_blocking_threads(async move {
+            follow.run().await;
+            news.notify_one();
+        });
+        base::task::spawn_in(&self.tasks, followed);
+        (id, path)
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<RunningJob>, String> {
+        let list = self.list();
+        if let Some(job) = list.iter().find(|job| job.id == id) {
+            return Ok(job.clone());
+        }
+        let id = text::title(id);
+        let known: Vec<&str> = list.iter().map(|job| job.id.as_str()).collect();
+        Err(if known.is_empty() {
+            format!("There is no background command \"{id}\"; there are none.")
+        } else {
+            format!(
+                "There is no background command \"{id}\". There are: {}.",
+                known.join(", ")
+            )
+        })
+    }
+
+    /// Returns the output since the last read. Waits for the job's end or for matching output, but
+    /// not longer than `wait`.
+    ///
+    /// # Errors
+    /// A message for the model if there is no job with this id.
+    pub(crate) async fn read(
+        &self,
+        id: &str,
+        wait: Duration,
+        until: &WaitFor,
+    ) -> Result<JobOutput, String> {
+        let job = self.find(id)?;
+        let waiting = async {
+            loop {
+                let printed = job.printed.notified();
+                if job.shows(until) {
+                    return;
+                }
+                tokio::select! {
+                    () = job.over.cancelled() => return,
+                    () = printed => {}
+                }
+            }
+        };
+        tokio::time::timeout(wait, waiting).await.ok();
+        let came = job.shows(until);
+        Ok(JobOutput { came, ..job.read() })
+    }
+
+    /// Ends a job and all its processes, for this reason.
+    ///
+    /// # Errors
+    /// A message for the caller if there is no job with this id.
+    pub async fn stop(&self, id: &str, why: &'static str) -> Result<String, String> {
+        let job = self.find(id)?;
+        job.state().halt.get_or_insert((why, STOP_GRACE));
+        job.stop.cancel();
+        job.over.cancelled().await;
+        let how = job.state().end.as_ref().map(|(how, _)| how.clone());
+        Ok(how.unwrap_or_default())
+    }
+
+    /// Records that the model knows by a result how a job ended.
+    pub(crate) fn heard(&self, id: &str) {
+        if let Ok(job) = self.find(id) {
+            job.state().heard = true;
+        }
+    }
+
+    /// Ends all jobs and their processes at the end of the session.
+    pub async fn end(&self) {
+        let jobs = self.list().clone();
+        for job in &jobs {
+            job.state()
+                .halt
+                .get_or_insert(("ended with the session", SESSION_END_GRACE));
+        }
+        self.all.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Waits for the end of a job that has not been reported.
+    pub async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// Returns whether the history may contain an end that the model does not know of. Returns true
+    /// only once.
+    pub fn untold(&self) -> bool {
+        self.untold.swap(false, Ordering::Relaxed)
+    }
+
+    fn ended(&self, take: impl Fn(&mut JobProgress) -> bool) -> Vec<EndedJob> {
+        let list = self.list();
+        list.iter()
+            .filter_map(|job| {
+                let mut state = job.state();
+                if state.end.is_none() || !take(&mut state) {
+                    return None;
+                }
+                let (how, exit) = state.end.clone()?;
+                let tail =
+                    text::tail(&state.printed.shown_output().text, MAX_TAIL_BYTES).to_owned();
+                Some(EndedJob {
+                    id: job.id.clone(),
+                    call: job.call.clone(),
+                    command: job.command.clone(),
+                    how,
+                    code: exit.code,
+                    path: state.printed.path(),
+                    tail,
+                    heard: state.heard,
+                })
+            })
+            .collect()
+    }
+
+    /// Returns the jobs that have ended since the last call, for the history.
+    pub fn unsettled(&self) -> Vec<EndedJob> {
+        let ended = self.ended(|state| !std::mem::replace(&mut state.settled, true));
+        if !ended.is_empty() {
+            self.untold.store(true, Ordering::Relaxed);
+        }
+        ended
+    }
+
+    /// Records that a call was shown as completed, so that its job may be shown as ended.
+    pub fn announced(&self, call: &CallId) {
+        for job in self.list().iter().filter(|job| job.call == *call) {
+            let mut state = job.state();
+            state.announced = true;
+            if state.end.is_some() {
+                self.news.notify_one();
+            }
+        }
+    }
+
+    /// Returns the jobs whose end the editor has not been shown in their calls.
+    pub fn unshown(&self) -> Vec<EndedJob> {
+        self.ended(|state| {
+            state.noticed |= state.announced;
+            state.announced && !std::mem::replace(&mut state.shown, true)
+        })
+    }
+
+    /// Returns the jobs whose end the editor has not been notified of.
+    pub fn unnoticed(&self) -> Vec<EndedJob> {
+        self.ended(|state| !std::mem::replace(&mut state.noticed, true))
+    }
+}
+
+/// The maximum bytes of an ended job's output that are shown in its call.
+const MAX_TAIL_BYTES: usize = 8 << 10;
+
+impl RunningJob {
+    /// Returns id, command line and end, for people.
+    fn summary(&self) -> (String, String, Option<String>) {
+        let how = self.state().end.as_ref().map(|(how, _)| how.clone());
+        (self.id.clone(), text::title(&self.command), how)
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        self.state().take(bytes);
+        self.printed.notify_waiters();
+    }
+
+    fn state(&self) -> MutexGuard<'_, JobProgress> {
+        locked(&self.state)
+    }
+
+    /// Returns whether the awaited condition is met.
+    fn shows(&self, until: &WaitFor) -> bool {
+        match until {
+            WaitFor::End => self.state().end.is_some(),
+            WaitFor::Output(pattern) => {
+                // The lock is not held while the pattern is matched.
+                let news = self.state().news();
+                news.split(|byte| *byte == b'\n').any(|line| {
+                    !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default()
+                })
+            }
+        }
+    }
+
+    fn read(&self) -> JobOutput {
+        let mut state = self.state();
+        let mut news = state.news();
+        // An incomplete character is not returned yet.
+        if let Some(e) = std::str::from_utf8(&news)
+            .err()
+            .filter(|e| e.error_len().is_none() && state.end.is_none())
+        {
+            news.truncate(e.valid_up_to());
+        }
+        state.fresh.clear();
+        state.seen = state.printed.live();
+        state.heard |= state.end.is_some();
+        JobOutput {
+            text: String::from_utf8_lossy(&news).into_owned(),
+            came: true,
+            skipped: std::mem::take(&mut state.skipped),
+            how: state.end.as_ref().map(|(how, _)| how.clone()),
+            code: state.end.as_ref().and_then(|(_, exit)| exit.code),
+            notes: state.notes.clone(),
+            whole: state.printed.whole(),
+        }
+    }
+}
+
+impl JobProgress {
+    fn take(&mut self, bytes: &[u8]) {
+        let done = self.printed.take(bytes);
+        self.add(&done);
+    }
+
+    fn add(&mut self, done: &[u8]) {
+        let most = self.printed.limits().bytes;
+        self.fresh.extend(done);
+        let over = self.fresh.len().saturating_sub(most);
+        if over > 0 {
+            self.fresh.drain(..over);
+            self.seen.clear();
+            self.skipped += u64::try_from(over).unwrap_or_default();
+        }
+    }
+
+    /// Returns the unread output: of the output that could change at the last read, only the lines
+    /// that have changed.
+    fn news(&self) -> Vec<u8> {
+        let mut news: Vec<u8> = self.fresh.iter().copied().collect();
+        news.extend(self.printed.live());
+        let same = lines(&news)
+            .zip(lines(&self.seen))
+            .take_while(|(new, old)| new == old);
+        let known: usize = same.map(|(line, _)| line.len()).sum();
+        news.drain(..known);
+        news
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n')
+}
+
+/// A task that runs a job until its end.
+struct JobFollower {
+    job: Arc<RunningJob>,
+    child: Child,
+    pipe: pipe::Receiver,
+    open: bool,
+    lock: CommandSandbox,
+    watch: ControlFiles,
+    worktree: Arc<Worktree>,
+    limit: Option<Duration>,
+}
+
+impl JobFollower {
+    async fn run(mut self) {
+        let job = self.job.clone();
+        // A limit that the clock cannot represent is no limit.
+        let deadline = self
+            .limit
+            .and_then(|limit| Instant::now().checked_add(limit));
+        let mut buffer = vec![0; 64 << 10];
+        let mut burst = 0;
+        let mut go_on = Instant::now();
+        let mut shell = None;
+        let mut look = Instant::now();
+        let (how, exit) = loop {
+            let paused = burst >= MAX_BURST_BYTES;
+            tokio::select! {
+                biased;
+                () = job.stop.cancelled() => {
+                    let (why, grace) = job.state().halt.unwrap_or(("ended with the session", SESSION_END_GRACE));
+                    self.child.kill(grace).await;
+                    break (why.to_owned(), ProgramExit { code: None, signal: Some("SIGTERM".into()) });
+                }
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    self.child.kill(STOP_GRACE).await;
+                    let limit = self.limit.unwrap_or_default().as_millis();
+                    let how = format!("terminated at its timeout of {limit} ms");
+                    break (how, ProgramExit { code: None, signal: Some("SIGTERM".into()) });
+                }
+                status = self.child.wait(), if shell.is_none() => {
+                    shell = Some(match status {
+                        Ok(status) => ending(status),
+                        Err(e) => (format!("it could not be waited for: {e}"), ProgramExit { code: None, signal: None }),
+                    });
+                    if self.open {
+                        let take = |bytes: &[u8]| job.take(bytes);
+                        tokio::select! {
+                            open = drain_pipe(&mut self.pipe, &mut buffer, take) => self.open = open,
+                            () = job.stop.cancelled() => {}
+                        }
+                    }
+                }
+                // Processes that the shell has left behind continue, and may print.
+                () = sleep_until(look), if shell.is_some() && !self.open => {
+                    look = Instant::now() + POLL_INTERVAL;
+                    if !self.child.has_running_descendants()
+                        && let Some(shell) = shell.take()
+                    {
+                        break shell;
+                    }
+                }
+                () = sleep_until(go_on), if paused => burst = 0,
+                read = self.pipe.read(&mut buffer), if self.open && !paused => match read {
+                    Ok(0) | Err(_) => self.open = false,
+                    Ok(n) => {
+                        burst += n;
+                        go_on = Instant::now() + BURST_PAUSE;
+                        job.take(&buffer[..n]);
+                    }
+                },
+            }
+        };
+        let mut notes = Vec::new();
+        let changed = self.watch.changes(&self.worktree);
+        if !changed.is_empty() {
+            notes.push(changed_note(&changed));
+        }
+        let mut state = job.state();
+        let rest = state.printed.end();
+        state.add(&rest);
+        if exit.code != Some(0) {
+            notes.splice(0..0, self.lock.blame(&state.printed.shown_output().text));
+        }
+        state.notes = notes;
+        state.end = Some((how, exit));
+        drop(state);
+        job.over.cancel();
+    }
+}
+
+/// Names, for the model, the control files that a command has changed and the system could not
+/// protect.
+pub(crate) fn changed_note(changed: &[String]) -> String {
+    format!(
+        "It changed control files, which decide what runs on this machine: {}. Tell the user.",
+        changed.join(", ")
+    )
+}
+
+/// Reads the rest of the pipe of a command that has ended. Does not wait for a process that keeps
+/// the pipe open without output or prints without end. Returns whether the pipe is still open.
+pub(crate) async fn drain_pipe(
+    pipe: &mut pipe::Receiver,
+    buffer: &mut [u8],
+    mut take: impl FnMut(&[u8]),
+) -> bool {
+    let patience = Instant::now() + DRAIN_TIMEOUT;
+    while Instant::now() < patience {
+        let read = tokio::select! {
+            biased;
+            read = pipe.read(buffer) => read,
+            () = sleep_until(patience) => return true,
+        };
+        match read {
+            Ok(0) | Err(_) => return false,
+            Ok(n) => take(&buffer[..n]),
+        }
+    }
+    true
+}

@@ -1,0 +1,1004 @@
+//! `bash`: runs a command in a new shell.
+//!
+//! Limits: 2 minutes unless the model requests more; of a long output the end is shown.
+//!
+//! Each call is a new shell, without start-up files and without input. Output is sent to the editor
+//! while it comes, a few times per second. Memory holds the beginning and the end of it; long
+//! output is stored in a file. A timeout or a cancel ends all processes.
+//!
+//! A call ends with its shell. Processes that the shell leaves behind become a background job
+//! ([`crate::process::background_jobs`]) with an id. So does a command that was started for the background, after it
+//! has been observed for its first output or an early end, and a command that exceeds its timeout,
+//! if that is requested.
+
+mod running;
+mod shell_line;
+mod terminal;
+mod timeout;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use running::{BackgroundedAt, CommandEnd, CommandOptions, OutputKeeping, RunningCommand};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use shell_line::{MAX_ARGUMENT_BYTES, filter_of, line_of, notebook, starts_others, staying};
+use terminal::needs_terminal;
+
+use crate::aliases::Aliases;
+use crate::files::loaded_instructions::TouchedPath;
+use crate::files::path::{Access, PathKind, ResolvedPath, resolve, spelled};
+use crate::live::LiveOutput;
+use crate::process::background_jobs::{DetachedCommand, changed_note};
+use crate::process::captured_output::{CapturedOutput, ShownOutput};
+use crate::process::control_files::ControlFiles;
+use crate::process::exit_status::ending;
+use crate::process::sandboxing::{CommandSandbox, SandboxChoice};
+use crate::process::scratch;
+use crate::truncate::KeepEnd;
+use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
+use base::executable::find;
+use base::text;
+use base::variables::GIT_UNTRUSTED;
+use events::{Event, ProgramExit, Severity, ToolKind};
+use permission::plan::{CommandLine, plan_command};
+use permission::{AccessRequest, PermissionContext};
+use sandbox::process::{Program, StdioMode};
+use transcript::{BackgroundJob, CallFacts, JobState};
+
+/// The default timeout of a command, in milliseconds.
+const DEFAULT_TIMEOUT_MS: u64 = 120_000;
+
+#[derive(Default)]
+pub struct BashTool;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    pub command: String,
+    /// Limit in milliseconds (default 120000, in the background none)
+    pub timeout: Option<u64>,
+    // The same with an explicit unit, from habit; present if it is less than a second.
+    #[schemars(skip)]
+    pub timeout_ms: Option<u64>,
+    pub run_in_background: Option<bool>,
+    /// At the timeout, leave it running in the background
+    pub keep_on_timeout: Option<bool>,
+    /// Directory to run in
+    pub workdir: Option<String>,
+    // For people, who see it with the arguments.
+    pub description: Option<String>,
+}
+
+/// A command with its directory and sandbox.
+#[derive(Debug)]
+pub struct Ready {
+    command: String,
+    limit: Option<Duration>,
+    background: bool,
+    keep: bool,
+    place: ResolvedPath,
+    /// The path of bash; never a file of the project.
+    bash: Option<PathBuf>,
+    confinement: SandboxChoice,
+    lock: CommandSandbox,
+    touched: Vec<TouchedPath>,
+}
+
+impl Tool for BashTool {
+    const NAME: &'static str = "bash";
+    const DESCRIPTION: &'static str = include_str!("bash.md");
+    const KIND: ToolKind = ToolKind::Execute;
+    const CONCURRENT: bool = false;
+    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+        "Running commands; patterns are command lines, judged one command at a time.",
+    ));
+    const ALIASES: Aliases = Aliases {
+        also: &[
+            "shell",
+            "sh",
+            "run",
+            "runcommand",
+            "execute",
+            "executecommand",
+            "exec",
+            "execcommand",
+            "terminal",
+            "runterminalcmd",
+            "runinterminal",
+            "runshellcommand",
+            "localshell",
+            "command",
+            "cmd",
+        ],
+        says: &[],
+        fields: &[
+            (
+                "command",
+                &[
+                    "cmd",
+                    "script",
+                    "commandline",
+                    "shellcommand",
+                    "input",
+                    "code",
+                ],
+            ),
+            (
+                "workdir",
+                &["cwd", "dir", "directory", "workingdirectory", "workingdir"],
+            ),
+            ("run_in_background", &["background", "isbackground"]),
+        ],
+    };
+    type Input = Input;
+    type Ready = Ready;
+
+    fn other_form(fields: &Map<String, Value>) -> Option<Value> {
+        timeout::other_form(fields, crate::schema::<Input>)
+    }
+
+    fn repair(fields: &mut Map<String, Value>, notes: &mut Vec<String>) {
+        if let Some(line) = fields.get("command").and_then(line_of) {
+            fields.insert("command".into(), Value::String(line));
+        }
+        timeout::repair(fields, notes);
+    }
+
+    fn is_concurrent(input: &Input, context: &ToolContext) -> bool {
+        let place = directory(input, context);
+        place.is_ok_and(|place| {
+            command_line(input, &permission_context(&place, context), context).is_harmless()
+        })
+    }
+
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        let title = match input.run_in_background {
+            Some(true) => text::title(&format!("{} &", input.command)),
+            _ => text::title(&input.command),
+        };
+        CallDescription {
+            title,
+            locations: Vec::new(),
+        }
+    }
+
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
+        if input.command.trim().is_empty() {
+            return Err(Failure::tell("command is empty."));
+        }
+        if input.command.contains('\0') {
+            return Err(Failure::tell(
+                "command contains a NUL character, which no argument can contain.",
+            ));
+        }
+        if cfg!(target_os = "linux") && input.command.len() >= MAX_ARGUMENT_BYTES {
+            return Err(Failure::ForModel(format!(
+                "command has {} bytes; the limit is {MAX_ARGUMENT_BYTES}. Write it to a file, and run that.",
+                input.command.len()
+            )));
+        }
+        let timeout = input.timeout.or(input.timeout_ms);
+        if timeout == Some(0) {
+            return Err(Failure::tell(
+                "timeout is 0. Send the limit in milliseconds.",
+            ));
+        }
+        let background = input.run_in_background == Some(true);
+        if background {
+            context
+                .session
+                .jobs
+                .check_capacity()
+                .map_err(Failure::ForModel)?;
+        }
+        let place = directory(&input, context)?;
+        if place.real.found != PathKind::Directory {
+            return Err(Failure::ForModel(format!(
+                "workdir is not a directory: {}",
+                place.shown
+            )));
+        }
+        let judged = permission_context(&place, context);
+        let line = command_line(&input, &judged, context);
+        if let Some(reason) = needs_terminal(&line.analysis) {
+            return Err(Failure::ForModel(reason));
+        }
+        let confinement = if line.is_harmless() {
+            context.confinement.proven()
+        } else {
+            context.confinement.clone()
+        };
+        let mut lock = confinement.lock(context).await?;
+        let capabilities = confinement.capabilities(&mut lock, &line, context);
+        let plan = plan_command(line.analysis, &context.policy, capabilities);
+        if plan.is_isolated {
+            lock = lock.isolated();
+        }
+        let mut need = plan.request;
+        need.sandbox.clone_from(&lock.words);
+        need.metadata
+            .insert("command".into(), Value::String(input.command.clone()));
+        need.metadata.insert(
+            "workdir".into(),
+            Value::String(place.path.display().to_string()),
+        );
+        let touched = touched(&place, &need, context);
+        let needs = place.needs(Access::List, need);
+        let limit = timeout
+            .or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS))
+            .map(Duration::from_millis);
+        let keep = input.keep_on_timeout == Some(true);
+        let bash = find("bash", judged.system_path());
+        Ok((
+            needs,
+            Ready {
+                command: input.command,
+                limit,
+                background,
+                keep,
+                place,
+                bash,
+                confinement,
+                lock,
+                touched,
+            },
+        ))
+    }
+
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
+        ready.place.still()?;
+        if ready.background {
+            // Other jobs may have been started while the user was asked.
+            context
+                .session
+                .jobs
+                .check_capacity()
+                .map_err(Failure::ForModel)?;
+        }
+        let (begun, note, watch) = start(&ready, &context)?;
+        let Ready {
+            command,
+            limit,
+            background,
+            keep,
+            lock,
+            touched,
+            ..
+        } = ready;
+        let plan = CommandOptions {
+            limit,
+            background,
+            keep,
+            note,
+        };
+        let followed = begun.follow(&plan, &context).await;
+        if let Some(note) = &plan.note {
+            // The file may not exist.
+            std::fs::remove_file(note).ok();
+        }
+        let (end, mut begun) = followed?;
+        let exit = end.exit();
+        let stays = match &end {
+            CommandEnd::Kept(_) | CommandEnd::Left(_) => true,
+            CommandEnd::Status(_) => {
+                begun.drain_pipe(&context).await?;
+                begun.open || begun.child.has_running_descendants()
+            }
+            CommandEnd::Timeout(_) | CommandEnd::Done(..) => {
+                begun.drain_pipe(&context).await?;
+                false
+            }
+        };
+        let mut result_notes = ResultNotes {
+            background: None,
+            filter: filter_of(&command),
+            notes: Vec::new(),
+            sandbox: lock.words.clone(),
+            touched,
+            coloured: None,
+        };
+        if background && !stays && !matches!(end, CommandEnd::Timeout(_)) {
+            result_notes
+                .notes
+                .push("It has already ended; nothing runs in the background.".into());
+        }
+        result_notes.notes.extend(context.call.order.clone());
+        let RunningCommand {
+            child,
+            pipe,
+            open,
+            mut printed,
+            mut live,
+            ..
+        } = begun;
+        if stays {
+            let shown = printed.shown_output();
+            let is_started = matches!(end, CommandEnd::Kept(BackgroundedAt::Start));
+            let spent = if is_started { limit } else { None };
+            let worktree = context.project.worktree.clone();
+            let running = DetachedCommand {
+                child,
+                pipe,
+                open,
+                printed,
+                lock,
+                watch,
+                worktree,
+                limit: spent,
+            };
+            let (id, path) = context
+                .session
+                .jobs
+                .add(running, &command, &context.call.id);
+            let words = end.stays(&id);
+            let apart = if shown.text.is_empty() { "" } else { "\n" };
+            live.take(format!("{apart}{words}\n").as_bytes());
+            result_notes.coloured = live.coloured();
+            live.over(exit.clone(), &context).await;
+            result_notes.background = Some((id, words, path));
+            return Ok(output(shown, &end, exit, result_notes));
+        }
+        printed.end();
+        result_notes.coloured = live.coloured();
+        // The editor gets the last output even if it is slow, unless the user cancels.
+        live.over(exit.clone(), &context).await;
+        let shown = printed.shown_output();
+        if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
+            let missed = lock.misses(&shown.text, &command, &context.project.environment);
+            result_notes
+                .notes
+                .extend(missed.or_else(|| lock.blame(&shown.text)));
+        }
+        let changed = watch.changes(&context.project.worktree);
+        if !changed.is_empty() {
+            result_notes.notes.push(changed_note(&changed));
+            let title = format!(
+                "A command changed control files, which decide what runs on this machine: {}.",
+                changed.join(", ")
+            );
+            context
+                .client
+                .outlet
+                .event(Event::Notice {
+                    severity: Severity::Warning,
+                    title,
+                    details: None,
+                })
+                .await;
+        }
+        Ok(output(shown, &end, exit, result_notes))
+    }
+}
+
+/// Starts the shell. Also returns the file for its exit code, if it may have to wait for background
+/// commands, and the state of the control files before it.
+fn start(
+    ready: &Ready,
+    context: &ToolContext,
+) -> Result<(RunningCommand, Option<PathBuf>, ControlFiles), Failure> {
+    let Ready {
+        command,
+        place,
+        bash,
+        confinement,
+        lock,
+        ..
+    } = ready;
+    let mut env = context
+        .project
+        .settings
+        .variables
+        .for_model_program(&context.project.environment);
+    if !context.confinement.trusted {
+        env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
+    }
+    env.extend(
+        context
+            .call
+            .variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
+    if confinement.reads_only() {
+        // In a read-only sandbox, fetched objects could not be stored.
+        env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
+    }
+    let work = context.call.id.as_str();
+    let is_waiting = bash.is_some() && starts_others(command);
+    let note = if is_waiting {
+        notebook(&lock.scratch, work)
+    } else {
+        None
+    };
+    let line = note
+        .as_deref()
+        .and_then(|note| staying(command, note))
+        .unwrap_or_else(|| command.clone());
+    let (shell, args) = match bash {
+        Some(bash) => (bash.clone(), &["--noprofile", "--norc", "-c"][..]),
+        None => ("/bin/sh".into(), &["-c"][..]),
+    };
+    let program = Program::new(shell, &place.real.path, env)
+        .args(args.iter().copied().chain([line.as_str()]));
+    let program = match context.session.exec.split_first() {
+        Some((before, words)) => {
+            let own = |word: &String| {
+                let word = word.replace("{session}", context.session.id.as_str());
+                word.replace("{cwd}", &place.real.path.to_string_lossy())
+                    .into()
+            };
+            program.behind(own(before), words.iter().map(own).collect())
+        }
+        None => program,
+    };
+    let program = confinement.enter(lock, context, program.env("PWD", &place.path))?;
+    // After the sandbox has created the paths that it protects, and before the command runs.
+    let watch = ControlFiles::look(&context.project.worktree);
+    let mut child = program.start(StdioMode::Merged, work).map_err(|e| {
+        Failure::ForModel(format!(
+            "The shell could not be started in {}: {e}.",
+            place.shown
+        ))
+    })?;
+    let Some(pipe) = child.output.take() else {
+        return Err(Failure::Broken("the shell has no output".into()));
+    };
+    let printed = CapturedOutput::new(context.limits, context.project.environment.clone());
+    Ok((
+        RunningCommand {
+            child,
+            pipe,
+            open: true,
+            printed,
+            live: LiveOutput::new(context),
+            keeping: OutputKeeping::default(),
+        },
+        note,
+        watch,
+    ))
+}
+
+/// Resolves the directory of a command.
+fn directory(input: &Input, context: &ToolContext) -> Result<ResolvedPath, Failure> {
+    let workdir = input.workdir.as_deref().unwrap_or(".");
+    resolve(context, workdir, Access::List)
+}
+
+/// Returns the surroundings in which a command is judged.
+fn permission_context(place: &ResolvedPath, context: &ToolContext) -> PermissionContext {
+    PermissionContext {
+        scratch: Some(scratch::directory(
+            &context.project.environment,
+            context.session.id.as_str(),
+        )),
+        trusted: context.confinement.trusted,
+        cwd: place.real.path.clone(),
+        ..context.policy.place.clone()
+    }
+}
+
+fn command_line(input: &Input, place: &PermissionContext, context: &ToolContext) -> CommandLine {
+    CommandLine {
+        analysis: context.call.analysis.of(&input.command, place),
+        leaves_processes: input.run_in_background == Some(true) || starts_others(&input.command),
+    }
+}
+
+/// Returns the paths of the project that a command works with, as far as its line shows: its
+/// directory, those that it lists or changes to, and the files that it uses.
+fn touched(place: &ResolvedPath, need: &AccessRequest, context: &ToolContext) -> Vec<TouchedPath> {
+    let mut touched = vec![TouchedPath::Directory(place.path.clone())];
+    let units = need.command.iter().flat_map(|line| &line.units);
+    for unit in units {
+        let listed = unit.listed.iter();
+        touched.extend(listed.map(|path| TouchedPath::Directory(spelled(context, path))));
+        let files = unit
+            .touches
+            .iter()
+            .filter(|need| matches!(need.permission.as_str(), "read" | "edit"))
+            .flat_map(|need| &need.patterns);
+        let root = &context.project.worktree.root;
+        touched.extend(files.map(|name| TouchedPath::File(spelled(context, &root.join(name)))));
+    }
+    touched
+}
+
+/// Notes for the model in addition to the output.
+struct ResultNotes {
+    /// The id of the background job, its description, and the file with its output.
+    background: Option<(String, String, Option<PathBuf>)>,
+    /// The program at the end of the pipeline, if it hides the exit code of the others.
+    filter: Option<&'static str>,
+    notes: Vec<String>,
+    sandbox: Option<String>,
+    touched: Vec<TouchedPath>,
+    /// The output with its colours, if it has any.
+    coloured: Option<String>,
+}
+
+fn output(
+    shown: ShownOutput,
+    end: &CommandEnd,
+    exit: Option<ProgramExit>,
+    result_notes: ResultNotes,
+) -> ToolOutput {
+    let printed = !shown.text.trim().is_empty();
+    let mut display = shown.text.clone();
+    let text = match (printed, end) {
+        (true, _) => shown.text,
+        (false, CommandEnd::Kept(_)) => "(no output yet)".to_owned(),
+        (false, _) => "(no output)".to_owned(),
+    };
+    let mut notes: Vec<String> = shown.hint.into_iter().collect();
+    match (end, &exit) {
+        (CommandEnd::Timeout(limit), _) => notes.push(format!(
+            "The command was terminated at its timeout of {} ms. If it needs longer, run it again with a larger timeout; if it does not end, with run_in_background.",
+            limit.as_millis()
+        )),
+        (_, Some(ProgramExit { code: Some(code), .. })) => {
+            notes.push(match result_notes.filter {
+                Some(filter) => format!("Exit code: {code} ({filter}'s; that of the command before it is unknown)"),
+                None => format!("Exit code: {code}"),
+            });
+        }
+        (_, Some(ProgramExit { signal, .. })) => notes.push(format!("Ended by {}", signal.as_deref().unwrap_or("a signal"))),
+        (_, None) => {}
+    }
+    if let CommandEnd::Done(_, status) = end {
+        notes.push(format!(
+            "The commands it started with & have ended: {}.",
+            ending(*status).0
+        ));
+    }
+    let mut metadata = Map::new();
+    if let CommandEnd::Timeout(limit) = end {
+        metadata.insert(
+            CallFacts::TIME_LIMIT.into(),
+            u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).into(),
+        );
+    }
+    let mut facts = CallFacts {
+        sandbox: result_notes.sandbox,
+        output_path: shown.path,
+        ..CallFacts::default()
+    };
+    if let Some(exit) = exit {
+        metadata.insert("truncated".into(), Value::Bool(facts.output_path.is_some()));
+        facts.exit = Some(exit);
+    }
+    if let Some((id, words, all)) = result_notes.background {
+        notes.push(format!(
+            "{words} You will be notified when it ends. bash_output reads its output, bash_stop ends it."
+        ));
+        let before = if printed {
+            format!("{}\n\n", display.trim_end_matches('\n'))
+        } else {
+            String::new()
+        };
+        display = format!("{before}{words}");
+        facts.job = Some(BackgroundJob {
+            id,
+            state: JobState::Running,
+        });
+        facts.output_path = all.or(facts.output_path);
+    }
+    notes.extend(result_notes.notes);
+    ToolOutput {
+        text,
+        note: notes.join("\n"),
+        display: Some(display),
+        cut: true,
+        keep: KeepEnd::Tail,
+        facts,
+        metadata,
+        touched: result_notes.touched,
+        coloured: result_notes.coloured,
+        ..ToolOutput::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::erase;
+    use crate::live::{MAX_UPDATE_BYTES, UPDATE_INTERVAL};
+    use crate::test::{TestProject, call};
+    use base::channel::Receiver;
+    use events::{Event, TurnMessage};
+
+    async fn bash(context: &ToolContext, input: Value) -> Result<ToolOutput, Failure> {
+        Ok(call(&erase(BashTool), input, context).await?.1)
+    }
+
+    /// Returns the events for the editor: the stream, the number of pieces, the exit.
+    async fn received_stream(
+        mut up: Receiver<TurnMessage>,
+    ) -> (String, usize, Option<ProgramExit>) {
+        let mut text = String::new();
+        let mut pieces = 0;
+        let mut exit = None;
+        while let Some(up) = up.recv().await {
+            if let TurnMessage::Event(Event::Call(update)) = up {
+                pieces += usize::from(update.stream.is_some());
+                text.push_str(update.stream.as_deref().unwrap_or_default());
+                exit = update.exit.or(exit);
+            }
+        }
+        (text, pieces, exit)
+    }
+
+    /// Returns the result for the model, without the tags of the note.
+    fn text_of(output: &ToolOutput) -> String {
+        format!("{}\n\n{}", output.text.trim_end_matches('\n'), output.note)
+    }
+
+    #[tokio::test]
+    async fn commands_run_with_output_and_exit_code() {
+        let stage = TestProject::new();
+        stage.write("sub/f", "");
+        let context = stage.context();
+        let table = [
+            (
+                json!({"command": "echo a; echo b >&2; echo c"}),
+                "a\nb\nc\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": "exit 3"}),
+                "(no output)\n\nExit code: 3",
+                json!(3),
+            ),
+            (
+                json!({"command": "kill -9 $$"}),
+                "(no output)\n\nEnded by SIGKILL",
+                json!(null),
+            ),
+            (
+                json!({"command": "ls", "workdir": "sub", "description": "Lists"}),
+                "f\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}),
+                "cat 0 dumb\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": "printf '\\xff\\xc3'"}),
+                "\u{fffd}\u{fffd}\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": ": < /dev/tty || echo none"}),
+                "none\n",
+                json!(0),
+            ),
+        ];
+        for (input, text, exit) in table {
+            let output = bash(&context, input.clone()).await.unwrap();
+            assert!(
+                text_of(&output).contains(text),
+                "{input}: {}",
+                text_of(&output)
+            );
+            assert_eq!(output.facts.to_json()["exit"], exit, "{input}");
+        }
+        let rebase = "git init -q r && cd r && export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=user.name GIT_CONFIG_VALUE_0=a \
+            GIT_CONFIG_KEY_1=user.email GIT_CONFIG_VALUE_1=a@b && git commit -q --allow-empty -m a && \
+            git commit -q --allow-empty -m b && git rebase -i HEAD~1; echo code $?";
+        let output = bash(&context, json!({"command": rebase})).await.unwrap();
+        assert!(
+            text_of(&output).contains("code 1") && !text_of(&output).contains("Successfully"),
+            "{}",
+            text_of(&output)
+        );
+        for (input, why) in [
+            (json!({"command": " "}), "empty"),
+            (json!({"command": "a\0b"}), "NUL"),
+            #[cfg(target_os = "linux")]
+            (
+                json!({"command": "a".repeat(1 << 20)}),
+                "Write it to a file",
+            ),
+            (json!({"command": "ls", "timeout": 0}), "timeout is 0"),
+            (json!({"command": "ls", "timeout": -1}), "timeout"),
+            (
+                json!({"command": "ls", "workdir": "sub/f"}),
+                "not a directory",
+            ),
+            (
+                json!({"command": "ls", "workdir": "none"}),
+                "not a directory",
+            ),
+        ] {
+            let failure = bash(&context, input.clone()).await.unwrap_err().to_string();
+            assert!(failure.contains(why), "{input}: {failure}");
+        }
+        let outside = stage.outside().display().to_string();
+        let (needs, _) = call(
+            &erase(BashTool),
+            json!({"command": "pwd", "workdir": outside}),
+            &context,
+        )
+        .await
+        .unwrap();
+        assert_eq!(needs[0].permission, "external_directory");
+        assert!(needs.iter().any(|need| need.permission == "bash"));
+    }
+
+    #[tokio::test]
+    async fn output_is_streamed_to_the_editor() {
+        let stage = TestProject::new();
+        let (context, mut up) = stage.listened();
+        // The command continues only after its first output was received.
+        let script = "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4";
+        let cwd = stage.cwd().to_path_buf();
+        let listener = base::task::spawn(async move {
+            let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else {
+                panic!()
+            };
+            assert_eq!(update.stream.as_deref(), Some("first\n"));
+            std::fs::write(cwd.join("go"), "").unwrap();
+            received_stream(up).await
+        });
+        bash(&context, json!({"command": script})).await.unwrap();
+        drop(context);
+        let (text, _, exit) = listener.await.unwrap();
+        assert_eq!(
+            (text.as_str(), exit.and_then(|exit| exit.code)),
+            ("second\n", Some(4))
+        );
+    }
+
+    #[tokio::test]
+    async fn command_is_terminated_at_its_timeout() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        let began = Instant::now();
+        let input =
+            json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 1});
+        let output = bash(&context, input).await.unwrap();
+        assert!(
+            text_of(&output)
+                .starts_with("so far\n\nThe command was terminated at its timeout of 1000 ms."),
+            "{}",
+            text_of(&output)
+        );
+        assert_eq!(output.facts.exit.unwrap().code, None);
+        assert!(
+            began.elapsed() < Duration::from_millis(4_000),
+            "{:?}",
+            began.elapsed()
+        );
+    }
+
+    #[tokio::test]
+    async fn cancel_ends_all_processes_at_once() {
+        let stage = TestProject::new();
+        let (context, mut up) = stage.listened();
+        let command = "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > pid; echo ready; sleep 72\" & wait";
+        let prepared = erase(BashTool)
+            .prepare(json!({"command": command}), &context)
+            .await
+            .unwrap();
+        let running = base::task::spawn((prepared.run)(context.clone()));
+        let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else {
+            panic!()
+        };
+        assert_eq!(update.stream.as_deref(), Some("ready\n"));
+        let began = Instant::now();
+        context.cancelled.cancel();
+        assert!(
+            matches!(running.await.unwrap(), Err(Failure::CutOff(printed)) if printed == "ready\n")
+        );
+        assert!(
+            began.elapsed() < Duration::from_millis(600),
+            "{:?}",
+            began.elapsed()
+        );
+        let pid = String::from_utf8(stage.read("pid")).unwrap();
+        // Gone, or a zombie until init reaps it.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
+            .unwrap_or_else(|_| ") Z".into());
+        assert!(stat.contains(") Z") || stat.contains(") X"), "{stat}");
+    }
+
+    #[tokio::test]
+    async fn grandchild_with_open_pipe_does_not_delay_the_result() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        let began = Instant::now();
+        let output = bash(&context, json!({"command": "sleep 20 & echo done"}))
+            .await
+            .unwrap();
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
+        assert!(
+            output.text.contains("done\n")
+                && output
+                    .note
+                    .contains("still running, in the background as bash_1."),
+            "{}",
+            output.text
+        );
+        assert_eq!(context.session.jobs.running().len(), 1);
+        context
+            .session
+            .jobs
+            .stop("bash_1", "stopped")
+            .await
+            .unwrap();
+        let began = Instant::now();
+        let output = bash(&context, json!({"command": "echo x | (sleep 0.1; cat)"}))
+            .await
+            .unwrap();
+        assert!(
+            output.text.starts_with("x\n") && !output.note.contains("background"),
+            "{}",
+            output.text
+        );
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    /// Processes that are left behind in any way can continue to print, and their end is noticed.
+    #[tokio::test]
+    async fn processes_left_behind_become_a_background_job() {
+        let stage = TestProject::new();
+        let late = "while [ ! -e go ]; do sleep 0.01; done; echo late; echo later >&2; exit 5";
+        let table = [
+            (
+                format!("({late}) & echo now"),
+                "exit code 5",
+                "late\nlater\n",
+            ),
+            (
+                format!("(({late}) & echo now); true"),
+                "exit code 0",
+                "late\nlater\n",
+            ),
+            (
+                format!("({late}) & disown; echo now"),
+                "exit code 0",
+                "late\nlater\n",
+            ),
+            (
+                format!("trap 'echo bye' EXIT; ({late}) & echo now"),
+                "exit code 0",
+                "late\nlater\n",
+            ),
+            (
+                format!("set -eux; ({late}) & echo now"),
+                "exit code 5",
+                "late",
+            ),
+            (format!("({late}) >log 2>&1 & echo now"), "exit code 5", ""),
+            (
+                format!("({late}; sleep 1) & ({late}) & echo now; false"),
+                "exit code 5",
+                "late\nlater\n",
+            ),
+        ];
+        for (n, (command, how, printed)) in (1..).zip(table) {
+            let context = stage.context();
+            std::fs::remove_file(stage.cwd().join("go")).ok();
+            let output = bash(&context, json!({"command": command})).await.unwrap();
+            assert!(
+                output.text.contains("now\n")
+                    && output.note.contains("in the background as bash_1."),
+                "{}",
+                output.text
+            );
+            assert_eq!(
+                output.facts.exit.unwrap().code,
+                Some(i32::from(n == 7)),
+                "{command}"
+            );
+            assert_eq!(output.facts.job.unwrap().id, "bash_1");
+            stage.write("go", "");
+            let reading = context
+                .session
+                .jobs
+                .read(
+                    "bash_1",
+                    Duration::from_secs(20),
+                    &crate::process::background_jobs::WaitFor::End,
+                )
+                .await
+                .unwrap();
+            assert_eq!(reading.how.as_deref(), Some(how), "{command}");
+            assert!(
+                reading.text.contains(printed) && !reading.text.contains("now\n"),
+                "{command}: {}",
+                reading.text
+            );
+        }
+        // A command that has ended by then is not in the background.
+        let context = stage.context();
+        let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"}))
+            .await
+            .unwrap();
+        assert!(
+            output.note.lines().any(|line| line == "Exit code: 0"),
+            "{}",
+            output.text
+        );
+        assert!(context.session.jobs.running().is_empty());
+        let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
+        assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn read_only_commands_are_concurrent() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        let table = [
+            (json!({"command": "cat a; ls -la | head"}), true),
+            (
+                json!({"command": "git status --short && git log --oneline -3"}),
+                true,
+            ),
+            (json!({"command": "touch a"}), false),
+            (json!({"command": "ls > a"}), false),
+            (json!({"command": "ls & cat a"}), false),
+            (json!({"command": "ls", "run_in_background": true}), false),
+            (json!({"command": "make test"}), false),
+            (json!({"command": "ls $(rm a)"}), false),
+        ];
+        for (input, beside) in table {
+            assert_eq!(
+                erase(BashTool).is_concurrent(&input, &context),
+                beside,
+                "{input}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn flood_of_output_is_bounded() {
+        let stage = TestProject::new();
+        let table = [
+            (
+                "head -c 20000000 /dev/zero | tr '\\0' 'é'; echo END",
+                20_000_004,
+                "END",
+            ),
+            ("seq 1000000", 6_888_896, "1000000"),
+            ("seq 3000", 13_893, "3000"),
+        ];
+        for (command, bytes, last) in table {
+            let (context, up) = stage.listened();
+            let listener = base::task::spawn(received_stream(up));
+            let began = Instant::now();
+            let output = bash(&context, json!({"command": command})).await.unwrap();
+            drop(context);
+            let (streamed, pieces, _) = listener.await.unwrap();
+            let beats =
+                usize::try_from(began.elapsed().as_millis() / UPDATE_INTERVAL.as_millis()).unwrap();
+            assert!(pieces <= beats + 2, "{pieces} in {beats} beats");
+            assert!(streamed.len() <= pieces * (2 * MAX_UPDATE_BYTES + 100));
+            assert!(
+                output.text.len() < (50 << 10) + 1_000,
+                "{}",
+                output.text.len()
+            );
+            assert!(output.text.lines().count() < 2_020);
+            assert!(
+                output.text.contains(" bytes truncated...") && output.text.contains(last),
+                "{command}"
+            );
+            let path = output.facts.output_path.as_ref().unwrap().to_str().unwrap();
+            assert_eq!(std::fs::metadata(path).unwrap().len(), bytes, "{command}");
+        }
+    }
+}

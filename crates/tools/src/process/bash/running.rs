@@ -1,0 +1,327 @@
+//! The execution of a command until the end of its call.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, sleep_until};
+
+use super::shell_line::noted;
+use crate::live::{LiveOutput, due};
+use crate::process::background_jobs::drain_pipe;
+use crate::process::captured_output::{CapturedOutput, ShownOutput};
+use crate::process::exit_status::ending;
+use crate::{Failure, ToolContext};
+use events::ProgramExit;
+use sandbox::process::Child;
+
+/// The maximum time for a command to end after its time limit.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// The maximum time for a command to end when the user waits.
+const CANCEL_GRACE: Duration = Duration::from_millis(50);
+/// The time for which a command is observed before it is left in the background.
+const OBSERVATION_TIME: Duration = Duration::from_secs(1);
+/// The time without output after which the first output of a command is complete.
+const QUIET_TIME: Duration = Duration::from_millis(300);
+/// The maximum number of 64 KiB pieces that are read after a cancel.
+const MAX_DRAINED_PIECES: usize = 64;
+/// The interval for checking whether a shell has finished except for commands that it has started
+/// with `&`.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The options of a command.
+pub(super) struct CommandOptions {
+    pub(super) limit: Option<Duration>,
+    pub(super) background: bool,
+    pub(super) keep: bool,
+    /// The file in which the shell writes its exit code before it waits for its background
+    /// commands.
+    pub(super) note: Option<PathBuf>,
+}
+
+pub(super) struct RunningCommand {
+    pub(super) child: Child,
+    pub(super) pipe: pipe::Receiver,
+    pub(super) open: bool,
+    pub(super) printed: CapturedOutput,
+    pub(super) live: LiveOutput,
+    pub(super) keeping: OutputKeeping,
+}
+
+/// The schedule for storing a command's output in case the call is interrupted. Each time the whole
+/// shown output is stored, so the schedule limits the total to not much more than was printed.
+#[derive(Default)]
+pub(super) struct OutputKeeping {
+    /// The time when it was last stored, or of the first output since the start.
+    last: Option<Instant>,
+    /// The bytes printed since then, and the bytes stored then.
+    news: usize,
+    size: usize,
+}
+
+impl OutputKeeping {
+    /// The interval for the first output, and if as much was printed as is stored again.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    /// The interval if less was printed since.
+    const LONG_INTERVAL: Duration = Duration::from_secs(30);
+
+    fn take(&mut self, bytes: usize) {
+        self.news += bytes;
+        self.last.get_or_insert_with(Instant::now);
+    }
+
+    /// Returns the time at which to store next. `None` if there is no new output.
+    fn next(&self) -> Option<Instant> {
+        let interval = if self.news >= self.size {
+            Self::INTERVAL
+        } else {
+            Self::LONG_INTERVAL
+        };
+        if self.news == 0 {
+            return None;
+        }
+        self.last.map(|last| last + interval)
+    }
+
+    fn store(&mut self, printed: &CapturedOutput, context: &ToolContext) {
+        let ShownOutput { text, hint, .. } = printed.shown_output();
+        let text = context.session.mark.data(text);
+        let text = hint.map_or(text.clone(), |hint| format!("{text}\n\n{hint}"));
+        self.last = Some(Instant::now());
+        self.news = 0;
+        self.size = text.len();
+        context.call.facts.print(text.into());
+    }
+}
+
+impl RunningCommand {
+    /// Runs the command until the end of its call.
+    pub(super) async fn follow(
+        mut self,
+        plan: &CommandOptions,
+        context: &ToolContext,
+    ) -> Result<(CommandEnd, Self), Failure> {
+        let begun = Instant::now();
+        let far = begun + Duration::from_secs(60 * 60 * 24 * 365);
+        // A limit that the clock cannot represent is no limit.
+        let deadline = plan
+            .limit
+            .and_then(|limit| begun.checked_add(limit))
+            .map_or(far, |at| at.min(far));
+        // The end of the observation, after which the call waits for nothing else.
+        let mut watched = plan.background.then_some(begun + OBSERVATION_TIME);
+        let mut left = None;
+        let mut quiet = far;
+        let mut look = begun;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let update_at = self.live.next_update();
+            tokio::select! {
+                biased;
+                () = context.cancelled.cancelled() => {
+                    let cut_off = self.cut_off();
+                    self.child.kill(CANCEL_GRACE).await;
+                    return Err(cut_off);
+                }
+                () = sleep_until(deadline), if left.is_none() => {
+                    if plan.keep && context.session.jobs.check_capacity().is_ok() {
+                        return Ok((CommandEnd::Kept(BackgroundedAt::Limit(plan.limit.unwrap_or_default())), self));
+                    }
+                    tokio::select! {
+                        () = self.child.kill(STOP_GRACE) => {}
+                        () = context.cancelled.cancelled() => {}
+                    }
+                    if context.cancelled.is_cancelled() {
+                        self.child.kill(Duration::ZERO).await;
+                        return Err(self.cut_off());
+                    }
+                    return Ok((CommandEnd::Timeout(plan.limit.unwrap_or_default()), self));
+                }
+                status = self.child.wait() => {
+                    let status = status
+                        .map_err(|e| Failure::Broken(format!("the shell could not be waited for: {e}")))?;
+                    // The background commands have ended in time to be part of this call.
+                    let left = left.or_else(|| plan.note.as_deref().and_then(noted));
+                    return Ok((left.map_or(CommandEnd::Status(status), |code| CommandEnd::Done(code, status)), self));
+                }
+                () = sleep_until(watched.unwrap_or(far).min(quiet)), if watched.is_some() => {
+                    return Ok((left.map_or(CommandEnd::Kept(BackgroundedAt::Start), CommandEnd::Left), self));
+                }
+                () = sleep_until(look), if left.is_none() && plan.note.is_some() => {
+                    look = Instant::now() + POLL_INTERVAL;
+                    left = plan.note.as_deref().and_then(noted);
+                    if left.is_some() {
+                        quiet = Instant::now() + QUIET_TIME;
+                        watched = Some(quiet.max(begun + OBSERVATION_TIME));
+                    }
+                }
+                () = due(self.keeping.next()), if self.keeping.next().is_some() => {
+                    self.keeping.store(&self.printed, context);
+                }
+                () = self.live.sent(), if self.live.sending.is_some() => {}
+                () = due(update_at), if self.live.has_news() => self.live.send(),
+                // Last, because a flood always has more to read, and its output must be shown
+                // meanwhile.
+                read = self.pipe.read(&mut buffer), if self.open => match read {
+                    Ok(0) | Err(_) => self.open = false,
+                    Ok(n) => {
+                        // The command has a thread of its own, so a flood is read until the pipe is
+                        // empty; cancellation and time limits are checked after each piece.
+                        self.take(&buffer[..n]);
+                        quiet = Instant::now() + QUIET_TIME;
+                    }
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.printed.take(bytes);
+        self.live.take(bytes);
+        self.keeping.take(bytes.len());
+    }
+
+    /// Returns the failure after a cancel, with the output so far. Called before the shell is
+    /// killed, so that its own message is not included.
+    fn cut_off(&mut self) -> Failure {
+        let mut buffer = vec![0; 64 << 10];
+        for _ in 0..MAX_DRAINED_PIECES {
+            match self.pipe.try_read(&mut buffer) {
+                Ok(0) | Err(_) => break,
+                Ok(n) => self.take(&buffer[..n]),
+            }
+        }
+        self.printed.end();
+        let text = self.printed.shown_output().text;
+        if text.trim().is_empty() {
+            Failure::Cancelled
+        } else {
+            Failure::CutOff(text)
+        }
+    }
+
+    /// Reads the rest of the pipe after the end of the shell.
+    pub(super) async fn drain_pipe(&mut self, context: &ToolContext) -> Result<(), Failure> {
+        if !self.open {
+            return Ok(());
+        }
+        let mut buffer = vec![0; 64 << 10];
+        let Self {
+            pipe,
+            open,
+            printed,
+            live,
+            ..
+        } = self;
+        let take = |bytes: &[u8]| {
+            printed.take(bytes);
+            live.take(bytes);
+        };
+        tokio::select! {
+            biased;
+            () = context.cancelled.cancelled() => {}
+            held = drain_pipe(pipe, &mut buffer, take) => {
+                *open = held;
+                return Ok(());
+            }
+        }
+        let cut_off = self.cut_off();
+        self.child.kill(Duration::ZERO).await;
+        Err(cut_off)
+    }
+}
+
+pub(super) enum CommandEnd {
+    Status(ExitStatus),
+    /// The shell ended with this code, and its background commands have ended too.
+    Done(i32, ExitStatus),
+    Timeout(Duration),
+    /// The shell is done with this code, and waits for its background commands.
+    Left(i32),
+    /// The command continues in the background.
+    Kept(BackgroundedAt),
+}
+
+/// The time from which a command is in the background.
+pub(super) enum BackgroundedAt {
+    Start,
+    Limit(Duration),
+}
+
+impl CommandEnd {
+    pub(super) fn exit(&self) -> Option<ProgramExit> {
+        match self {
+            Self::Status(status) => Some(ending(*status).1),
+            Self::Done(code, _) | Self::Left(code) => Some(ProgramExit {
+                code: Some(*code),
+                signal: None,
+            }),
+            Self::Timeout(_) => Some(ProgramExit {
+                code: None,
+                signal: Some("SIGTERM".into()),
+            }),
+            Self::Kept(_) => None,
+        }
+    }
+
+    /// Describes what continues in the background, and under which id.
+    pub(super) fn stays(&self, id: &str) -> String {
+        match self {
+            Self::Kept(BackgroundedAt::Limit(limit)) => {
+                format!(
+                    "After {} ms it continues in the background as {id}.",
+                    limit.as_millis()
+                )
+            }
+            Self::Kept(BackgroundedAt::Start) => format!("Running in the background as {id}."),
+            _ => format!("Commands it started are still running, in the background as {id}."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::TestProject;
+
+    /// Five minutes of a command that prints a little every 50 ms, and of one that floods.
+    #[tokio::test(start_paused = true)]
+    async fn stored_output_is_bounded_by_printed_output() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        for piece in [20, 2_000, 60_000] {
+            let mut printed =
+                CapturedOutput::new(context.limits, context.project.environment.clone());
+            let mut keeping = OutputKeeping::default();
+            let line = "x".repeat(piece - 1) + "\n";
+            let mut all = 0;
+            let mut stored = 0;
+            let mut times = 0;
+            let begun = Instant::now();
+            let mut longest = Duration::ZERO;
+            while begun.elapsed() < Duration::from_secs(300) {
+                tokio::time::advance(Duration::from_millis(50)).await;
+                printed.take(line.as_bytes());
+                keeping.take(line.len());
+                all += line.len();
+                longest = longest.max(keeping.last.unwrap().elapsed());
+                if keeping.next().is_some_and(|next| next <= Instant::now()) {
+                    keeping.store(&printed, &context);
+                    stored += keeping.size;
+                    times += 1;
+                }
+            }
+            let bound = all + context.limits.bytes * 300 / 30;
+            assert!(
+                (1..=300).contains(&times) && stored <= bound,
+                "{times} times {stored} of {all}"
+            );
+            assert!(
+                longest <= OutputKeeping::LONG_INTERVAL + Duration::from_millis(50),
+                "{longest:?}"
+            );
+        }
+    }
+}

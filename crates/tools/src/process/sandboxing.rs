@@ -1,0 +1,796 @@
+//! The sandbox of an agent's commands: its level, the notices about it, and the detection of
+//! changes that the system cannot prevent.
+//!
+//! Agents that may not edit anything run read-only, without network; the others may write the
+//! project and the paths that builds need. The settings may ask for more or fewer restrictions. A
+//! command that the sandbox has stopped fails, and the model is notified; the command is not tried
+//! again outside.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::files::hidden::Hidden;
+use crate::process::control_files;
+use crate::process::scratch;
+use crate::process::writable_paths::{lift, opened};
+use crate::{Failure, ToolContext};
+use base::environment::Environment;
+use config::Settings;
+use config::settings::{self, SandboxMode};
+use events::{Event, Severity};
+use permission::evaluate::only_reads;
+use permission::plan::{CommandLine, SandboxCapabilities};
+use permission::shell::CommandAnalysis;
+use permission::{Rules, SandboxGuarantee, protected};
+use sandbox::process::Program;
+use sandbox::{
+    Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, build_directories,
+    existing,
+};
+
+/// The choice of the sandbox for an agent's commands.
+#[derive(Debug, Clone)]
+pub struct SandboxChoice {
+    sandbox: Arc<Sandbox>,
+    level: Level,
+    wish: settings::SandboxSettings,
+    pub trusted: bool,
+    /// Whether it is for a single command, so that the user need not be notified.
+    is_single_command: bool,
+    /// Whether the command is known to be read-only.
+    proven: bool,
+    /// Whether the user was notified, for each level.
+    is_notified: Arc<[AtomicBool; 2]>,
+    /// The description for the model, for each level. It does not change, so that a provider's
+    /// cache remains valid.
+    reach: Arc<[OnceLock<String>; 2]>,
+}
+
+#[derive(Debug, Clone)]
+pub struct CommandSandbox {
+    sandbox: Arc<Sandbox>,
+    held: Arc<ProvenSandbox>,
+    network: bool,
+    /// The session's directory for temporary files. May not exist yet.
+    pub scratch: PathBuf,
+    /// The restrictions in force, for people and models. `None` if the settings turn the sandbox
+    /// off.
+    pub words: Option<String>,
+    /// The part of it that decides about a question.
+    capabilities: SandboxCapabilities,
+    /// The command line, if it is from the model. Paths that it names and that its programs need
+    /// remain visible to it.
+    line: Option<Arc<CommandAnalysis>>,
+    /// The hidden paths, determined at their first use.
+    hidden: OnceLock<Hidden>,
+}
+
+impl SandboxChoice {
+    /// Returns the choice for a session that has sent no notices yet.
+    pub fn new(sandbox: &Arc<Sandbox>) -> Self {
+        Self {
+            sandbox: sandbox.clone(),
+            level: Level::WorkspaceWrite,
+            wish: settings::SandboxSettings::default(),
+            trusted: false,
+            is_single_command: false,
+            proven: false,
+            is_notified: Arc::default(),
+            reach: Arc::default(),
+        }
+    }
+
+    /// Returns a choice with the sandbox turned off.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn none(environment: &Environment) -> Self {
+        let wish = settings::SandboxSettings {
+            mode: SandboxMode::Off,
+            ..settings::SandboxSettings::default()
+        };
+        Self {
+            wish,
+            ..Self::new(&Sandbox::new(environment))
+        }
+    }
+
+    /// Chooses read-only if the rules allow no change in the project.
+    #[must_use]
+    pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
+        self.at(
+            if only_reads(rules) {
+                Level::ReadOnly
+            } else {
+                Level::WorkspaceWrite
+            },
+            settings,
+        )
+    }
+
+    /// Chooses the level and the settings.
+    #[must_use]
+    pub fn at(&self, level: Level, settings: &Settings) -> Self {
+        Self {
+            level,
+            wish: settings.sandbox.clone(),
+            trusted: settings.trusted,
+            ..self.clone()
+        }
+    }
+
+    /// Chooses read-only for a command that only reads, of an agent that may do more.
+    #[must_use]
+    pub fn reading(&self) -> Self {
+        Self {
+            level: Level::ReadOnly,
+            is_single_command: self.level != Level::ReadOnly,
+            ..self.clone()
+        }
+    }
+
+    /// Chooses read-only for a known-harmless command, which loses nothing by that.
+    #[must_use]
+    pub fn proven(&self) -> Self {
+        Self {
+            proven: true,
+            ..self.reading()
+        }
+    }
+
+    /// Suppresses notices, for a command outside the model's calls. The user is notified with the
+    /// first call.
+    #[must_use]
+    pub fn quietly(&self) -> Self {
+        Self {
+            is_notified: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]),
+            ..self.clone()
+        }
+    }
+
+    /// Allows writing in the project, for a program that does not belong to a single agent.
+    #[must_use]
+    pub fn writing(&self) -> Self {
+        Self {
+            level: Level::WorkspaceWrite,
+            ..self.clone()
+        }
+    }
+
+    /// Returns whether the level is read-only.
+    pub fn reads_only(&self) -> bool {
+        self.level == Level::ReadOnly
+    }
+
+    /// Describes, for the model, what commands can reach: the confirmed restrictions, otherwise
+    /// those of the settings.
+    pub fn reach(&self) -> String {
+        let [reading, writing] = &*self.reach;
+        let reach = if self.reads_only() { reading } else { writing };
+        reach.get_or_init(|| self.describe()).clone()
+    }
+
+    /// Returns the confirmed restrictions of the agent's sandbox. The first call of a process makes
+    /// the trial run.
+    pub async fn guarantee(&self) -> SandboxGuarantee {
+        if self.wish.mode == SandboxMode::Off {
+            return SandboxGuarantee::None;
+        }
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        self.guarantee_of(&*self.sandbox.held(self.level).await, network)
+    }
+
+    fn guarantee_of(&self, held: &ProvenSandbox, network: bool) -> SandboxGuarantee {
+        if self.reads_only() && !self.proven && !self.wish.unattended {
+            return SandboxGuarantee::None;
+        }
+        SandboxGuarantee::of(held, network)
+    }
+
+    /// Describes the agent's sandbox for the user. The first call of a process makes the trial run.
+    pub async fn status(&self) -> String {
+        if self.wish.mode == SandboxMode::Off {
+            return "off, by the setting `sandbox`".to_owned();
+        }
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        self.sandbox.held(self.level).await.words(network)
+    }
+
+    /// Returns whether a sandbox restricts the agent's writes, protects control files, and blocks
+    /// the network if that is wanted. The first call of a process makes the trial run.
+    pub async fn holds(&self) -> bool {
+        self.wish.mode != SandboxMode::Off && self.sandbox.held(self.level).await.is_whole()
+    }
+
+    /// Returns whether the same is known from an earlier trial run.
+    pub fn is_known_to_hold(&self) -> bool {
+        self.wish.mode != SandboxMode::Off
+            && self
+                .sandbox
+                .known(self.level)
+                .is_some_and(ProvenSandbox::is_whole)
+    }
+
+    /// Returns whether every write of the agent's commands in the project is reported beforehand,
+    /// or no writes are possible. The first call of a process makes the trial run.
+    pub async fn reports(&self) -> bool {
+        if self.wish.mode == SandboxMode::Off {
+            return false;
+        }
+        let held = self.sandbox.held(self.level).await;
+        held.reported || self.reads_only() && held.mechanism.is_some()
+    }
+
+    /// Returns whether writes may be reported, as far as is known; does not wait for a trial run.
+    /// Only Linux reports them.
+    pub fn may_report(&self, settings: &Settings) -> bool {
+        let tried = self.sandbox.known(Level::WorkspaceWrite);
+        settings.sandbox.mode != SandboxMode::Off
+            && tried.map_or(cfg!(target_os = "linux"), |held| held.reported)
+    }
+
+    fn describe(&self) -> String {
+        let known = self.sandbox.known(self.level);
+        if self.wish.mode == SandboxMode::Off || known.is_some_and(|held| held.mechanism.is_none())
+        {
+            return "Commands run without a sandbox.".to_owned();
+        }
+        let sandbox = if known.is_some() {
+            "a sandbox"
+        } else {
+            "a sandbox if this system supports it"
+        };
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        let network = if network {
+            "they can use the network"
+        } else {
+            "they have no network"
+        };
+        let writes = writes(self.level, known.map(|held| held.control));
+        format!(
+            "Commands run in {sandbox}: they can write {writes}; {network}. $TMPDIR belongs to this session."
+        )
+    }
+
+    /// Determines the sandbox of the next command, and notifies the user at the first one. The
+    /// first call of a process makes the trial run.
+    ///
+    /// # Errors
+    /// A message for the model, if the settings require restrictions that the system
+    /// cannot enforce.
+    pub async fn lock(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
+        let level = self.level;
+        let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
+        let held = match self.wish.mode {
+            SandboxMode::Off => Arc::new(ProvenSandbox::none(level, vec![])),
+            SandboxMode::Auto | SandboxMode::Required if self.proven => self.sandbox.light().await,
+            SandboxMode::Auto | SandboxMode::Required => self.sandbox.held(level).await,
+        };
+        let words = match self.wish.mode {
+            SandboxMode::Off => None,
+            SandboxMode::Auto | SandboxMode::Required => Some(held.words(network)),
+        };
+        let none = held.mechanism.is_none();
+        if self.wish.mode == SandboxMode::Required && !held.keeps(network) {
+            return Err(Failure::ForModel(format!(
+                "The settings require a sandbox for commands, and this system has none that meets them ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details.",
+                held.reasons()
+            )));
+        }
+        let unproven = (none && level == Level::ReadOnly && !self.proven).then(|| {
+            "this agent may change nothing, no sandbox enforces that here, and this command is not known to be harmless".to_owned()
+        });
+        let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
+        // A sandbox does not contain commands that run behind another program, for instance in a
+        // container.
+        let is_contained = context.session.exec.is_empty();
+        let can_isolate = is_contained && held.is_whole();
+        let guarantee = if is_contained {
+            self.guarantee_of(&held, network)
+        } else {
+            SandboxGuarantee::None
+        };
+        let lock = CommandSandbox {
+            sandbox: self.sandbox.clone(),
+            held,
+            network,
+            scratch,
+            words,
+            capabilities: SandboxCapabilities {
+                guarantee,
+                can_isolate,
+                unproven,
+            },
+            line: None,
+            hidden: OnceLock::new(),
+        };
+        let telling =
+            lock.words.is_some() && !(self.is_single_command && lock.held.mechanism.is_some());
+        let notice = if telling {
+            self.notice_of(&lock.held, network)
+        } else {
+            None
+        };
+        if let Some(notice) = notice {
+            context.client.outlet.event(notice).await;
+        }
+        Ok(lock)
+    }
+
+    /// Returns the notice on the sandbox, once per session and level. Returns `None` if it was
+    /// sent, if the settings turn the sandbox off, and before the first trial run.
+    pub fn notice(&self) -> Option<Event> {
+        if self.wish.mode == SandboxMode::Off {
+            return None;
+        }
+        let held = self.sandbox.known(self.level)?;
+        self.notice_of(held, self.wish.network.unwrap_or(!self.reads_only()))
+    }
+
+    fn notice_of(&self, held: &ProvenSandbox, network: bool) -> Option<Event> {
+        let [reading, writing] = &*self.is_notified;
+        let is_notified = if self.reads_only() { reading } else { writing };
+        if is_notified.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        if held.mechanism.is_some() {
+            let title = format!("Commands run in a sandbox: {}.", held.words(network));
+            return Some(Event::Notice {
+                severity: Severity::Info,
+                title,
+                details: None,
+            });
+        }
+        reading.store(true, Ordering::Relaxed);
+        writing.store(true, Ordering::Relaxed);
+        Some(Event::Notice {
+            severity: Severity::Warning,
+            title: "Commands run without a sandbox: a command that you allow can do anything you can do."
+                .into(),
+            details: Some(format!("{}.", held.reasons())),
+        })
+    }
+
+    fn roots(&self, context: &ToolContext) -> Vec<PathBuf> {
+        let tree = &context.project.worktree;
+        let own = self.wish.writable.iter().map(|path| named(path, context));
+        let roots = std::iter::once(tree.root.clone())
+            .chain(tree.extra.iter().cloned())
+            .chain(tree.git_dirs());
+        roots
+            .chain(build_directories(&context.project.environment))
+            .chain(own)
+            .collect()
+    }
+
+    /// Returns the program as it must be started. Reads the disk and creates the scratch directory.
+    ///
+    /// # Errors
+    /// A message for the model, if the sandbox is no longer available: nothing is started
+    /// without it.
+    pub fn enter(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        program: Program,
+    ) -> Result<Program, Failure> {
+        self.entered(lock, context, context.call.observer.clone(), program)
+    }
+
+    /// Does the same for a program that works for other calls too: its writes are not attributed to
+    /// this call.
+    ///
+    /// # Errors
+    /// As [`SandboxChoice::enter`].
+    pub fn enter_shared(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        program: Program,
+    ) -> Result<Program, Failure> {
+        self.entered(lock, context, None, program)
+    }
+
+    fn entered(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        observer: Option<Arc<dyn WriteObserver>>,
+        program: Program,
+    ) -> Result<Program, Failure> {
+        self.wrapped(lock, context, observer, program).map_err(|why| {
+            Failure::ForModel(format!(
+                "It was not started, because its sandbox is no longer available: {why}. Nothing runs without the sandbox that was found at the start. Tell the user, who can fix that or restart adjutant; `adjutant doctor` shows the sandbox."
+            ))
+        })
+    }
+
+    /// Returns the paths that are hidden from a command; with Landlock, those that would be hidden
+    /// if it could hide any.
+    pub fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
+        lock.hidden
+            .get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
+    }
+
+    /// Makes the sandbox that of a command line, and returns its capabilities.
+    ///
+    /// Commands of a read-only agent get no guarantee if they could read hidden paths because the
+    /// sandbox cannot hide any: if they name such a path, or leave processes behind.
+    pub fn capabilities(
+        &self,
+        lock: &mut CommandSandbox,
+        line: &CommandLine,
+        context: &ToolContext,
+    ) -> SandboxCapabilities {
+        lock.line = Some(line.analysis.clone());
+        let reads_only = matches!(
+            lock.capabilities.guarantee,
+            SandboxGuarantee::ReadOnly { .. }
+        );
+        let names_hidden = || {
+            self.hidden(lock, context)
+                .mentioned(&line.analysis.text, &context.project.environment)
+                .is_some()
+        };
+        let is_exposed = reads_only
+            && !line.is_harmless()
+            && !lock.hides()
+            && (line.leaves_processes || names_hidden());
+        let mut capabilities = lock.capabilities.clone();
+        if is_exposed {
+            capabilities.guarantee = SandboxGuarantee::None;
+        }
+        capabilities
+    }
+
+    fn wrapped(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        observer: Option<Arc<dyn WriteObserver>>,
+        program: Program,
+    ) -> Result<Program, String> {
+        let level = self.level;
+        let scratch = match scratch::make(&lock.scratch) {
+            Ok(()) => Some(lock.scratch.clone()),
+            Err(e) => {
+                tracing::warn!("{} cannot be made: {e}", lock.scratch.display());
+                None
+            }
+        };
+        let program = match &scratch {
+            Some(scratch) => program.env("TMPDIR", scratch),
+            None => program,
+        };
+        if lock.held.mechanism.is_none() {
+            let nothing = SandboxPolicy {
+                level,
+                network: true,
+                writable: vec![],
+                protected: vec![],
+                hidden: vec![],
+                shown: vec![],
+                foreign: false,
+            };
+            return lock.sandbox.wrap(&lock.held, &nothing, None, program);
+        }
+        let line = lock.line.as_deref();
+        let (writable, protected) = match level {
+            Level::ReadOnly => (existing(scratch), vec![]),
+            Level::WorkspaceWrite => {
+                let own: Vec<PathBuf> = self
+                    .wish
+                    .writable
+                    .iter()
+                    .map(|path| named(path, context))
+                    .collect();
+                let wanted = |path: &PathBuf| {
+                    let shown = path
+                        .strip_prefix(&context.project.worktree.root)
+                        .unwrap_or(path);
+                    !own.iter().any(|own| path.starts_with(own)) && !protected::elsewhere(shown)
+                };
+                let data = std::fs::canonicalize(&context.project.environment.dirs.data).ok();
+                let keys = data.into_iter().flat_map(|data| {
+                    [
+                        data.join("auth.json"),
+                        data.join("sessions"),
+                        data.join("index.db"),
+                    ]
+                });
+                if lock.held.control {
+                    control_files::prepare(&context.project.worktree);
+                }
+                let protected = control_files::control_files(&context.project.worktree)
+                    .into_iter()
+                    .filter(wanted);
+                let mut writable = existing(self.roots(context).into_iter().chain(scratch));
+                let mut protected = existing(protected);
+                for named in line
+                    .map(|line| {
+                        opened(
+                            line,
+                            &context.policy.place,
+                            &context.project.worktree.git_dirs(),
+                        )
+                    })
+                    .unwrap_or_default()
+                {
+                    writable.extend(named.place(&writable, &protected));
+                    protected = lift(protected, &named);
+                }
+                // Nothing makes adjutant's own files writable.
+                protected.extend(existing(keys));
+                (writable, protected)
+            }
+        };
+        let root = rustix::process::geteuid().is_root();
+        let foreign = root && !owned_by_root(&context.project.worktree.root);
+        let (hidden, shown) = match lock.held.mechanism {
+            Some(Mechanism::Landlock) | None => (vec![], vec![]),
+            Some(Mechanism::Bubblewrap | Mechanism::Seatbelt) => {
+                let hidden = self.hidden(lock, context);
+                (hidden.places.clone(), hidden.shown.clone())
+            }
+        };
+        let policy = SandboxPolicy {
+            level,
+            network: lock.network,
+            writable,
+            protected,
+            hidden,
+            shown,
+            foreign,
+        };
+        // As root, tar changes the owners of extracted files, which the sandbox forbids.
+        let program = if root && !foreign {
+            program.env_if_unset("TAR_OPTIONS", "--no-same-owner")
+        } else {
+            program
+        };
+        lock.sandbox.wrap(&lock.held, &policy, observer, program)
+    }
+}
+
+/// Describes the paths that commands may write at a level, for the model. `control` is set if it is
+/// known whether control files are protected.
+fn writes(level: Level, control: Option<bool>) -> &'static str {
+    match (level, control) {
+        (Level::ReadOnly, _) => "only $TMPDIR",
+        (Level::WorkspaceWrite, Some(true)) => {
+            "the workspace root, further directories, package caches, $TMPDIR and /tmp, but not control files (git hooks, settings of agents and editors)"
+        }
+        (Level::WorkspaceWrite, Some(false)) => {
+            "the workspace root, further directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are reported to the user"
+        }
+        (Level::WorkspaceWrite, None) => {
+            "the workspace root, further directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are refused, or reported to the user"
+        }
+    }
+}
+
+fn owned_by_root(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|data| std::os::unix::fs::MetadataExt::uid(&data) == 0)
+}
+
+/// Resolves a path of the settings.
+fn named(path: &str, context: &ToolContext) -> PathBuf {
+    match (path.strip_prefix("~/"), &context.project.environment.home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => context.project.worktree.root.join(path),
+    }
+}
+
+impl CommandSandbox {
+    /// Returns the same sandbox without network.
+    #[must_use]
+    pub fn isolated(self) -> Self {
+        Self {
+            network: false,
+            words: self.words.map(|_| self.held.words(false)),
+            ..self
+        }
+    }
+
+    /// Returns whether hidden paths are actually invisible for the command.
+    fn hides(&self) -> bool {
+        matches!(
+            self.held.mechanism,
+            Some(Mechanism::Bubblewrap | Mechanism::Seatbelt)
+        )
+    }
+
+    /// Names, for the model, the hidden paths that a failed command may have missed.
+    pub fn misses(&self, output: &str, command: &str, environment: &Environment) -> Option<String> {
+        if !self.hides() {
+            return None;
+        }
+        self.hidden.get()?.blame(output, command, environment)
+    }
+
+    /// Explains to the model that the sandbox may have caused a failure.
+    pub fn blame(&self, output: &str) -> Option<String> {
+        self.held.mechanism?;
+        const FILES: [&str; 6] = [
+            "Read-only file system",
+            "Permission denied",
+            "Operation not permitted",
+            "no new privileges",
+            "EROFS",
+            "EACCES",
+        ];
+        const NETWORK: [&str; 8] = [
+            "Network is unreachable",
+            "Could not resolve host",
+            "Temporary failure in name resolution",
+            "Name or service not known",
+            "getaddrinfo",
+            "EAI_AGAIN",
+            "ENETUNREACH",
+            "failed to lookup address",
+        ];
+        let what = if !self.network && contains_any(output, &NETWORK) {
+            "has no network"
+        } else if contains_any(output, &FILES) || (!self.network && output.contains("EPERM")) {
+            let network = if self.network {
+                ""
+            } else {
+                "; it has no network"
+            };
+            &format!(
+                "can write {}{network}",
+                writes(self.held.level, Some(self.held.control))
+            )
+        } else {
+            return None;
+        };
+        Some(format!(
+            "The sandbox may have caused the failure ({}): the command {what}. It was not run outside the sandbox. If it must be, say so and let the user decide; the setting is \"sandbox\".",
+            self.words.as_deref().unwrap_or_default()
+        ))
+    }
+}
+
+fn contains_any(output: &str, signs: &[&str]) -> bool {
+    signs.iter().any(|sign| output.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use sandbox::Mechanism;
+
+    fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
+        let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
+        let held = Arc::new(ProvenSandbox {
+            mechanism,
+            ..ProvenSandbox::none(level, vec![])
+        });
+        CommandSandbox {
+            sandbox,
+            held,
+            network,
+            scratch: PathBuf::new(),
+            words: Some("words".into()),
+            capabilities: SandboxCapabilities::default(),
+            line: None,
+            hidden: OnceLock::new(),
+        }
+    }
+
+    #[test]
+    fn sandbox_is_blamed_only_for_matching_failures() {
+        use Level::{ReadOnly, WorkspaceWrite};
+        let held = Some(Mechanism::Landlock);
+        let table = [
+            (
+                ReadOnly,
+                false,
+                held,
+                "touch: a: Permission denied",
+                Some("can write only $TMPDIR; it has no"),
+            ),
+            (
+                ReadOnly,
+                true,
+                held,
+                "sh: 1: a: Read-only file system",
+                Some("can write only $TMPDIR. It"),
+            ),
+            (
+                WorkspaceWrite,
+                true,
+                held,
+                "Operation not permitted",
+                Some("settings of agents and editors) are reported"),
+            ),
+            (
+                WorkspaceWrite,
+                true,
+                held,
+                "Could not resolve host: x",
+                None,
+            ),
+            (
+                WorkspaceWrite,
+                false,
+                held,
+                "Could not resolve host: x",
+                Some("has no network"),
+            ),
+            (WorkspaceWrite, true, held, "assertion failed", None),
+            (ReadOnly, false, None, "Permission denied", None),
+        ];
+        for (level, network, mechanism, output, wanted) in table {
+            let blame = lock(level, network, mechanism).blame(output);
+            assert_eq!(blame.is_some(), wanted.is_some(), "{output}");
+            assert!(
+                blame
+                    .unwrap_or_default()
+                    .contains(wanted.unwrap_or_default()),
+                "{output}"
+            );
+        }
+    }
+
+    #[test]
+    fn reach_does_not_change_after_first_use() {
+        let home = tempfile::tempdir().unwrap();
+        let environment = Environment::from_vars(BTreeMap::from([(
+            "HOME".to_owned(),
+            home.path().display().to_string(),
+        )]));
+        let unknown = SandboxChoice::new(&Sandbox::new(&environment));
+        let reach = unknown.reach();
+        assert!(reach.starts_with(
+            "Commands run in a sandbox if this system supports it: they can write the workspace root"
+        ));
+        assert!(
+            reach.contains("are refused, or reported to the user; they can use the network."),
+            "{reach}"
+        );
+        let reading = unknown.reading().reach();
+        assert!(
+            reading.contains("they can write only $TMPDIR; they have no network. $TMPDIR belongs"),
+            "{reading}"
+        );
+        // The text does not change with the settings.
+        let wish = settings::SandboxSettings {
+            mode: SandboxMode::Off,
+            ..settings::SandboxSettings::default()
+        };
+        assert_eq!(SandboxChoice { wish, ..unknown }.reach(), reach);
+        let off = SandboxChoice::none(&environment).reach();
+        assert!(off.starts_with("Commands run without a sandbox"), "{off}");
+    }
+
+    #[test]
+    fn only_reads_depends_on_last_edit_rules() {
+        use permission::Action::{Allow, Ask, Deny};
+        use permission::Rule;
+        let built_in = |list: &[(&str, &str, permission::Action)]| Rules::built_in(list);
+        let user = |pattern: &str, action| Rule {
+            permission: "edit".into(),
+            pattern: pattern.into(),
+            action,
+            source: "opencode.json:1".into(),
+        };
+        assert!(!only_reads(&built_in(&[])));
+        assert!(!only_reads(&built_in(&[("*", "*", Allow)])));
+        assert!(only_reads(&built_in(&[
+            ("*", "*", Allow),
+            ("edit", "*", Deny),
+            ("edit", "plans/*", Allow)
+        ])));
+        assert!(only_reads(&built_in(&[
+            ("*", "*", Deny),
+            ("read", "*", Allow)
+        ])));
+        let mut rules = built_in(&[("edit", "*", Deny)]);
+        rules.extend([user("docs/*", Ask)]);
+        assert!(!only_reads(&rules));
+        rules.extend([user("*", Deny)]);
+        assert!(only_reads(&rules));
+    }
+}

@@ -1,0 +1,272 @@
+//! Paths that an allowed command line names to be written, but the sandbox protects: they are made
+//! writable for that call alone, so that the permission has an effect.
+//!
+//! If the line's effects are all known, the whole directory is made writable, because programs
+//! write a new file and rename it. If it runs something unknown too, only the file itself is.
+
+use std::path::{Path, PathBuf};
+
+use crate::files::disk;
+use permission::PermissionContext;
+use permission::credentials::git_command;
+use permission::shell::{CommandAnalysis, CommandUnit, Effect};
+
+/// A path that a command line writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedWrite {
+    path: PathBuf,
+    /// Whether all effects of the line are known.
+    is_known: bool,
+}
+
+/// Returns the paths that a command line names to be written.
+pub(crate) fn opened(
+    line: &CommandAnalysis,
+    place: &PermissionContext,
+    git_dirs: &[PathBuf],
+) -> Vec<NamedWrite> {
+    let known = |unit: &CommandUnit| {
+        unit.opaque.is_none() && (unit.effect != Effect::Unproven || configures_git(unit))
+    };
+    let is_known = line.opaque.is_none() && line.unread.is_empty() && line.units.iter().all(known);
+    let touched = line
+        .units
+        .iter()
+        .flat_map(|unit| &unit.touches)
+        .filter(|need| need.permission == "edit");
+    let paths = touched
+        .flat_map(|need| &need.patterns)
+        .map(|pattern| place.root.join(pattern));
+    let configured = line
+        .units
+        .iter()
+        .filter(|unit| configures_git(unit))
+        .flat_map(|unit| {
+            let has_option = |option: &str| unit.normal.split(' ').any(|word| word == option);
+            match &place.home {
+                Some(home) if has_option("--global") => {
+                    vec![home.join(".gitconfig"), home.join(".config/git/config")]
+                }
+                _ if has_option("--global") || has_option("--system") => vec![],
+                _ => git_dirs.iter().map(|dir| dir.join("config")).collect(),
+            }
+        });
+    let configured = configured.filter(|path| path.exists()).collect::<Vec<_>>();
+    paths
+        .chain(configured)
+        .map(|path| NamedWrite {
+            path: real(&path),
+            is_known,
+        })
+        .collect()
+}
+
+/// Returns whether a unit changes settings of git; permission for that covers the whole command and
+/// names no file.
+fn configures_git(unit: &CommandUnit) -> bool {
+    unit.program.as_deref() == Some("git")
+        && unit.foreign.is_none()
+        && unit.floor.is_some()
+        && git_command(&unit.normal) == Some("config")
+}
+
+/// Resolves the links of a path as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let exists = path
+        .ancestors()
+        .find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
+    let Some((above, real)) = exists else {
+        return path.to_owned();
+    };
+    path.strip_prefix(above)
+        .ok()
+        .filter(|rest| rest.iter().next().is_some())
+        .map_or(real.clone(), |rest| real.join(rest))
+}
+
+impl NamedWrite {
+    /// Returns whether the path is in a protected directory that stays protected, because the line
+    /// runs something unknown too.
+    fn is_alone_in(&self, place: &Path) -> bool {
+        !self.is_known && self.path.starts_with(place) && (self.path != place || place.is_dir())
+    }
+
+    /// Returns the path that must be made writable, unless it is already. Creates the file if
+    /// nothing else could be opened.
+    pub(crate) fn place(&self, writable: &[PathBuf], protected: &[PathBuf]) -> Option<PathBuf> {
+        let is_closed = protected.iter().any(|place| self.is_alone_in(place));
+        if !is_closed && writable.iter().any(|root| self.path.starts_with(root)) {
+            return None;
+        }
+        let folder = || {
+            self.path
+                .ancestors()
+                .skip(1)
+                .find(|above| above.is_dir())
+                .map(Path::to_owned)
+        };
+        let place = match (self.is_known, self.path.is_dir()) {
+            (true, true) => Some(self.path.clone()),
+            // Unknown code could write anything in the directory.
+            (false, true) => None,
+            (true, false) => folder(),
+            (false, false) => {
+                if !self.path.exists() {
+                    // The command would have created it; if that is impossible, the command fails
+                    // as it would have.
+                    disk::write(&self.path, b"").ok();
+                }
+                self.path.exists().then(|| self.path.clone())
+            }
+        };
+        place.filter(|place| place.parent().is_some())
+    }
+}
+
+/// Returns the paths that stay protected if a path is to be written: all others, including its
+/// siblings in a protected directory. The parent of a protected path does not name it: `cp a .`
+/// opens nothing.
+pub(crate) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
+    let mut kept = Vec::new();
+    for place in protected {
+        let below = match named.path.strip_prefix(&place) {
+            Ok(below) if !named.is_alone_in(&place) => below.to_owned(),
+            _ => {
+                kept.push(place);
+                continue;
+            }
+        };
+        let mut folder = place;
+        for part in &below {
+            let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            kept.extend(
+                entries
+                    .filter(|entry| entry.file_name() != part)
+                    .map(|entry| entry.path()),
+            );
+            folder.push(part);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use permission::shell::analyze;
+
+    #[test]
+    fn named_writes_are_unprotected_but_not_their_siblings() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = std::fs::canonicalize(dir.path()).unwrap();
+        let path = |name: &str| dir.join(name);
+        std::fs::create_dir_all(path(".git/hooks/sub")).unwrap();
+        for name in [
+            ".git/hooks/pre-push",
+            ".git/hooks/pre-commit",
+            ".git/config",
+        ] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        let named = |name: &str| NamedWrite {
+            path: path(name),
+            is_known: true,
+        };
+        let lifted = |name: &str| {
+            let mut kept = lift(vec![path(".git/hooks"), path(".git/config")], &named(name));
+            kept.sort();
+            kept.iter()
+                .map(|kept| kept.strip_prefix(&dir).unwrap().display().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lifted(".git/config"), [".git/hooks"]);
+        assert_eq!(lifted(".git/hooks"), [".git/config"]);
+        assert_eq!(
+            lifted(".git/hooks/new"),
+            [
+                ".git/config",
+                ".git/hooks/pre-commit",
+                ".git/hooks/pre-push",
+                ".git/hooks/sub"
+            ]
+        );
+        assert_eq!(
+            lifted(".git/hooks/pre-push"),
+            [".git/config", ".git/hooks/pre-commit", ".git/hooks/sub"]
+        );
+        assert_eq!(lifted("file"), [".git/config", ".git/hooks"]);
+        // The parent of protected files names none of them, neither in `cp a .` nor in `tar xf
+        // a.tar`.
+        assert_eq!(lifted(".git"), [".git/config", ".git/hooks"]);
+        assert_eq!(lifted(""), [".git/config", ".git/hooks"]);
+        // Next to unknown code the directory stays protected, and only the file becomes writable.
+        let beside = NamedWrite {
+            path: path(".git/hooks/new"),
+            is_known: false,
+        };
+        let closed = vec![path(".git/hooks")];
+        assert_eq!(lift(closed.clone(), &beside), closed);
+        assert_eq!(
+            beside.place(std::slice::from_ref(&dir), &closed),
+            Some(path(".git/hooks/new"))
+        );
+        let folder = NamedWrite {
+            path: path(".git/hooks/sub"),
+            is_known: false,
+        };
+        assert_eq!(folder.place(&[], &closed), None);
+    }
+
+    #[test]
+    fn only_a_known_line_gets_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = std::fs::canonicalize(dir.path()).unwrap();
+        let known = |name: &str, is_known| NamedWrite {
+            path: dir.join(name),
+            is_known,
+        };
+        std::fs::write(dir.join("old"), "").unwrap();
+        assert_eq!(known("old", true).place(&[], &[]), Some(dir.clone()));
+        assert_eq!(known("old", false).place(&[], &[]), Some(dir.join("old")));
+        assert_eq!(
+            known("old", true).place(std::slice::from_ref(&dir), &[]),
+            None
+        );
+        assert_eq!(known("a/b/new", true).place(&[], &[]), Some(dir.clone()));
+        assert_eq!(known("a/b/new", false).place(&[], &[]), None);
+        assert_eq!(known("new", false).place(&[], &[]), Some(dir.join("new")));
+        assert!(dir.join("new").exists());
+    }
+
+    #[test]
+    fn paths_written_by_a_line_are_found() {
+        let lab = permission::testing::PathFixture::new();
+        let root = &lab.place.root;
+        for (text, names, is_known) in [
+            (
+                "echo x > .git/hooks/pre-commit",
+                vec![root.join(".git/hooks/pre-commit")],
+                true,
+            ),
+            (
+                "git config user.email a@b.c",
+                vec![root.join(".git/config")],
+                true,
+            ),
+            (
+                "./x; echo x >> /etc/hosts",
+                vec!["/etc/hosts".into()],
+                false,
+            ),
+            ("sed -i s/a/b/ /etc/hosts", vec!["/etc/hosts".into()], true),
+            ("cat /etc/hosts", vec![], true),
+        ] {
+            let found = opened(&analyze(text, &lab.place), &lab.place, &[root.join(".git")]);
+            let wanted: Vec<NamedWrite> = names
+                .into_iter()
+                .map(|path| NamedWrite { path, is_known })
+                .collect();
+            assert_eq!(found, wanted, "{text}");
+        }
+    }
+}
