@@ -113,6 +113,8 @@ fn patches(model: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
     use super::*;
     use config::file::PERMISSIONS;
     use transcript::ModelRef;
@@ -447,9 +449,22 @@ pub(crate) const LOOKING: &[&str] = &[
         bless("../config/src/file/permissions.rs", &(text + "];\n"));
     }
 
+    /// Returns the path of a file by its name: directly in `src`, or in one of its folders.
+    fn source_file(name: &str) -> PathBuf {
+        let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+        let entries = std::fs::read_dir(src).unwrap();
+        let folders = entries.map(|entry| entry.unwrap().path());
+        [src.to_owned()]
+            .into_iter()
+            .chain(folders)
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+            .unwrap_or_else(|| panic!("there is no {name} in {src:?}"))
+    }
+
     /// Returns the purpose and the limits of a tool from the doc of its file, as cells of a table.
     fn documented(name: &str) -> [String; 2] {
-        let path = format!("{}/src/{name}.rs", env!("CARGO_MANIFEST_DIR"));
+        let path = source_file(&format!("{name}.rs"));
         let source = std::fs::read_to_string(&path).unwrap();
         let doc: Vec<&str> = source
             .lines()
@@ -460,7 +475,7 @@ pub(crate) const LOOKING: &[&str] = &[
         let first = paragraphs.next().unwrap();
         let purpose = first
             .strip_prefix(&format!("`{name}`: "))
-            .unwrap_or_else(|| panic!("the doc of {path} does not begin with its purpose"));
+            .unwrap_or_else(|| panic!("the doc of {path:?} does not begin with its purpose"));
         let limits = paragraphs.find_map(|text| Some(text.strip_prefix("Limits: ")?.to_owned()));
         [purpose.to_owned(), limits.unwrap_or_default()]
             .map(|cell| cell.strip_suffix('.').unwrap_or(&cell).replace('|', "\\|"))
@@ -494,12 +509,12 @@ pub(crate) const LOOKING: &[&str] = &[
     #[test]
     fn each_tool_has_description_and_known_permission() {
         for tool in PROPERTIES.iter().filter(|tool| tool.name != "invalid") {
-            let file = format!("{}/src/{}.md", env!("CARGO_MANIFEST_DIR"), tool.name);
+            let file = source_file(&format!("{}.md", tool.name));
             let words = std::fs::read_to_string(&file).unwrap();
             let first = words.lines().next().unwrap();
             assert!(
                 (tool.make)().description().starts_with(first),
-                "{file} is not what the model reads"
+                "{file:?} is not what the model reads"
             );
             let named = PERMISSIONS.iter().any(|(key, _)| *key == tool.permission);
             assert!(
