@@ -21,7 +21,7 @@ use providers::auth::Auth;
 use providers::catalog::Catalog;
 use providers::platform;
 use tools::BoxFuture;
-use tools::conversation::todos::Todos;
+use tools::todos::Todos;
 
 /// The state of a session, for plugins that ask. The mutexes are leaf locks.
 #[derive(Debug, Default)]

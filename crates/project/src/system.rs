@@ -447,7 +447,7 @@ mod tests {
             include_str!("../../tools/src/files/read.md"),
             include_str!("../../tools/src/conversation/skill.md"),
             include_str!("../../tools/src/conversation/task.md"),
-            include_str!("../../tools/src/conversation/todowrite.md"),
+            include_str!("../../tools/src/todowrite.md"),
             include_str!("../../tools/src/web/webfetch.md"),
             include_str!("../../tools/src/web/websearch.md"),
             include_str!("../../tools/src/edits/write.md"),

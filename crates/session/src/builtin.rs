@@ -18,7 +18,7 @@ use events::{Event, Status};
 use permission::account::AccountProperty;
 use providers::auth::Auth;
 use store::{Record, TitleSource, visible};
-use tools::conversation::todowrite::sets_plan;
+use tools::todowrite::sets_plan;
 use transcript::Message;
 
 /// The answer if the settings disable snapshots.

@@ -36,9 +36,9 @@ use permission::{Action, Rules};
 use project::agent::Agent;
 use store::Record;
 use tools::SessionContext;
-use tools::conversation::todos::Todos;
 use tools::process::background_jobs::Jobs;
 use tools::process::scratch;
+use tools::todos::Todos;
 use transcript::{
     CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User,
 };

@@ -775,7 +775,7 @@ impl Sessions {
                 id: record.id.clone(),
                 mark: record.mark.clone(),
                 seen: Arc::default(),
-                todos: Arc::new(tools::conversation::todos::Todos::new(record.todos.clone())),
+                todos: Arc::new(tools::todos::Todos::new(record.todos.clone())),
                 jobs,
                 formatters: Arc::default(),
                 instruction_problems: Arc::default(),

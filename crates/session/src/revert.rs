@@ -38,9 +38,9 @@ use base::worktree::Worktree;
 use events::NotWritten;
 use snapshot::{FileAccess, Tracker};
 use store::{Record, UndoEntry, visible};
-use tools::conversation::todowrite::sets_plan;
 use tools::files::disk;
 use tools::files::read_tracker::TextFingerprint;
+use tools::todowrite::sets_plan;
 use tools::{self};
 use transcript::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 

@@ -1,7 +1,7 @@
 //! The names of tools and their fields in other agents.
 
 /// The names that models use for a tool and its fields, in the form that `folded` returns.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Aliases {
     pub also: &'static [&'static str],
     /// Fields of other tools with one of their values, or `*` for any. They select one of several operations of a

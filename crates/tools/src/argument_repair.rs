@@ -615,7 +615,7 @@ mod tests {
         let tools = offered();
         for ToolProperties {
             name: own, aliases, ..
-        } in PROPERTIES
+        } in PROPERTIES.iter()
         {
             let Some(tool) = tools.iter().find(|tool| tool.name() == *own) else {
                 continue;

@@ -6,5 +6,14 @@ pub mod question;
 pub mod skill;
 pub mod structured_output;
 pub mod task;
-pub mod todos;
-pub mod todowrite;
+
+use crate::registry::{ToolProperties, properties};
+
+/// The tools, in the order of the manual.
+pub(crate) const TOOLS: &[ToolProperties] = &[
+    properties::<task::TaskTool>(),
+    properties::<skill::SkillTool>(),
+    properties::<question::QuestionTool>(),
+    properties::<plan_enter::PlanEnterTool>(),
+    properties::<plan_exit::PlanExitTool>(),
+];

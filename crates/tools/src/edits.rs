@@ -10,3 +10,12 @@ pub mod patch;
 pub mod replace;
 pub(crate) mod unicode_folding;
 pub mod write;
+
+use crate::registry::{ToolProperties, properties};
+
+/// The tools, in the order of the manual.
+pub(crate) const TOOLS: &[ToolProperties] = &[
+    properties::<edit::EditTool>(),
+    properties::<write::WriteTool>(),
+    properties::<apply_patch::ApplyPatchTool>(),
+];

@@ -13,3 +13,12 @@ pub mod read;
 pub mod read_tracker;
 pub mod rooted_fs;
 pub mod search;
+
+use crate::registry::{ToolProperties, properties};
+
+/// The tools, in the order of the manual.
+pub(crate) const TOOLS: &[ToolProperties] = &[
+    properties::<read::ReadTool>(),
+    properties::<glob::GlobTool>(),
+    properties::<grep::GrepTool>(),
+];

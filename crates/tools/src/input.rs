@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn invalid_field_is_named() {
         let edits = crate::schema::<crate::edits::edit::SeveralEdits>();
-        let todos = crate::schema::<crate::conversation::todowrite::Input>();
+        let todos = crate::schema::<crate::todowrite::Input>();
         let read = crate::schema::<crate::files::read::Input>();
         let table = [
             (&read, json!({"filePath": "a"}), ""),

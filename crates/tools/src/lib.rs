@@ -12,30 +12,26 @@ pub mod files;
 pub mod invalid;
 pub mod lsp;
 pub mod process;
+pub mod todowrite;
 pub mod web;
 
 /// The built-in tools, in the order of the manual.
-pub static PROPERTIES: &[ToolProperties] = &[
-    properties::<invalid::InvalidTool>(),
-    properties::<files::read::ReadTool>(),
-    properties::<files::glob::GlobTool>(),
-    properties::<files::grep::GrepTool>(),
-    properties::<edits::edit::EditTool>(),
-    properties::<edits::write::WriteTool>(),
-    properties::<edits::apply_patch::ApplyPatchTool>(),
-    properties::<process::bash::BashTool>(),
-    properties::<process::bash_output::BashOutputTool>(),
-    properties::<process::bash_stop::BashStopTool>(),
-    properties::<lsp::LspTool>(),
-    properties::<conversation::task::TaskTool>(),
-    properties::<conversation::skill::SkillTool>(),
-    properties::<conversation::question::QuestionTool>(),
-    properties::<conversation::plan_enter::PlanEnterTool>(),
-    properties::<conversation::plan_exit::PlanExitTool>(),
-    properties::<web::webfetch::WebfetchTool>(),
-    properties::<web::websearch::WebsearchTool>(),
-    properties::<conversation::todowrite::TodowriteTool>(),
-];
+pub static PROPERTIES: LazyLock<Vec<ToolProperties>> = LazyLock::new(|| {
+    let own = [properties::<invalid::InvalidTool>()];
+    let code = [properties::<lsp::LspTool>()];
+    let notes = [properties::<todowrite::TodowriteTool>()];
+    [
+        own.as_slice(),
+        files::TOOLS,
+        edits::TOOLS,
+        process::TOOLS,
+        &code,
+        conversation::TOOLS,
+        web::TOOLS,
+        &notes,
+    ]
+    .concat()
+});
 
 pub mod aliases;
 pub mod argument_repair;
@@ -46,6 +42,7 @@ pub mod format;
 pub mod language;
 pub mod registry;
 pub mod schema;
+pub mod todos;
 pub mod truncate;
 pub mod unlisted;
 
@@ -63,7 +60,7 @@ mod rows;
 mod test;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -278,7 +275,7 @@ pub struct SessionContext {
     pub mark: ReminderMark,
     /// The files that the model has seen, and their state at that time.
     pub seen: Arc<files::read_tracker::ReadTracker>,
-    pub todos: Arc<conversation::todos::Todos>,
+    pub todos: Arc<todos::Todos>,
     pub jobs: Arc<process::background_jobs::Jobs>,
     /// The formatters that the user has been notified of.
     pub formatters: Arc<format::NotifiedFormatters>,

@@ -11,3 +11,12 @@ pub mod sandboxing;
 pub mod scratch;
 pub mod terminal_emulator;
 pub(crate) mod writable_paths;
+
+use crate::registry::{ToolProperties, properties};
+
+/// The tools, in the order of the manual.
+pub(crate) const TOOLS: &[ToolProperties] = &[
+    properties::<bash::BashTool>(),
+    properties::<bash_output::BashOutputTool>(),
+    properties::<bash_stop::BashStopTool>(),
+];

@@ -9,7 +9,7 @@ use permission::{AccessRequest, Action, Rules, evaluate};
 use providers::Model;
 
 /// The properties of a tool that do not depend on a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ToolProperties {
     pub name: &'static str,
     pub permission: &'static str,
@@ -22,7 +22,7 @@ pub struct ToolProperties {
     make: fn() -> Arc<dyn AnyTool>,
 }
 
-pub(super) const fn properties<T: Tool + Default>() -> ToolProperties {
+pub(crate) const fn properties<T: Tool + Default>() -> ToolProperties {
     ToolProperties {
         name: T::NAME,
         permission: T::PERMISSION,

@@ -2,3 +2,11 @@
 
 pub mod webfetch;
 pub mod websearch;
+
+use crate::registry::{ToolProperties, properties};
+
+/// The tools, in the order of the manual.
+pub(crate) const TOOLS: &[ToolProperties] = &[
+    properties::<webfetch::WebfetchTool>(),
+    properties::<websearch::WebsearchTool>(),
+];

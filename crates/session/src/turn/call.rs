@@ -30,8 +30,8 @@ use extensions::any;
 use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, Denial};
 use tools::conversation::task::TaskTool;
-use tools::conversation::todowrite::sets_plan;
 use tools::files::loaded_instructions::{self, LoadedInstructions, ProjectInstructions};
+use tools::todowrite::sets_plan;
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
     ToolContext, ToolOutput, argument_repair, truncate,

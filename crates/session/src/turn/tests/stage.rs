@@ -251,7 +251,7 @@ impl Stage {
                     id: session.clone(),
                     mark: self.mark.clone(),
                     seen: Arc::default(),
-                    todos: Arc::new(tools::conversation::todos::Todos::new(vec![])),
+                    todos: Arc::new(tools::todos::Todos::new(vec![])),
                     jobs: Arc::default(),
                     formatters: Arc::default(),
                     instruction_problems: Arc::default(),
