@@ -106,10 +106,42 @@ struct CallProgress {
     kind: v1::ToolKind,
     changes: Vec<v1::Diff>,
     begun: Instant,
-    /// The time for which it has waited for answers of the user.
-    waited: Duration,
+    waiting: WaitingTime,
     /// The words for its end if the user, or the absence of one, refused it.
     refused: Option<&'static str>,
+}
+
+/// The time for which a call has waited for answers of the user. Its questions may overlap, because
+/// subagents ask independently.
+#[derive(Debug, Default)]
+struct WaitingTime {
+    answered: Duration,
+    open_questions: usize,
+    /// The time at which the first of the open questions was asked.
+    asked: Option<Instant>,
+}
+
+impl WaitingTime {
+    fn begin(&mut self, now: Instant) {
+        self.open_questions += 1;
+        self.asked.get_or_insert(now);
+    }
+
+    fn end(&mut self, now: Instant) {
+        self.open_questions = self.open_questions.saturating_sub(1);
+        if self.open_questions == 0
+            && let Some(asked) = self.asked.take()
+        {
+            self.answered += now.saturating_duration_since(asked);
+        }
+    }
+
+    /// Returns the whole time, with that of questions that are still open: a call that is cancelled
+    /// may end before its question is withdrawn.
+    fn until(&self, now: Instant) -> Duration {
+        let open = self.asked.map(|asked| now.saturating_duration_since(asked));
+        self.answered + open.unwrap_or_default()
+    }
 }
 
 impl Client {
@@ -414,7 +446,7 @@ impl Client {
             kind: call.kind,
             changes: diffs(&call.content),
             begun: Instant::now(),
-            waited: Duration::ZERO,
+            waiting: WaitingTime::default(),
             refused: None,
         };
         self.progress().calls.insert(call.tool_call_id, begun);
@@ -544,7 +576,11 @@ impl Client {
             },
         );
         out.push(&palette.line(Style::new(), &call.title));
-        let elapsed = call.begun.elapsed().saturating_sub(call.waited);
+        let now = Instant::now();
+        let waited = call.waiting.until(now);
+        let elapsed = now
+            .saturating_duration_since(call.begun)
+            .saturating_sub(waited);
         let time = if elapsed > MAX_UNTIMED {
             format!(" ({})", spoken(elapsed))
         } else {
@@ -619,7 +655,10 @@ impl Client {
                 .iter()
                 .any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
-            let begun = Instant::now();
+            let waiting = client.begin_waiting(
+                &request.session_id,
+                Some(&request.tool_call.tool_call_id),
+            );
             let mut said = None;
             let mut is_withdrawn = false;
             let asked = if is_stored && (client.allow || client.deny || !person) {
@@ -642,11 +681,7 @@ impl Client {
                     kind
                 })
             };
-            client.waited(
-                &request.session_id,
-                Some(&request.tool_call.tool_call_id),
-                begun.elapsed(),
-            );
+            client.end_waiting(&waiting);
             let chosen = request
                 .options
                 .iter()
@@ -702,15 +737,17 @@ impl Client {
     ) -> table::Reply<v1::CreateElicitationResponse> {
         let client = client.clone();
         table::Reply::later(async move {
-            let begun = Instant::now();
+            let waiting = match request.scope() {
+                v1::ElicitationScope::Session(scope) => {
+                    client.begin_waiting(&scope.session_id, scope.tool_call_id.as_ref())
+                }
+                _ => Vec::new(),
+            };
             let answer = tokio::select! {
                 answer = client.fill(&request) => answer,
                 () = cx.cancelled.cancelled() => None,
             };
-            if let v1::ElicitationScope::Session(scope) = request.scope() {
-                let call = scope.tool_call_id.as_ref();
-                client.waited(&scope.session_id, call, begun.elapsed());
-            }
+            client.end_waiting(&waiting);
             Ok(v1::CreateElicitationResponse::new(match answer {
                 Some(content) => v1::ElicitationAction::Accept(
                     v1::ElicitationAcceptAction::new().content(content),
@@ -720,9 +757,13 @@ impl Client {
         })
     }
 
-    /// Records that the user was asked for a time: by a call of a session, and so by the calls that
-    /// started the session.
-    fn waited(&self, session: &v1::SessionId, call: Option<&v1::ToolCallId>, time: Duration) {
+    /// Records that a call of a session asks the user, and so do the calls that started the session.
+    /// Returns them.
+    fn begin_waiting(
+        &self,
+        session: &v1::SessionId,
+        call: Option<&v1::ToolCallId>,
+    ) -> Vec<v1::ToolCallId> {
         let mut progress = self.progress();
         let mut calls: Vec<v1::ToolCallId> = call.cloned().into_iter().collect();
         let mut session = session;
@@ -730,9 +771,22 @@ impl Client {
             calls.push(task.call.clone());
             session = &task.parent;
         }
+        let now = Instant::now();
+        for id in &calls {
+            if let Some(call) = progress.calls.get_mut(id) {
+                call.waiting.begin(now);
+            }
+        }
+        calls
+    }
+
+    /// Records that the user has answered a question of these calls, or that it was withdrawn.
+    fn end_waiting(&self, calls: &[v1::ToolCallId]) {
+        let mut progress = self.progress();
+        let now = Instant::now();
         for id in calls {
-            if let Some(call) = progress.calls.get_mut(&id) {
-                call.waited += time;
+            if let Some(call) = progress.calls.get_mut(id) {
+                call.waiting.end(now);
             }
         }
     }
@@ -1053,4 +1107,27 @@ fn diffs(content: &[v1::ToolCallContent]) -> Vec<v1::Diff> {
         _ => None,
     };
     content.iter().filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_time_includes_open_questions_and_counts_overlaps_once() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut waiting = WaitingTime::default();
+        assert_eq!(waiting.until(at(9)), Duration::ZERO);
+        waiting.begin(at(10));
+        assert_eq!(waiting.until(at(13)), Duration::from_secs(3));
+        waiting.begin(at(14));
+        waiting.end(at(16));
+        assert_eq!(waiting.until(at(17)), Duration::from_secs(7));
+        waiting.end(at(20));
+        assert_eq!(waiting.until(at(99)), Duration::from_secs(10));
+        waiting.begin(at(100));
+        waiting.end(at(101));
+        assert_eq!(waiting.until(at(200)), Duration::from_secs(11));
+    }
 }
