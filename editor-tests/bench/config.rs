@@ -78,6 +78,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             approvals: None,
             notices: vec![],
             quiet: false,
+            remembers_models: true,
         };
         runtime.block_on(shared.create(place)).is_ok()
     });

@@ -30,7 +30,7 @@ use super::work::{self, Work};
 use super::{complete, input, sessions, terminal};
 use acp_server::error::TAKE_OVER;
 use acp_server::meta::{
-    ALONE, OWN, QUIET, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own,
+    ALONE, OWN, QUIET, REJECTED, SCHEMA, SESSION_MODEL, STRUCTURED, SYSTEM, TOOLS, of_ours,
 };
 use acp_server::prompt::{built_in_tools, may_be_tool};
 use base::environment::Environment;
@@ -456,16 +456,19 @@ async fn converse(
         .earlier
         .as_ref()
         .map_or_else(|| task.cwd.clone(), |earlier| earlier.cwd.clone());
-    let session = open(args, peer, task.earlier, task.cwd).await?;
-    if let Err(wrong) = choose(args, peer, &session).await {
-        // The new session is empty.
-        if !is_earlier_session {
-            peer.call(&v1::DeleteSessionRequest::new(session), None)
-                .await
-                .ok();
+    let (session, options) = open(args, peer, task.earlier, task.cwd).await?;
+    let options = match choose(args, peer, &session).await {
+        Ok(chosen) => chosen.unwrap_or(options),
+        Err(wrong) => {
+            // The new session is empty.
+            if !is_earlier_session {
+                peer.call(&v1::DeleteSessionRequest::new(session), None)
+                    .await
+                    .ok();
+            }
+            return Err(wrong);
         }
-        return Err(wrong);
-    }
+    };
     if let Some(title) = &task.title {
         let request = v1::SetSessionTitleRequest::new(session.clone(), title.clone());
         peer.call(&request, None).await.map_err(server_error)?;
@@ -489,7 +492,12 @@ async fn converse(
         OutputFormat::Result => result::messages(&shared.store, &id).await,
         OutputFormat::Text | OutputFormat::Json => HashSet::new(),
     };
-    client.begin(&session);
+    // Without readable settings, the server has reported the reason.
+    let default_model = ProjectContext::read(&cwd, &shared.environment)
+        .ok()
+        .and_then(|here| here.loaded.settings.model.clone())
+        .map(|model| model.to_string());
+    client.begin(&session, default_model, &options);
     let mut request = v1::PromptRequest::new(session.clone(), task.blocks);
     let meta = meta(args, task.schema);
     if !meta.is_empty() {
@@ -549,22 +557,20 @@ fn asks() -> v1::ElicitationCapabilities {
 
 fn hello(client: &Client) -> Initialize {
     let mut offers = v1::ClientCapabilities::new();
-    offers = if client.person() {
-        offers.elicitation(asks())
+    let mut flags = vec![SESSION_MODEL];
+    if client.person() {
+        offers = offers.elicitation(asks());
     } else {
-        offers.meta(own(ALONE, Value::Bool(true)))
-    };
+        flags.push(ALONE);
+    }
+    if client.is_quiet() {
+        flags.push(QUIET);
+    }
     if client.shows_subagents() {
         offers = offers.subagents(v1::SubagentCapabilities::new());
     }
-    if client.is_quiet() {
-        let mut all = offers.meta.take().unwrap_or_default();
-        let ours = all.entry(OWN).or_insert_with(|| Value::Object(Map::new()));
-        if let Some(ours) = ours.as_object_mut() {
-            ours.insert(QUIET.to_owned(), Value::Bool(true));
-        }
-        offers = offers.meta(all);
-    }
+    let flags = flags.into_iter().map(|flag| (flag.to_owned(), true.into()));
+    let meta = Map::from_iter([(OWN.to_owned(), Value::Object(flags.collect()))]);
     let session = v1::ClientSessionCapabilities::new()
         .notices(v1::NoticeCapabilities::new())
         .compaction(v1::CompactionCapabilities::new());
@@ -572,56 +578,60 @@ fn hello(client: &Client) -> Initialize {
     let request = v1::InitializeRequest::new(ProtocolVersion::V1);
     Initialize(
         request
-            .client_capabilities(offers.session(session))
+            .client_capabilities(offers.session(session).meta(meta))
             .client_info(info),
     )
 }
 
-/// Opens a new session, an earlier one, or a copy of an earlier one.
+/// Opens a new session, an earlier one, or a copy of an earlier one. Returns its config options as
+/// well.
 async fn open(
     args: &Args,
     peer: &Peer,
     earlier: Option<Record>,
     cwd: PathBuf,
-) -> anyhow::Result<v1::SessionId> {
+) -> anyhow::Result<(v1::SessionId, Vec<v1::SessionConfigOption>)> {
     let Some(record) = earlier else {
         let new = NewSession(v1::NewSessionRequest::new(cwd));
-        return Ok(peer
-            .call(&new, None)
-            .await
-            .map_err(server_error)?
-            .response
-            .session_id);
+        let opened = peer.call(&new, None).await.map_err(server_error)?.response;
+        return Ok((opened.session_id, opened.config_options.unwrap_or_default()));
     };
     let id = v1::SessionId::new(record.id.share());
     if args.fork {
         let copy = v1::ForkSessionRequest::new(id, record.cwd).additional_directories(record.extra);
-        return Ok(peer
-            .call(&copy, None)
-            .await
-            .map_err(server_error)?
-            .response
-            .session_id);
+        let opened = peer.call(&copy, None).await.map_err(server_error)?.response;
+        return Ok((opened.session_id, opened.config_options.unwrap_or_default()));
     }
     let resume =
         v1::ResumeSessionRequest::new(id.clone(), record.cwd).additional_directories(record.extra);
-    let opened = peer.call(&resume, None).await.map_err(server_error);
-    let Err(error) = opened else { return Ok(id) };
-    let message = error.to_string();
-    let Some(message) = message.strip_suffix(TAKE_OVER) else {
-        return Err(error);
+    let opened = match peer.call(&resume, None).await.map_err(server_error) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let message = error.to_string();
+            let Some(message) = message.strip_suffix(TAKE_OVER) else {
+                return Err(error);
+            };
+            if !args.take_over {
+                return Err(anyhow!(
+                    "{message}Close it there, or take it over with --take-over; what runs there is then cancelled."
+                ));
+            }
+            // The second request takes it over.
+            peer.call(&resume, None).await.map_err(server_error)?
+        }
     };
-    if !args.take_over {
-        return Err(anyhow!(
-            "{message}Close it there, or take it over with --take-over; what runs there is then cancelled."
-        ));
-    }
-    // The second request takes it over.
-    peer.call(&resume, None).await.map_err(server_error)?;
-    Ok(id)
+    let options = opened.response.config_options;
+    Ok((id, options.unwrap_or_default()))
 }
 
-async fn choose(args: &Args, peer: &Peer, session: &v1::SessionId) -> anyhow::Result<()> {
+/// Makes the choices of the command line. Returns the config options after them; `None` if there are
+/// no choices.
+async fn choose(
+    args: &Args,
+    peer: &Peer,
+    session: &v1::SessionId,
+) -> anyhow::Result<Option<Vec<v1::SessionConfigOption>>> {
+    let mut options = None;
     // The efforts that exist depend on the model.
     for (option, value) in [
         ("mode", &args.mode),
@@ -631,14 +641,15 @@ async fn choose(args: &Args, peer: &Peer, session: &v1::SessionId) -> anyhow::Re
         let Some(value) = value else { continue };
         let value = v1::SessionConfigOptionValue::value_id(value.clone());
         let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);
-        peer.call(&set, None).await.map_err(|error| match error {
+        let chosen = peer.call(&set, None).await.map_err(|error| match error {
             CallError::Refused(refused) if refused.code == code::INVALID_PARAMS => {
                 Misuse(format!("{:#}", server_error(CallError::Refused(refused)))).into()
             }
             error => server_error(error),
         })?;
+        options = Some(chosen.config_options);
     }
-    Ok(())
+    Ok(options)
 }
 
 /// Returns the exit code of a turn, and prints the reason for an incomplete answer.

@@ -34,6 +34,9 @@ pub const WORDS: &str = "words";
 pub const ALONE: &str = "alone";
 /// In the capabilities of adjutant's own clients: notices are not shown, so they are shown later.
 pub const QUIET: &str = "quiet";
+/// In the capabilities of adjutant's own clients: a chosen model is for its session only, and the
+/// project's next session does not begin with it.
+pub const SESSION_MODEL: &str = "sessionModel";
 /// In a request that opens a session: permissions that it does not have, each `deny`, or an object of patterns. It can
 /// only be stricter than the user's rules.
 pub const PERMISSION: &str = "permission";

@@ -127,6 +127,8 @@ pub struct Capabilities {
     pub alone: bool,
     /// The client shows no notices to its user.
     pub quiet: bool,
+    /// A chosen model is the first one of the project's next session.
+    pub remembers_models: bool,
     /// Logins in a terminal, by the convention that preceded the protocol's.
     pub runs_logins: bool,
     /// The commands are not part of the response that opens a session, and the client may miss the

@@ -784,6 +784,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
         shows,
         alone,
         quiet,
+        remembers_models,
         addresses,
         ..
     } = server.capabilities();
@@ -794,6 +795,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
         exposed: shows.subagents,
         attended: !alone,
         quiet,
+        remembers_models,
         addresses,
         servers,
         system,

@@ -83,14 +83,17 @@ impl PendingChoices {
 
 pub(super) struct Choices {
     pub(super) current: watch::Sender<SessionChoices>,
-    /// The models chosen in this project.
-    recent: RecentModels,
+    /// The models chosen in this project; `None` if the choices are for this session only.
+    recent: Option<RecentModels>,
     /// The last model of this session that was added to them.
     remembered: Option<ModelRef>,
 }
 
 impl Choices {
-    pub(super) fn new(current: watch::Sender<SessionChoices>, recent: RecentModels) -> Self {
+    pub(super) fn new(
+        current: watch::Sender<SessionChoices>,
+        recent: Option<RecentModels>,
+    ) -> Self {
         let remembered = current.borrow().model.clone();
         Self {
             current,
@@ -117,12 +120,15 @@ impl Choices {
 
     /// Stores a chosen model for the next session of this project.
     pub(super) async fn remember(&mut self) {
+        let Some(recent) = &self.recent else {
+            return;
+        };
         let chosen = self.current.borrow().model.clone();
         let Some(model) = chosen.filter(|model| self.remembered.as_ref() != Some(model)) else {
             return;
         };
         self.remembered = Some(model.clone());
-        if let Err(e) = self.recent.chosen(&model).await {
+        if let Err(e) = recent.chosen(&model).await {
             tracing::warn!("the choice of a model could not be remembered: {e}");
         }
     }

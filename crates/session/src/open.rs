@@ -114,6 +114,8 @@ pub struct OpenOptions {
     pub attended: bool,
     /// True if the client shows no notices, so that they are due again with the next session.
     pub quiet: bool,
+    /// True if a chosen model is the first one of the project's next session.
+    pub remembers_models: bool,
     /// Whether the client can show addresses to visit.
     pub addresses: bool,
     /// The MCP servers that the client adds.
@@ -554,7 +556,7 @@ impl Sessions {
             budget: Arc::default(),
             trace: None,
         };
-        let choices = Choices::new(choice, recent);
+        let choices = Choices::new(choice, options.remembers_models.then_some(recent));
         self.start(PreparedSession {
             scope,
             watcher,

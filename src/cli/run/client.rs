@@ -21,12 +21,14 @@ use crate::cli::terminal::screen::{Screen, spoken};
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, MAX_CHANGE_LINES, Palette, STRONG, Styled};
 use acp_server::ask::YES;
 use acp_server::meta::{LINES_BEFORE, WORDS, of_ours, own};
+use acp_server::options::MODEL;
 use acp_server::view::{RETRYING, SAME_ERROR};
 use base::environment::Environment;
 use base::lock::locked;
 use base::text;
 use base::text::diff::LineDiff;
-use transcript::CallFacts;
+use providers::registry::Registry;
+use transcript::{CallFacts, ModelRef};
 
 /// The number of lines shown of a failed command's output, from its end.
 const MAX_OUTPUT_LINES: usize = 10;
@@ -86,6 +88,10 @@ struct RunProgress {
     subagents: HashMap<v1::SessionId, SubagentTask>,
     /// The session whose call was shown last.
     shown: Option<v1::SessionId>,
+    /// The model that was shown last, or the default of the settings, which is not shown.
+    model: Option<String>,
+    /// True when the prompt is about to be sent; before that, no model is shown.
+    has_begun: bool,
 }
 
 /// The task of a subagent.
@@ -206,15 +212,48 @@ impl Client {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Prints the id of the session, and starts the spinner.
-    pub(super) fn begin(&self, session: &v1::SessionId) {
-        if self.format == OutputFormat::Text {
-            if !self.quiet {
-                let line = format!("session {session}");
-                self.screen.message(&self.screen.aside.line(FAINT, &line));
-            }
-            self.screen.doing(WAITING);
+    /// Prints the id of the session, and its model unless that is the default of the settings, and
+    /// starts the spinner.
+    pub(super) fn begin(
+        &self,
+        session: &v1::SessionId,
+        default_model: Option<String>,
+        options: &[v1::SessionConfigOption],
+    ) {
+        if self.format != OutputFormat::Text {
+            return;
         }
+        let mut progress = self.progress();
+        progress.model = default_model;
+        progress.has_begun = true;
+        drop(progress);
+        if !self.quiet {
+            let line = format!("session {session}");
+            self.screen.message(&self.screen.aside.line(FAINT, &line));
+        }
+        self.show_model(options);
+        self.screen.doing(WAITING);
+    }
+
+    /// Prints the model of a session's config options, unless it is the one that was shown last. The
+    /// offline model introduces itself.
+    fn show_model(&self, options: &[v1::SessionConfigOption]) {
+        let of_model = options.iter().find(|option| *option.id.0 == *MODEL);
+        let Some(v1::SessionConfigKind::Select(choice)) = of_model.map(|option| &option.kind)
+        else {
+            return;
+        };
+        let model = &*choice.current_value.0;
+        let mut progress = self.progress();
+        let is_offline = ModelRef::parse(model).is_some_and(|it| it.provider == Registry::OFFLINE);
+        let is_shown = progress.model.as_deref() == Some(model);
+        if self.quiet || !progress.has_begun || is_offline || is_shown {
+            return;
+        }
+        progress.model = Some(model.to_owned());
+        drop(progress);
+        let line = format!("model {model}");
+        self.screen.message(&self.screen.aside.line(FAINT, &line));
     }
 
     /// Prints the answer if it was held back, and the background jobs that end with the run. The
@@ -307,6 +346,9 @@ impl Client {
             }
             v1::SessionUpdate::ToolCallUpdate(update) => client.news(&note.session_id, update),
             v1::SessionUpdate::Plan(plan) => client.plan(&plan),
+            v1::SessionUpdate::ConfigOptionUpdate(update) => {
+                client.show_model(&update.config_options);
+            }
             v1::SessionUpdate::Notice(notice) => {
                 let all = text::sentences([
                     notice.title.as_str(),
@@ -655,10 +697,8 @@ impl Client {
                 .iter()
                 .any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
-            let waiting = client.begin_waiting(
-                &request.session_id,
-                Some(&request.tool_call.tool_call_id),
-            );
+            let waiting =
+                client.begin_waiting(&request.session_id, Some(&request.tool_call.tool_call_id));
             let mut said = None;
             let mut is_withdrawn = false;
             let asked = if is_stored && (client.allow || client.deny || !person) {

@@ -7,7 +7,7 @@ use protocol::table::{Reply, RequestContext};
 
 use super::requests::session_capabilities;
 use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
-use crate::meta::{ALONE, QUIET, of_ours};
+use crate::meta::{ALONE, QUIET, SESSION_MODEL, of_ours};
 use crate::server::{Capabilities, Server};
 use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
@@ -42,6 +42,8 @@ pub(super) fn initialize(
             .is_some_and(|elicitation| elicitation.url.is_some()),
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
         quiet: of_ours(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
+        remembers_models: of_ours(client.meta.as_ref(), SESSION_MODEL)
+            != Some(&serde_json::Value::Bool(true)),
         files: FileCapabilities {
             read: client.fs.read_text_file,
             write: client.fs.write_text_file,
