@@ -395,15 +395,15 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
 /// # Errors
 /// [`RequestError::Invalid`], with the missing part.
 pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceiver, RequestError> {
-    let chosen = ModelRef::parse(model).ok_or_else(|| {
+    let mut chosen = ModelRef::parse(model).ok_or_else(|| {
         RequestError::Invalid("a model is written as provider/model, such as openai/gpt-5".into())
     })?;
-    let found = session.project().models.find(&chosen);
-    // A server on this machine may still be asked for its models; the turn asks it again.
-    if let Err(missing) = found
-        && !local::is_known(&chosen.provider)
-    {
-        return Err(RequestError::Invalid(missing.to_string()));
+    match session.project().models.find(&chosen) {
+        // Another name of a model becomes its name in the list.
+        Ok((model, _)) => chosen.model.clone_from(&model.id.model),
+        // A server on this machine may still be asked for its models; the turn asks it again.
+        Err(_) if local::is_known(&chosen.provider) => {}
+        Err(missing) => return Err(RequestError::Invalid(missing.to_string())),
     }
     Ok(session.choose_model(chosen)?)
 }

@@ -129,6 +129,24 @@ pub fn display_name(id: &str) -> Option<&'static str> {
     Some(known.name)
 }
 
+/// The tag of an Ollama model whose name has none.
+const DEFAULT_TAG: &str = ":latest";
+
+/// Returns the other name that a server on this machine has for a model: Ollama's `llama3.2` is its
+/// `llama3.2:latest`.
+pub(crate) fn other_name(model: &ModelRef) -> Option<String> {
+    let name = &model.model;
+    if model.provider != OLLAMA {
+        return None;
+    }
+    if let Some(untagged) = name.strip_suffix(DEFAULT_TAG) {
+        return Some(untagged.to_owned());
+    }
+    // A colon before the last slash belongs to the port of another registry.
+    let last = name.rsplit('/').next().unwrap_or(name);
+    (!last.contains(':')).then(|| format!("{name}{DEFAULT_TAG}"))
+}
+
 /// Returns the command that starts the local server of a provider, known by its name or its port.
 pub fn start_command(provider: &str, base_url: &str) -> Option<&'static str> {
     recognized(provider, base_url).map(|known| known.start)
@@ -676,6 +694,24 @@ mod tests {
 
     #[test]
     fn list_has_models_for_conversations_only() {
+    #[test]
+    fn ollama_model_without_tag_is_its_latest() {
+        let table = [
+            ("ollama/llama3.2", Some("llama3.2:latest")),
+            ("ollama/llama3.2:latest", Some("llama3.2")),
+            ("ollama/qwen3:8b", None),
+            (
+                "ollama/hf.co:443/me/model",
+                Some("hf.co:443/me/model:latest"),
+            ),
+            ("lmstudio/llama3.2", None),
+        ];
+        for (model, expected) in table {
+            let model = ModelRef::parse(model).unwrap();
+            assert_eq!(other_name(&model).as_deref(), expected, "{model}");
+        }
+    }
+
         let list = br#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
         let found: Vec<_> = models(list)
             .into_iter()

@@ -349,10 +349,7 @@ impl Registry {
             return Ok((Arc::new(replay.model(wanted)), Arc::new(Arc::clone(replay))));
         }
         let created;
-        let entry = match self
-            .entries
-            .get(&(wanted.provider.clone(), wanted.model.clone()))
-        {
+        let entry = match self.listed(wanted) {
             Some(entry) => entry,
             None => {
                 created = self.create(wanted).ok_or_else(|| NotFound {
@@ -384,6 +381,12 @@ impl Registry {
             }
         };
         Ok((model, Arc::clone(&entry.provider)))
+    }
+
+    /// Returns the entry of a listed model. Servers may have several names for it.
+    fn listed(&self, wanted: &ModelRef) -> Option<&Entry> {
+        let get = |model: String| self.entries.get(&(wanted.provider.clone(), model));
+        get(wanted.model.clone()).or_else(|| get(local::other_name(wanted)?))
     }
 
     /// Creates the entry of a model that is not listed, if its name is accepted.
@@ -431,9 +434,7 @@ impl Registry {
     /// Returns whether a request for this model has a provider.
     pub fn has(&self, model: &ModelRef) -> bool {
         model.provider == ModelRef::REPLAY
-            || self
-                .entries
-                .contains_key(&(model.provider.clone(), model.model.clone()))
+            || self.listed(model).is_some()
             || self.open.contains_key(&model.provider)
     }
 
