@@ -265,10 +265,7 @@ impl RequestOrigin {
             Error::Auth(text) => {
                 Error::Auth(format!("{text} The request went to {url} with {key}."))
             }
-            // A connection that broke had the right address.
-            Error::Network(text) if !text.contains(" broke: ") => {
-                Error::Network(format!("{text} The address is {url}."))
-            }
+            Error::Unreachable(text) => Error::Unreachable(format!("{text} The address is {url}.")),
             Error::Refused(text) => {
                 let start = match local::start_command(provider, &self.base) {
                     _ if self.of_editor => {
@@ -622,7 +619,7 @@ mod tests {
         let broken = "The connection to Acme broke: end of file.";
         assert_eq!(explained(Error::Network(broken.into())), broken);
         assert_eq!(
-            explained(Error::Network(
+            explained(Error::Unreachable(
                 "Acme could not be reached: timed out.".into()
             )),
             format!("Acme could not be reached: timed out. The address is {url}.")

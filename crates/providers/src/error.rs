@@ -53,7 +53,10 @@ pub enum Error {
     /// Nothing listens at the address, which is on this machine. The text contains the remedy.
     #[error("{0}")]
     Refused(String),
-    /// The connection could not be made, or broke.
+    /// No connection could be made: the host is unknown, cannot be reached, or refuses.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The connection broke.
     #[error("{0}")]
     Network(String),
     /// No data arrived within the time limit.
@@ -87,6 +90,7 @@ impl Error {
             Self::Filtered(_) => "content_filter",
             Self::Untrusted(_) => "untrusted_server",
             Self::Refused(_) => "connection_refused",
+            Self::Unreachable(_) => "unreachable",
             Self::Network(_) => "network",
             Self::Stalled(_) => "timeout",
             Self::WebPage(_) => "web_page",
@@ -104,6 +108,7 @@ impl Error {
             Self::RateLimited { .. }
                 | Self::Overloaded { .. }
                 | Self::Refused(_)
+                | Self::Unreachable(_)
                 | Self::Network(_)
                 | Self::Stalled(_)
                 | Self::InvalidResult(_)
@@ -132,6 +137,7 @@ impl Error {
             Self::Filtered(m) => Self::Filtered(word(m)),
             Self::Untrusted(m) => Self::Untrusted(word(m)),
             Self::Refused(m) => Self::Refused(word(m)),
+            Self::Unreachable(m) => Self::Unreachable(word(m)),
             Self::Network(m) => Self::Network(word(m)),
             Self::Stalled(limit) => Self::Stalled(limit),
             Self::WebPage(m) => Self::WebPage(word(m)),
@@ -189,9 +195,9 @@ impl Error {
                 FaultKind::Provider,
                 "Check the provider's address and the clock; for a certificate of your own authority set SSL_CERT_FILE or NODE_EXTRA_CA_CERTS.",
             ),
-            Self::Network(_) => (
+            Self::Unreachable(_) | Self::Network(_) => (
                 FaultKind::Provider,
-                "Check the connection, the provider's address and the proxy settings (HTTPS_PROXY, NO_PROXY).",
+                "Check the connection, the provider's address (`baseURL`) and the proxy settings (HTTPS_PROXY, NO_PROXY).",
             ),
             Self::WebPage(_) => (
                 FaultKind::Provider,
@@ -241,6 +247,7 @@ mod tests {
                 },
                 true,
             ),
+            (Error::Unreachable(text()), true),
             (Error::Network(text()), true),
             (Error::Stalled(Duration::from_secs(90)), true),
             (Error::InvalidResult(text()), true),

@@ -292,7 +292,7 @@ impl HttpClient {
         };
         client
             .as_ref()
-            .map_err(|e| Error::Network(format!("No connection can be made from here: {e}.")))
+            .map_err(|e| Error::Untrusted(format!("No connection can be made from here: {e}.")))
     }
 }
 
@@ -445,9 +445,9 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
     } else if e.is_builder() {
         return Error::BadRequest(format!("The request to {it} could not be made: {cause}."));
     } else {
-        format!("The connection to {it}{host} broke")
+        return Error::Network(format!("The connection to {it}{host} broke: {cause}."));
     };
-    Error::Network(format!("{what}: {cause}."))
+    Error::Unreachable(format!("{what}: {cause}."))
 }
 
 /// Returns the error for a model server of this machine that is not running: no program listens at

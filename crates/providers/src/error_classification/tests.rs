@@ -14,6 +14,7 @@ fn name(error: &Error) -> &'static str {
         Error::Filtered(_) => "filtered",
         Error::Untrusted(_) => "untrusted",
         Error::Refused(_) => "refused",
+        Error::Unreachable(_) => "unreachable",
         Error::Network(_) => "network",
         Error::Stalled(_) => "stalled",
         Error::InvalidResult(_) => "garbled",

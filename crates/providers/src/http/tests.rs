@@ -294,7 +294,7 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
         let answer = one(acts.clone(), limits(300)).await;
         let error = answer.last().unwrap().as_ref().expect_err(name);
         let kind = match error {
-            Error::Network(_) => "network",
+            Error::Unreachable(_) | Error::Network(_) => "network",
             Error::InvalidResult(_) => "garbled",
             Error::WebPage(_) => "web page",
             Error::TooMuch(_) => "too much",
@@ -681,6 +681,7 @@ async fn unknown_host_is_named_in_the_error() {
         text.starts_with("The host of Acme (models.example) was not found: "),
         "{text}"
     );
-    assert!(!text.contains("secret") && error.is_transient(), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     assert!(error.fault().advice.unwrap().contains("HTTPS_PROXY"));
 }

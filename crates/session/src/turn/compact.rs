@@ -595,7 +595,7 @@ async fn ask(
     pieces: &mut SummaryPieces<'_>,
 ) -> Result<Summary, SummaryError> {
     let mut request = Arc::clone(request);
-    let mut waits = retry::Backoff::default();
+    let mut waits = retry::Backoff::new(true);
     let mut attempt = 0;
     // The last failure's.
     let mut cause: Option<String> = None;

@@ -9,9 +9,10 @@ use providers::Error;
 /// The maximum number of repetitions of a request.
 const LIMIT: u32 = 5;
 
-/// The delays after a connection that this machine refused. A server that is just starting is
-/// there by then; one that is not running does not start by waiting.
-const REFUSED_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+/// The delays if there is no connection: a port of this machine at which no program listens, a host
+/// that is unknown or cannot be reached. A server that is just starting is there by then; one that
+/// is not running does not start by waiting, and a wrong name does not become a right one.
+const UNCONNECTED_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
 /// The longest delay that a provider may request. A longer one ends the turn with the requested
 /// time in the error.
@@ -31,12 +32,17 @@ pub struct Backoff {
     waits: backon::ExponentialBackoff,
     /// The repetitions so far.
     repetitions: usize,
-    /// Those of them after a refused connection.
-    refused: usize,
+    /// Those of them without a connection, as in [`UNCONNECTED_DELAYS`].
+    unconnected: usize,
+    /// True if the turn has had a connection to the provider. If it is lost, the network is waited
+    /// for as long as a busy provider.
+    has_connected: bool,
 }
 
-impl Default for Backoff {
-    fn default() -> Self {
+impl Backoff {
+    /// Creates the delays of a request. `has_connected`: an earlier request of the turn has had an
+    /// answer.
+    pub fn new(has_connected: bool) -> Self {
         // The jitter of `backon` adds up to the delay itself, so these are the lower halves.
         let waits = ExponentialBuilder::new()
             .with_min_delay(Duration::from_secs(1))
@@ -46,12 +52,11 @@ impl Default for Backoff {
         Self {
             waits: waits.build(),
             repetitions: 0,
-            refused: 0,
+            unconnected: 0,
+            has_connected,
         }
     }
-}
 
-impl Backoff {
     /// Returns the next repetition; `None` to give up. A delay requested by the provider takes
     /// precedence.
     pub fn after(&mut self, error: &Error) -> Option<Retry> {
@@ -61,11 +66,19 @@ impl Backoff {
         let ours = self.waits.next()?;
         let before = self.repetitions;
         self.repetitions += 1;
-        if matches!(error, Error::Refused(_)) {
+        let is_unconnected = match error {
             // A server that broke off and starts again is waited for as long as one that starts.
-            let delay = *REFUSED_DELAYS.get(self.refused)?;
-            let limit = before - self.refused + REFUSED_DELAYS.len();
-            self.refused += 1;
+            Error::Refused(_) => true,
+            Error::Unreachable(_) => !self.has_connected,
+            _ => {
+                self.has_connected = true;
+                false
+            }
+        };
+        if is_unconnected {
+            let delay = *UNCONNECTED_DELAYS.get(self.unconnected)?;
+            let limit = before - self.unconnected + UNCONNECTED_DELAYS.len();
+            self.unconnected += 1;
             let limit = u32::try_from(limit).map_or(LIMIT, |limit| limit.min(LIMIT));
             return Some(Retry { delay, limit });
         }
@@ -86,7 +99,7 @@ mod tests {
     use super::*;
 
     fn delays(error: &Error) -> Vec<Duration> {
-        let mut waits = Backoff::default();
+        let mut waits = Backoff::new(false);
         std::iter::from_fn(|| waits.after(error))
             .map(|retry| retry.delay)
             .collect()
@@ -98,7 +111,7 @@ mod tests {
             message: "x".into(),
             after,
         };
-        let mut waits = Backoff::default();
+        let mut waits = Backoff::new(false);
         let requested = Duration::from_secs(7);
         assert_eq!(
             waits.after(&limited(Some(requested))),
@@ -131,15 +144,24 @@ mod tests {
     }
 
     #[test]
-    fn refused_connection_is_reported_after_three_seconds() {
+    fn missing_connection_is_reported_after_three_seconds() {
         let refused = Error::Refused("x".into());
-        assert_eq!(delays(&refused), REFUSED_DELAYS);
-        let mut waits = Backoff::default();
+        let unreachable = Error::Unreachable("x".into());
+        assert_eq!(delays(&refused), UNCONNECTED_DELAYS);
+        assert_eq!(delays(&unreachable), UNCONNECTED_DELAYS);
+        // A connection that was there may come back.
+        let mut waits = Backoff::new(true);
+        let count = std::iter::from_fn(|| waits.after(&unreachable)).count();
+        assert_eq!(count, LIMIT as usize);
+        let mut waits = Backoff::new(true);
+        let count = std::iter::from_fn(|| waits.after(&refused)).count();
+        assert_eq!(count, UNCONNECTED_DELAYS.len());
+        let mut waits = Backoff::new(false);
         let broken = Error::Network("x".into());
         assert!(waits.after(&broken).is_some());
         let limits = std::iter::from_fn(|| waits.after(&refused)).map(|retry| retry.limit);
         assert_eq!(limits.collect::<Vec<_>>(), [3, 3]);
-        let mut waits = Backoff::default();
+        let mut waits = Backoff::new(false);
         for _ in 0..LIMIT {
             assert!(waits.after(&broken).is_some());
         }

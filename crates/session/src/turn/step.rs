@@ -160,7 +160,7 @@ async fn ask(
     first: bool,
 ) -> Result<(Finish, Usage), Fault> {
     let mut refusals = Refusals::default();
-    let mut waits = retry::Backoff::default();
+    let mut waits = retry::Backoff::new(!first);
     let mut attempt = 0;
     // The last failure's.
     let mut cause: Option<String> = None;
