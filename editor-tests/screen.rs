@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 20] = [
+pub const ALL: [(&str, fn()); 21] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
@@ -34,6 +34,7 @@ pub const ALL: [(&str, fn()); 20] = [
     ("spinner says what the model does", activities),
     ("one answer settles the other questions", settled),
     ("colours appear only if wanted", colours),
+    ("list of models is short at a terminal", models),
     ("pipe gets the answer only", piped),
     ("failure is repeated without its text", retried),
     ("sessions continue", continued),
@@ -167,6 +168,27 @@ fn answer() {
         "It is all in a.txt, here (https://x.example)."
     );
     assert!(screen.starts_with("session ses_"), "{screen}");
+}
+
+/// A gateway has hundreds of models. A pipe gets all of them.
+fn models() {
+    let mut project = Project::new();
+    project.set("OPENROUTER_API_KEY", Some("a-key"));
+    let (code, screen) = Terminal::start(adjutant(&project, &["models"])).end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(
+        screen.starts_with("openrouter (OpenRouter): key from"),
+        "{screen}"
+    );
+    assert!(
+        line(&screen, "more:").ends_with("more: `adjutant models openrouter`"),
+        "{screen}"
+    );
+    assert!(line(&screen, "*  ").contains('T'), "{screen}");
+    let output = adjutant(&project, &["models"]).output().unwrap();
+    let whole = String::from_utf8(output.stdout).unwrap();
+    let count = whole.lines().count();
+    assert!(count > 100 && !whole.contains(" more: "), "{count} lines");
 }
 
 /// The answer arrives in pieces; a call before it has a title that is wider than the terminal.
@@ -521,7 +543,7 @@ fn settled() {
         .unwrap();
     let explained = text(&explained.stdout);
     assert!(
-        explained.starts_with("allow: touch c\n  because: you allowed this before"),
+        explained.starts_with("allow: touch c\n  why: you allowed this before"),
         "{explained}"
     );
 }

@@ -141,7 +141,8 @@ enum Command {
     Mcp(mcp::Args),
     /// List models with their limits, prices and capabilities
     ///
-    /// Prices are US dollars per million tokens, for input and output.
+    /// At a terminal, only the first ones of each provider are shown, those that you use and then the
+    /// best; a pipe gets all of them. Prices are US dollars per million tokens, for input and output.
     Models(models::Args),
     /// Check what works on this machine
     ///

@@ -13,7 +13,7 @@ use super::listing::{self, ListEntry};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
 use base::listing::EntryState;
-use config::settings::Rates;
+use config::settings::{Rates, Settings};
 use config::trust::TrustKind;
 use providers::Model;
 use providers::catalog::CatalogRefresh;
@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// Update the catalogue first
     #[arg(long)]
     refresh: bool,
-    /// Include providers without a key
+    /// Include providers without a key, and shorten nothing
     #[arg(long)]
     all: bool,
     /// Show only models that can call tools
@@ -57,6 +57,16 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 const LEGEND: &str = "\
 * default model; sizes in tokens; prices in US dollars per million tokens
 can: R reason, T call tools, I see images, P read PDFs, A hear audio
+";
+
+/// The rows at a terminal, divided among the providers.
+const MAX_SHORTENED_ROWS: usize = 20;
+const MIN_SHORTENED_ROWS: usize = 4;
+
+/// The line after a shortened list.
+const SHORTENED: &str = "\
+`adjutant models PROVIDER` lists all of a provider, `--tools` all that call tools, `--all` also
+those without a key
 ";
 
 pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
@@ -96,10 +106,10 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
             registry = all;
         }
     }
-    let default = settings.model.map_or_else(
-        || registry.default_model().id.to_string(),
-        |model| model.to_string(),
-    );
+    let recent = recent_models(&here, environment).await;
+    let default = default_model(&settings, &recent, &registry);
+    let used: Vec<ModelRef> = std::iter::once(default.clone()).chain(recent).collect();
+    let default = default.to_string();
     let wanted = |id: &str| args.provider.as_deref().is_none_or(|only| only == id);
     let offline = ProviderSummary {
         id: Registry::OFFLINE.into(),
@@ -143,29 +153,27 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .filter(|name| wanted(name) && !is_listed(name))
         .map(|name| switched_off(name))
         .collect();
-    let used = used_models(&default, &here, environment).await;
-    let mut providers = providers;
-    providers.sort_by_key(|facts| {
-        let is_missing = matches!(facts.access, KeySource::Missing(_));
-        let use_of_first = used.iter().position(|model| model.provider == facts.id);
-        let is_offline = facts.id == Registry::OFFLINE;
-        (is_missing, is_offline, use_of_first.unwrap_or(usize::MAX))
-    });
+    let is_shortened =
+        super::terminal::is_watched() && args.provider.is_none() && !args.all && !args.tools;
+    let listing = ModelListing {
+        registry: &registry,
+        used: &used,
+        default: &default,
+        limit: if is_shortened {
+            (MAX_SHORTENED_ROWS / providers.len().max(1)).max(MIN_SHORTENED_ROWS)
+        } else {
+            usize::MAX
+        },
+    };
     let mut text = String::new();
-    for facts in providers {
-        let mut models: Vec<&Model> = of(facts);
-        let ranked = registry.ranked(&facts.id);
-        models.sort_by_cached_key(|model| {
-            let is_this = |other: &ModelRef| {
-                (&other.provider, &other.model) == (&model.id.provider, &model.id.model)
-            };
-            let use_of = used.iter().position(is_this);
-            let rank = ranked.iter().position(|other| is_this(&other.id));
-            (use_of.unwrap_or(usize::MAX), rank)
-        });
-        table(facts, &models, &default, &mut text);
+    let mut is_cut = false;
+    for facts in listing.sorted(providers) {
+        is_cut |= listing.add(facts, of(facts), &mut text);
     }
     text.push_str(LEGEND);
+    if is_cut {
+        text.push_str(SHORTENED);
+    }
     if registry.is_bare() {
         text.push_str(NO_MODEL);
     }
@@ -222,9 +230,8 @@ fn no_provider(registry: &Registry, name: &str, absent: Option<String>) -> anyho
     )
 }
 
-/// Returns the default model and those chosen in this project, the newest first.
-async fn used_models(
-    default: &str,
+/// Returns the models chosen in this project, the newest first.
+pub(super) async fn recent_models(
     here: &ProjectContext,
     environment: &Environment,
 ) -> Vec<ModelRef> {
@@ -235,30 +242,88 @@ async fn used_models(
     };
     // A database may be away.
     let recent = tokio::time::timeout(STORE_TIMEOUT, recent).await;
-    let recent = recent.unwrap_or_default();
-    ModelRef::parse(default).into_iter().chain(recent).collect()
+    recent.unwrap_or_default()
 }
 
-fn table(facts: &ProviderSummary, models: &[&Model], default: &str, out: &mut String) {
-    let key = match &facts.access {
-        KeySource::Configured => "key from the settings".to_owned(),
-        KeySource::Editor => "set by the editor".to_owned(),
-        KeySource::Kept => "key from auth.json".to_owned(),
-        KeySource::Variable(name) => format!("key from {name}"),
-        KeySource::Free => "no key needed".to_owned(),
-        KeySource::Missing(why) => why.clone(),
-    };
-    let _ = writeln!(out, "{} ({}): {key}", facts.id, facts.name);
-    if facts.open {
-        let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
+/// Returns the model of a new session: that of the settings, or else the available one that was
+/// chosen last in this project, or else the best one.
+pub(super) fn default_model(
+    settings: &Settings,
+    recent: &[ModelRef],
+    registry: &Registry,
+) -> ModelRef {
+    let chosen = || recent.iter().find(|model| registry.find(model).is_ok());
+    settings
+        .model
+        .as_ref()
+        .or_else(chosen)
+        .cloned()
+        .unwrap_or_else(|| registry.default_model().id.clone())
+}
+
+/// The order and the length of the list of models.
+struct ModelListing<'a> {
+    registry: &'a Registry,
+    /// The default model, and those chosen in this project.
+    used: &'a [ModelRef],
+    default: &'a str,
+    /// The most rows of a provider.
+    limit: usize,
+}
+
+impl ModelListing<'_> {
+    /// Returns the providers in the order of their use, those without a key last.
+    fn sorted<'p>(&self, mut providers: Vec<&'p ProviderSummary>) -> Vec<&'p ProviderSummary> {
+        providers.sort_by_key(|facts| {
+            let is_missing = matches!(facts.access, KeySource::Missing(_));
+            let use_of_first = self.used.iter().position(|it| it.provider == facts.id);
+            let is_offline = facts.id == Registry::OFFLINE;
+            (is_missing, is_offline, use_of_first.unwrap_or(usize::MAX))
+        });
+        providers
     }
-    let rows: Vec<[String; 5]> = models.iter().map(|model| row(model, default)).collect();
-    let head = ["", "model", "context/out", "$ in/out", "can"];
-    out.push_str(&base::listing::table(&head, &rows));
-    for note in window_notes(models) {
-        let _ = writeln!(out, "{note}");
+
+    /// Adds a provider with a table of its models: those that are used, then the best. Returns
+    /// whether some are left out.
+    fn add(&self, facts: &ProviderSummary, mut models: Vec<&Model>, out: &mut String) -> bool {
+        let ranked = self.registry.ranked(&facts.id);
+        models.sort_by_cached_key(|model| {
+            let is_this = |other: &ModelRef| {
+                (&other.provider, &other.model) == (&model.id.provider, &model.id.model)
+            };
+            let use_of = self.used.iter().position(is_this);
+            let rank = ranked.iter().position(|other| is_this(&other.id));
+            (use_of.unwrap_or(usize::MAX), rank)
+        });
+        let hidden = models.len().saturating_sub(self.limit);
+        models.truncate(self.limit);
+        let key = match &facts.access {
+            KeySource::Configured => "key from the settings".to_owned(),
+            KeySource::Editor => "set by the editor".to_owned(),
+            KeySource::Kept => "key from auth.json".to_owned(),
+            KeySource::Variable(name) => format!("key from {name}"),
+            KeySource::Free => "no key needed".to_owned(),
+            KeySource::Missing(why) => why.clone(),
+        };
+        let _ = writeln!(out, "{} ({}): {key}", facts.id, facts.name);
+        if facts.open {
+            let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
+        }
+        let rows: Vec<[String; 5]> = models
+            .iter()
+            .map(|model| row(model, self.default))
+            .collect();
+        let head = ["", "model", "context/out", "$ in/out", "can"];
+        out.push_str(&base::listing::table(&head, &rows));
+        if hidden > 0 {
+            let _ = writeln!(out, "   … {hidden} more: `adjutant models {}`", facts.id);
+        }
+        for note in window_notes(&models) {
+            let _ = writeln!(out, "{note}");
+        }
+        out.push('\n');
+        hidden > 0
     }
-    out.push('\n');
 }
 
 /// Returns notes about the context windows of models of a local server: a line for each that is
