@@ -185,8 +185,12 @@ pub fn absent(provider: &str, environment: &Environment) -> Option<String> {
 /// The context window that is recommended for servers on this machine, in tokens.
 pub const RECOMMENDED_CONTEXT: u64 = 64_000;
 
-/// The context window that is too small for adjutant's instructions, tools and a conversation.
+/// The context window that is large enough for adjutant's instructions, all its tools and a
+/// conversation.
 const MIN_CONTEXT: u64 = 8_192;
+
+/// The context window that is large enough for the essential tools instead of all.
+const MIN_REDUCED_CONTEXT: u64 = 4_000;
 
 /// The context window of a model of a local server, compared with the one that adjutant needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,22 +213,22 @@ pub fn check_window(model: &ModelRef, context: Option<u64>) -> WindowCheck {
     match context {
         None if must_be_loaded(model, context) => WindowCheck::Unknown(format!(
             "The context window of {model} is known once it is loaded; Ollama's default may be 4k, \
-             which is too small. {remedy}"
+             in which few tools have room. {remedy}"
         )),
         None => WindowCheck::Fine,
         Some(context) if context >= RECOMMENDED_CONTEXT / 2 => WindowCheck::Fine,
         Some(context) => {
-            let is_too_small = context < MIN_CONTEXT;
-            let verdict = if is_too_small {
-                "too small for instructions and tools"
-            } else {
-                "small, so conversations are summarised early"
+            let is_too_small = context < MIN_REDUCED_CONTEXT;
+            let verdict = match context {
+                _ if is_too_small => "too small for instructions and tools",
+                ..MIN_CONTEXT => {
+                    "so small that only a few tools are offered and conversations are summarised early"
+                }
+                _ => "small, so conversations are summarised early",
             };
-            let tenths = context.saturating_add(50) / 100;
             let text = format!(
-                "The context window of {model} has {}.{}k tokens: {verdict}. {remedy}",
-                tenths / 10,
-                tenths % 10
+                "The context window of {model} has {} tokens: {verdict}. {remedy}",
+                thousands(context)
             );
             if is_too_small {
                 WindowCheck::TooSmall(text)
@@ -233,6 +237,23 @@ pub fn check_window(model: &ModelRef, context: Option<u64>) -> WindowCheck {
             }
         }
     }
+}
+
+/// Returns the notice about a window that is too small for all tools, with the remedy.
+pub fn reduced_tools(model: &ModelRef, window: u64, tools: &[&str]) -> String {
+    let remedy = larger_context(model, RECOMMENDED_CONTEXT)
+        .unwrap_or_else(|| "Choose a model with a larger window for all tools.".to_owned());
+    format!(
+        "The context window of {model} has {} tokens, so only these tools are offered: {}. {remedy}",
+        thousands(window),
+        tools.join(", ")
+    )
+}
+
+/// Formats a number of tokens: `4.1k`.
+fn thousands(tokens: u64) -> String {
+    let tenths = tokens.saturating_add(50) / 100;
+    format!("{}.{}k", tenths / 10, tenths % 10)
 }
 
 /// Returns the way to give a model of a local server a larger context window.
@@ -666,7 +687,8 @@ mod tests {
     fn window_is_compared_with_the_recommended_one() {
         let table = [
             ("ollama/m", None, "Unknown"),
-            ("ollama/m", Some(4_096), "TooSmall"),
+            ("ollama/m", Some(3_999), "TooSmall"),
+            ("ollama/m", Some(4_096), "Small"),
             ("ollama/m", Some(16_384), "Small"),
             ("ollama/m", Some(32_768), "Fine"),
             ("vllm/m", None, "Fine"),
@@ -683,7 +705,7 @@ mod tests {
         }
         let model = ModelRef::parse("ollama/m").unwrap();
         assert_eq!(
-            check_window(&model, Some(4_096)),
+            check_window(&model, Some(2_048)),
             WindowCheck::TooSmall(
                 "The context window of ollama/m has 4.1k tokens: too small for instructions and tools. \
                  Start Ollama with a larger context: `OLLAMA_CONTEXT_LENGTH=64000 ollama serve`."

@@ -183,6 +183,14 @@ impl ModelSources {
     }
 }
 
+/// Returns the notice about a model that cannot call tools.
+pub fn without_tools(model: &ModelRef) -> String {
+    format!(
+        "{model} cannot call tools: it only answers in text, and reads, changes and runs nothing. \
+         `adjutant models --tools` lists the models that can."
+    )
+}
+
 /// The inputs of a registry, except for settings and servers. They move to another thread, because
 /// building reads files.
 struct RegistryInputs {

@@ -6,9 +6,10 @@ use super::next::{self, CompactionTrigger, Limits, NextAction};
 use super::note::{add, note, put};
 use super::step_context::{self, StepContext};
 use super::{
-    History, TurnContext, TurnOutcome, compact, evict, hooks, jobs, pictures, prune, remind,
-    request, size, step, subtask,
+    History, TurnContext, TurnOutcome, compact, evict, hooks, jobs, pictures, prune, remind, size,
+    step, subtask,
 };
+use crate::models::without_tools;
 use base::text;
 use events::{Event, Severity, Status};
 use mcp::resource::ChangedResource;
@@ -168,7 +169,7 @@ async fn steps(
             Ok(frame) => frame,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
-        if size::load(history) == 0 && next::overfull(history, &limits, fixed(&frame)) {
+        if size::load(history) == 0 && next::overfull(history, &limits, frame.fixed()) {
             asked = None;
             step::enter(history, scope, changed.take()).await;
             if !prune::prune(history, scope).await
@@ -178,6 +179,9 @@ async fn steps(
                 return outcome;
             }
             continue;
+        }
+        if made == 0 {
+            report_limits(history, scope, &frame).await;
         }
         remind_of(history, scope, &frame, made, last).await;
         if let Some(news) = jobs::news(history, scope).await {
@@ -288,31 +292,41 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
 
 /// Returns the frame if it leaves room for messages in the model's window.
 fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
-    /// The window size from which the system prompt is assumed to fit.
-    const SMALL_WINDOW_TOKENS: u64 = 64_000;
-    if let Some(window) = frame
-        .model
-        .context
-        .filter(|window| *window < SMALL_WINDOW_TOKENS)
-    {
-        let fixed = fixed(&frame);
-        // Servers on this machine may cut a request without reporting it. The conversation, results
-        // and the answer need half of the window.
-        let limit = if local::larger_context(&frame.model.id, window).is_some() {
-            window / 2
-        } else {
-            window
-        };
-        if fixed >= limit {
-            return Err(compact::too_small(&frame.model, fixed, 0));
-        }
+    if frame.fits() {
+        return Ok(frame);
     }
-    Ok(frame)
+    let fixed = frame.fixed();
+    Err(compact::too_small(&frame.model, fixed, 0))
 }
 
-/// Returns the size of the system prompt and the tools, in tokens.
-fn fixed(frame: &StepContext) -> u64 {
-    size::fixed(&request::request(&History::default(), frame, ""))
+/// Reports the limits of the model before its first answer in the session: it cannot call tools, or
+/// its window is too small for all of them.
+async fn report_limits(history: &History, scope: &TurnContext, frame: &StepContext) {
+    let model = &frame.model.id;
+    let listed = frame.tools.iter().filter(|tool| tool.listed());
+    let names: Vec<&str> = listed.map(|tool| tool.name()).collect();
+    let title = if !frame.model.tools {
+        without_tools(model)
+    } else if frame.is_reduced {
+        local::reduced_tools(model, frame.model.window(), &names)
+    } else {
+        return;
+    };
+    let is_of_model = |message: &Message| {
+        let answer = message.assistant();
+        answer.is_some_and(|answer| {
+            (&answer.model.provider, &answer.model.model) == (&model.provider, &model.model)
+        })
+    };
+    if history.messages.iter().any(is_of_model) {
+        return;
+    }
+    let notice = Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details: None,
+    };
+    scope.outlet.event(notice).await;
 }
 
 /// Adds the notes that belong before this step.

@@ -5,19 +5,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::models::Models;
-use super::{History, SessionChoices, TurnContext, next};
+use super::{History, SessionChoices, TurnContext, next, request, size};
 use base::text::mark::ReminderMark;
 use mcp::search;
 use permission::{Action, Rule, wildcard};
 use project::agent::Agent;
 use project::system::{self, Layers};
-use providers::{Model, Provider};
+use providers::{Model, Provider, local};
 use tools::conversation::question::QuestionTool;
 use tools::conversation::skill::SkillTool;
 use tools::conversation::structured_output::StructuredOutputTool;
 use tools::conversation::task::TaskTool;
+use tools::edits::apply_patch::ApplyPatchTool;
+use tools::edits::edit::EditTool;
+use tools::edits::write::WriteTool;
+use tools::files::grep::GrepTool;
+use tools::files::read::ReadTool;
 use tools::language::offered;
 use tools::lsp::LspTool;
+use tools::process::bash::BashTool;
 use tools::web::websearch::{self, WebsearchTool};
 use tools::{AnyTool, Tool, erase};
 use tools::{PARTIAL_KEYS, PROPERTIES};
@@ -34,9 +40,51 @@ pub struct StepContext {
     pub system: Vec<String>,
     /// The mark of notes to the model.
     pub mark: ReminderMark,
+    /// True if only [`ESSENTIAL_TOOLS`] are offered, because all do not fit into the model's window.
+    pub is_reduced: bool,
 }
 
+/// The tools that are offered in a small context window.
+const ESSENTIAL_TOOLS: [&str; 6] = [
+    ApplyPatchTool::NAME,
+    BashTool::NAME,
+    EditTool::NAME,
+    GrepTool::NAME,
+    ReadTool::NAME,
+    WriteTool::NAME,
+];
+
 impl StepContext {
+    /// Returns the size of the system prompt and the tools, in tokens.
+    pub fn fixed(&self) -> u64 {
+        size::fixed(&request::request(&History::default(), self, ""))
+    }
+
+    /// Returns the size that the system prompt and the tools must not reach. `None` if the window is
+    /// large enough for any.
+    pub fn fixed_limit(&self) -> Option<u64> {
+        /// The window size from which the system prompt is assumed to fit.
+        const SMALL_WINDOW_TOKENS: u64 = 64_000;
+        let window = self
+            .model
+            .context
+            .filter(|window| *window < SMALL_WINDOW_TOKENS)?;
+        // Servers on this machine may cut a request without reporting it. The conversation, results
+        // and the answer need half of the window.
+        let is_local = local::larger_context(&self.model.id, window).is_some();
+        Some(if is_local || self.is_reduced {
+            window / 2
+        } else {
+            window
+        })
+    }
+
+    /// Returns whether the system prompt and the tools leave enough of the model's window for
+    /// messages.
+    pub fn fits(&self) -> bool {
+        self.fixed_limit().is_none_or(|limit| self.fixed() < limit)
+    }
+
     /// Adds the tool that accepts the structured result, if the prompt requests one: on the
     /// last step as well.
     ///
@@ -187,11 +235,33 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> 
     })
 }
 
-/// Captures the inputs of a step for the prompt of the running turn.
+/// Captures the inputs of a step for the prompt of the running turn. If the window is too small for
+/// all tools, only the essential ones are offered.
 ///
 /// # Errors
 /// A fault for the user if the agent or the model is not available.
 pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<StepContext, Fault> {
+    let mut frame = with_tools(scope, history, false)?;
+    if !frame.tools.is_empty() && !frame.fits() {
+        let reduced = with_tools(scope, history, true)?;
+        if reduced.fits() {
+            frame = reduced;
+        }
+    }
+    // The last step offers no tools; its system prompt remains unchanged, for the
+    // provider's cache.
+    if last {
+        frame.tools.clear();
+    }
+    Ok(frame)
+}
+
+/// Captures the inputs of a step with all its tools, or with the essential ones.
+fn with_tools(
+    scope: &TurnContext,
+    history: &History,
+    is_reduced: bool,
+) -> Result<StepContext, Fault> {
     let options = next::turn(history).first().and_then(Message::options);
     let agent = match options {
         Some(options) => without(&agent(scope)?, options, scope),
@@ -244,6 +314,9 @@ pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<Ste
                 .refused_tools
                 .has(&model.id.provider, tool.name())
         });
+        if is_reduced {
+            tools.retain(|tool| ESSENTIAL_TOOLS.contains(&tool.name()));
+        }
         search::within(tools, scope.project.settings.experimental.mcp_budget)
     } else {
         Vec::new()
@@ -278,9 +351,6 @@ pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<Ste
         skills: &skills,
         extra: (!extra.is_empty()).then_some(&*extra),
     });
-    // The last step offers no tools; its system prompt remains unchanged, for the
-    // provider's cache.
-    let tools = if last { Vec::new() } else { tools };
     Ok(StepContext {
         agent,
         model,
@@ -288,5 +358,6 @@ pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<Ste
         tools,
         system,
         mark: scope.mark.clone(),
+        is_reduced,
     })
 }
