@@ -14,7 +14,7 @@ use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 7] = [
+pub const ALL: [(&str, fn()); 9] = [
     ("slow Ollama is found", slow_ollama_is_found),
     ("Ollama's own window is used", ollamas_window_is_used),
     ("small window names the remedy", small_window),
@@ -22,7 +22,12 @@ pub const ALL: [(&str, fn()); 7] = [
         "small window is reported before the first prompt",
         reported_window,
     ),
+    ("smaller window gets fewer tools", reduced_tools),
     ("missing model is refused by its name", missing_model),
+    (
+        "model of another name, without tools, is reported",
+        named_and_without_tools,
+    ),
     (
         "wanted server is found in addition to a key",
         found_with_a_key,
@@ -188,12 +193,60 @@ fn ollamas_window_is_used() {
     );
 }
 
-fn small_window() {
+/// The window of Ollama's default holds the essential tools.
+fn reduced_tools() {
     let server = ollama(Duration::ZERO, 4096);
+    let (response, updates) = prompted(project_with("ollama", &server));
+    assert_eq!(response["result"]["stopReason"], "end_turn", "{response}");
+    assert!(
+        updates.contains(
+            "has 4.1k tokens, so only these tools are offered: bash, edit, grep, read, write."
+        ) && updates.contains("`OLLAMA_CONTEXT_LENGTH=64000 ollama serve`"),
+        "{updates}"
+    );
+    let received = server.received();
+    let asked = received
+        .iter()
+        .find(|request| request.path() == "/v1/chat/completions");
+    let body: Value = serde_json::from_str(&asked.unwrap().body).unwrap();
+    let tools = body["tools"].as_array().unwrap().iter();
+    let names: Vec<&str> = tools
+        .filter_map(|tool| tool["function"]["name"].as_str())
+        .collect();
+    assert_eq!(names, ["bash", "edit", "grep", "read", "write"]);
+    let prompt = body["messages"][0]["content"].as_str().unwrap();
+    assert!(!prompt.contains("todowrite"), "{prompt}");
+}
+
+fn named_and_without_tools() {
+    let server = ollama(Duration::ZERO, 65_536);
+    let project = project_with("ollama", &server);
+    // Without a tag, Ollama's `latest` is meant.
+    let run = |words: &[&str]| {
+        let output = adjutant(&project, words, "");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {said}");
+        said
+    };
+    let without_tools = "ollama/llama3.2:latest cannot call tools";
+    let first = run(&["run", "-m", "ollama/llama3.2", "Hello?"]);
+    assert!(
+        first.contains("model ollama/llama3.2") && first.contains(without_tools),
+        "{first}"
+    );
+    let second = run(&["run", "-c", "And now?"]);
+    assert!(!second.contains(without_tools), "{second}");
+    run(&["config", "set", "model", "ollama/llama3.2"]);
+    let doctor = stdout_of(&project, &["doctor"]);
+    assert!(doctor.contains(without_tools), "{doctor}");
+}
+
+fn small_window() {
+    let server = ollama(Duration::ZERO, 2048);
     let (response, _) = prompted(project_with("ollama", &server));
     let error = response["error"].to_string();
     assert!(
-        error.contains("the window of ollama/qwen3-coder:30b has 4.1k tokens"),
+        error.contains("the window of ollama/qwen3-coder:30b has 2.0k tokens"),
         "{error}"
     );
     assert!(
@@ -210,7 +263,7 @@ fn small_window() {
 
 fn reported_window() {
     let remedy = "`OLLAMA_CONTEXT_LENGTH=64000 ollama serve`";
-    let server = ollama(Duration::ZERO, 4096);
+    let server = ollama(Duration::ZERO, 2048);
     let project = project_with("ollama", &server);
     let list = |words: &[&str]| {
         let output = adjutant(&project, words, "");
@@ -232,7 +285,7 @@ fn reported_window() {
     );
     // The run makes the server load it.
     assert_eq!(list(&["run", "Hello?"]).0, Some(1));
-    let small = "The context window of ollama/qwen3-coder:30b has 4.1k tokens: too small";
+    let small = "The context window of ollama/qwen3-coder:30b has 2.0k tokens: too small";
     let (_, models) = list(&["models"]);
     assert!(
         models.contains(small) && models.contains(remedy),
@@ -326,8 +379,36 @@ fn missing_model() {
         "{check}"
     );
 
+    // The same of a server that the settings name.
+    project.write(
+        "~/.config/adjutant/adjutant.json",
+        &json!({ "model": "mine/typo", "provider": { "mine": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": { "baseURL": format!("{}/v1", server.base()) },
+            "models": { "typo": {} },
+        } } })
+        .to_string(),
+    );
+    let doctor = || {
+        let output = adjutant(&project, &["doctor"], "");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        text
+    };
+    let text = doctor();
+    assert!(
+        text.contains("does not have the model typo: it has llama3.2:latest, qwen3-coder:30b"),
+        "{text}"
+    );
+
     // Without the server, nothing can be checked, so nothing is refused.
     drop(server);
+    let text = doctor();
+    assert!(
+        text.contains("- the default model mine/typo: mine is not running at"),
+        "{text}"
+    );
+    project.write("~/.config/adjutant/adjutant.json", "{}");
     let output = adjutant(&project, &["config", "set", "model", "ollama/other"], "");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

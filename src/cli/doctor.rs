@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::project_context::ProjectContext;
-use super::report;
+use super::{models, report};
 use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
@@ -22,7 +22,7 @@ use providers::local::{self, WindowCheck};
 use providers::registry::{KeySource, Registry};
 use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
-use session::models::ModelSources;
+use session::models::{ModelSources, without_tools};
 use store::ListQuery;
 use tools::files::hidden;
 use transcript::ModelRef;
@@ -530,26 +530,46 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
         Some(found) if configured.is_bare() || settings.model.is_some() => found,
         _ => configured,
     };
-    default_model(report, settings.model.as_ref(), &registry);
+    let recent = models::recent_models(here, environment).await;
+    let default = models::default_model(settings, &recent, &registry);
+    default_model(report, &default, &registry).await;
 }
 
-/// Reports the default model, and whether its context window is large enough.
-fn default_model(report: &mut DoctorReport, named: Option<&ModelRef>, registry: &Registry) {
-    let best = || registry.default_model().id.clone();
-    let wanted = named.cloned().unwrap_or_else(best);
-    // A model that does not exist is a problem of the settings.
-    let Ok((model, _)) = registry.find(&wanted) else {
-        return;
+/// The time limit of testing the server of the default model.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Reports the default model: whether its server answers and has it, whether it can call tools, and
+/// whether its context window is large enough.
+async fn default_model(report: &mut DoctorReport, wanted: &ModelRef, registry: &Registry) {
+    let (model, provider) = match registry.find(wanted) {
+        Ok(found) => found,
+        Err(missing) => {
+            report.say("model", &format!("{wanted} by default, which is missing"));
+            report.keep(
+                "model",
+                json!({ "id": wanted.to_string(), "context": null, "works": false }),
+            );
+            return report.broken.push(format!("the default model: {missing}"));
+        }
     };
     let context = model
         .context
         .map(|tokens| format!(", {}k tokens of context", tokens / 1000));
+    let checked = provider.check(&model, SERVER_TIMEOUT).await;
     let text = format!("{wanted} by default{}", context.unwrap_or_default());
     report.say("model", &text);
     report.keep(
         "model",
-        json!({ "id": wanted.to_string(), "context": model.context }),
+        json!({ "id": wanted.to_string(), "context": model.context, "works": checked.is_ok() }),
     );
+    if !model.tools && wanted.provider != Registry::OFFLINE {
+        report.say("", &without_tools(&model.id));
+    }
+    if let Err(why) = checked {
+        report
+            .broken
+            .push(format!("the default model {wanted}: {why}"));
+    }
     match local::check_window(&model.id, model.context) {
         WindowCheck::Fine => {}
         WindowCheck::Unknown(text) | WindowCheck::Small(text) => report.say("", &text),

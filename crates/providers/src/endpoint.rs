@@ -2,8 +2,10 @@
 //! options merged from the settings, the agent and the effort.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt};
 use serde_json::{Map, Value};
 
 use super::http::{HttpClient, RequestTimeouts};
@@ -11,7 +13,7 @@ use super::oauth::TokenRefresher;
 use super::request_target::{RequestOptions, RequestTarget};
 use super::responses::Responses;
 use super::wire::{WireFormat, merge};
-use super::{AnswerStream, Error, Model, Provider, Request, family, local, platform};
+use super::{AnswerStream, Error, Model, Provider, Request, family, is_loopback, local, platform};
 use crate::entry::{Secret, without_secrets};
 
 /// Options that a request with default thinking would be rejected for: sampling parameters, and a
@@ -134,6 +136,55 @@ impl Endpoint {
         }
     }
 
+    /// Returns the address and the key of a request, for errors about them.
+    fn origin(&self, target: &RequestTarget, model: &Model, url: &str) -> RequestOrigin {
+        RequestOrigin {
+            provider: target.provider.clone(),
+            model: model.id.model.clone(),
+            api_id: model.api_id.clone(),
+            base: target.base_url.clone(),
+            url: shown(url),
+            key: self.key_source.clone(),
+            of_editor: self.of_editor,
+        }
+    }
+
+    /// Requests the list of models, which most servers give without a key.
+    ///
+    /// # Errors
+    /// There is no answer, or a server of this machine lists other models only.
+    async fn check_server(&self, model: &Model, limit: Duration) -> Result<(), Error> {
+        /// The maximum size of the list, in bytes.
+        const MAX_LIST_BYTES: usize = 1 << 20;
+        let target = &self.target;
+        let url = target.url("/models");
+        let origin = self.origin(target, model, &url);
+        let reply = self.client.probe(&target.name, &url, limit, MAX_LIST_BYTES);
+        let (status, body) = reply.await.map_err(|e| origin.explain(e))?;
+        // Other servers may accept more names than they list.
+        let is_local = reqwest::Url::parse(&url).is_ok_and(|url| is_loopback(&url));
+        if !is_local || !status.is_success() {
+            return Ok(());
+        }
+        let listed = local::listed(&body);
+        let other_name = local::other_name(&model.id);
+        let has = |name: &str| listed.iter().any(|known| known == name);
+        if listed.is_empty() || has(&model.api_id) || other_name.is_some_and(|name| has(&name)) {
+            return Ok(());
+        }
+        let fetch = local::fetch_command(&target.provider, &target.base_url, &model.api_id);
+        let remedy = match fetch {
+            Some(command) => format!("`{command}` fetches it"),
+            None => format!("it has {}", listed.join(", ")),
+        };
+        Err(Error::BadRequest(format!(
+            "{} at {} does not have the model {}: {remedy}.",
+            target.name,
+            shown(&target.base_url),
+            model.api_id
+        )))
+    }
+
     fn ask_at(
         &self,
         target: &RequestTarget,
@@ -166,15 +217,7 @@ impl Endpoint {
                 let recording =
                     self.client
                         .record(wire.name(), &target.name, &request.model, &call, &secrets);
-                let origin = RequestOrigin {
-                    provider: target.provider.clone(),
-                    model: request.model.id.model.clone(),
-                    api_id: request.model.api_id.clone(),
-                    base: target.base_url.clone(),
-                    url: shown(&call.url),
-                    key: self.key_source.clone(),
-                    of_editor: self.of_editor,
-                };
+                let origin = self.origin(target, &request.model, &call.url);
                 let answer = self.client.ask(
                     target.name.as_str().into(),
                     call,
@@ -199,6 +242,13 @@ fn refuse(e: Error) -> AnswerStream {
 impl Provider for Arc<Endpoint> {
     fn searches(&self, model: &Model) -> bool {
         self.unusable.is_none() && self.search_wire(model).is_some()
+    }
+
+    fn check<'a>(&'a self, model: &'a Model, limit: Duration) -> BoxFuture<'a, Result<(), Error>> {
+        if let Some(why) = &self.unusable {
+            return std::future::ready(Err(why.clone())).boxed();
+        }
+        self.check_server(model, limit).boxed()
     }
 
     fn ask(&self, request: Arc<Request>) -> AnswerStream {

@@ -158,6 +158,34 @@ impl HttpClient {
         ))
     }
 
+    /// Fetches a small document within a time limit, and returns the response, whatever its status.
+    /// The errors are those of a request to a model.
+    ///
+    /// # Errors
+    /// An error if there is no response.
+    pub async fn probe(
+        &self,
+        who: &str,
+        url: &str,
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<(reqwest::StatusCode, Bytes), Error> {
+        let exchange = async {
+            let sent = self.client_for(url)?.get(url).send().await;
+            let response = sent.map_err(|e| refused(who, &e).unwrap_or_else(|| broken(who, &e)))?;
+            let status = response.status();
+            Ok((status, read_body(who, response, limit).await?))
+        };
+        tokio::time::timeout(timeout, exchange)
+            .await
+            .unwrap_or_else(|_| {
+                let seconds = timeout.as_secs();
+                Err(Error::Unreachable(format!(
+                    "{who} has not answered within {seconds} seconds."
+                )))
+            })
+    }
+
     /// Sends a small request and returns the response, whatever its status, with its body truncated
     /// to `limit` bytes.
     ///

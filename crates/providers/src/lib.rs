@@ -53,8 +53,10 @@ mod conversations;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, Stream};
 
 pub use delta::{Delta, FoundPage};
 pub use error::Error;
@@ -70,6 +72,19 @@ pub trait Provider: Send + Sync {
     /// Sends a request; requires a Tokio runtime. The request may be sent before the stream is
     /// polled.
     fn ask(&self, request: Arc<Request>) -> AnswerStream;
+
+    /// Checks that the provider's server answers, without a key and within a time limit, and that a
+    /// server of this machine has the model.
+    ///
+    /// # Errors
+    /// The reason why requests would fail, as far as it is known without a key.
+    fn check<'a>(
+        &'a self,
+        _model: &'a Model,
+        _limit: Duration,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        std::future::ready(Ok(())).boxed()
+    }
 
     /// Returns whether the provider itself can search the web for this model.
     fn searches(&self, _model: &Model) -> bool {

@@ -535,14 +535,25 @@ impl Local {
     }
 }
 
+/// Returns the entries of an OpenAI-like list of models.
+fn list_entries(body: &[u8]) -> Vec<Value> {
+    let list: Value = serde_json::from_slice(body).unwrap_or_default();
+    match list.get("data") {
+        Some(Value::Array(entries)) => entries.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the names of all models of an OpenAI-like list.
+pub(crate) fn listed(body: &[u8]) -> Vec<String> {
+    let entries = list_entries(body).into_iter();
+    entries
+        .filter_map(|entry| entry.get("id")?.as_str().map(str::to_owned))
+        .collect()
+}
+
 /// Returns the models of an OpenAI-like list that can hold a conversation.
 fn models(body: &[u8]) -> Vec<ModelEntry> {
-    let list: Value = serde_json::from_slice(body).unwrap_or_default();
-    let entries = list
-        .get("data")
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default();
     let model = |entry: &Value| {
         let key = entry.get("id")?.as_str().filter(|id| !id.is_empty())?;
         let lower = key.to_lowercase();
@@ -563,7 +574,7 @@ fn models(body: &[u8]) -> Vec<ModelEntry> {
             ..ModelEntry::default()
         })
     };
-    entries.iter().filter_map(model).collect()
+    list_entries(body).iter().filter_map(model).collect()
 }
 
 #[cfg(test)]
@@ -684,6 +695,24 @@ mod tests {
     }
 
     #[test]
+    fn ollama_model_without_tag_is_its_latest() {
+        let table = [
+            ("ollama/llama3.2", Some("llama3.2:latest")),
+            ("ollama/llama3.2:latest", Some("llama3.2")),
+            ("ollama/qwen3:8b", None),
+            (
+                "ollama/hf.co:443/me/model",
+                Some("hf.co:443/me/model:latest"),
+            ),
+            ("lmstudio/llama3.2", None),
+        ];
+        for (model, expected) in table {
+            let model = ModelRef::parse(model).unwrap();
+            assert_eq!(other_name(&model).as_deref(), expected, "{model}");
+        }
+    }
+
+    #[test]
     fn window_is_compared_with_the_recommended_one() {
         let table = [
             ("ollama/m", None, "Unknown"),
@@ -707,7 +736,7 @@ mod tests {
         assert_eq!(
             check_window(&model, Some(2_048)),
             WindowCheck::TooSmall(
-                "The context window of ollama/m has 4.1k tokens: too small for instructions and tools. \
+                "The context window of ollama/m has 2.0k tokens: too small for instructions and tools. \
                  Start Ollama with a larger context: `OLLAMA_CONTEXT_LENGTH=64000 ollama serve`."
                     .into()
             )
@@ -716,24 +745,6 @@ mod tests {
 
     #[test]
     fn list_has_models_for_conversations_only() {
-    #[test]
-    fn ollama_model_without_tag_is_its_latest() {
-        let table = [
-            ("ollama/llama3.2", Some("llama3.2:latest")),
-            ("ollama/llama3.2:latest", Some("llama3.2")),
-            ("ollama/qwen3:8b", None),
-            (
-                "ollama/hf.co:443/me/model",
-                Some("hf.co:443/me/model:latest"),
-            ),
-            ("lmstudio/llama3.2", None),
-        ];
-        for (model, expected) in table {
-            let model = ModelRef::parse(model).unwrap();
-            assert_eq!(other_name(&model).as_deref(), expected, "{model}");
-        }
-    }
-
         let list = br#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
         let found: Vec<_> = models(list)
             .into_iter()
