@@ -51,7 +51,52 @@ pub enum BuiltinName {
     Skills,
     /// Deletes the stored keys of providers.
     Logout,
+    /// Answers a command of other programs with the way to do it here.
+    Elsewhere,
 }
+
+/// Commands of other programs that adjutant does in another way, with that way. They are not listed.
+pub(super) const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["clear", "new", "reset"],
+        "An empty conversation is a new session: open one in your editor; at a terminal, each `adjutant run` without `-c` begins one. `/compact` summarises the present one.",
+    ),
+    (
+        &["model", "models"],
+        "Choose the model in your editor, or with `adjutant run -m PROVIDER/MODEL`; `adjutant models` lists them, `adjutant config set model PROVIDER/MODEL` changes the default.",
+    ),
+    (
+        &["mode", "modes", "agent", "agents"],
+        "Choose the mode in your editor, or with `adjutant run --mode NAME`; `adjutant agents` lists them.",
+    ),
+    (
+        &["exit", "quit", "q"],
+        "Nothing needs to be ended: close the session in your editor; `adjutant run` exits after each answer.",
+    ),
+    (
+        &["login"],
+        "Log in at a terminal with `adjutant auth login PROVIDER`; `adjutant auth list` shows the keys and logins.",
+    ),
+    (
+        &["resume", "continue", "sessions", "history"],
+        "Choose an earlier session in your editor, or continue it with `adjutant run -c PROMPT`, or `-s ID`; `adjutant sessions` lists them.",
+    ),
+    (
+        &["cost", "usage", "stats"],
+        "`/status` shows the cost of this session, `adjutant stats` the tokens and the cost of all.",
+    ),
+    (
+        &["config", "settings"],
+        "`adjutant config` shows the settings and their files, `adjutant config edit` opens your own.",
+    ),
+    (
+        &["doctor"],
+        "`adjutant doctor` checks what works on this machine.",
+    ),
+];
+
+/// The names of the command that lists the others.
+pub(super) const HELP: [&str; 2] = ["help", "?"];
 
 /// The agent that `/plan` switches to.
 pub(super) const PLANNER: &str = "plan";
@@ -143,7 +188,8 @@ impl BuiltinName {
             | Self::Permissions
             | Self::Mcp
             | Self::Skills
-            | Self::Logout => true,
+            | Self::Logout
+            | Self::Elsewhere => true,
         }
     }
 }
@@ -151,7 +197,7 @@ impl BuiltinName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltinCommand {
     pub word: BuiltinName,
-    /// The text after the name.
+    /// The text after the name; of [`BuiltinName::Elsewhere`] the answer.
     pub rest: String,
 }
 
@@ -230,6 +276,7 @@ async fn page(
         BuiltinName::Mcp => pages::servers(scope),
         BuiltinName::Skills => pages::skills(scope),
         BuiltinName::Logout => return log_out(scope, rest).await,
+        BuiltinName::Elsewhere => rest.to_owned(),
         BuiltinName::Undo
         | BuiltinName::Redo
         | BuiltinName::Diff

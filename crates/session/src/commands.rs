@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::builtin::{BuiltinCommand, BuiltinName};
+use super::builtin::{BuiltinCommand, BuiltinName, ELSEWHERE, HELP};
 use super::mention;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
@@ -189,13 +189,44 @@ impl Commands {
     /// Returns the built-in command of a text; `None` for any other text.
     pub fn order(&self, text: &str) -> Option<BuiltinCommand> {
         let (name, rest) = command::typed(text.trim())?;
-        let (word, ..) = BuiltinName::ALL
+        if self.is_replaced(name) {
+            return None;
+        }
+        let known = BuiltinName::ALL
             .iter()
-            .find(|(_, known, ..)| *known == name && !self.is_replaced(name))?;
+            .find(|(_, known, ..)| *known == name);
+        if let Some((word, ..)) = known {
+            return Some(BuiltinCommand {
+                word: *word,
+                rest: rest.to_owned(),
+            });
+        }
+        // A word that is followed by others begins a prompt: `/help me with the tests`.
+        let is_prompt = rest.contains(char::is_whitespace);
+        if is_prompt || (HELP.contains(&name) && !rest.is_empty()) {
+            return None;
+        }
         Some(BuiltinCommand {
-            word: *word,
-            rest: rest.to_owned(),
+            word: BuiltinName::Elsewhere,
+            rest: self.answer_elsewhere(name)?,
         })
+    }
+
+    /// Returns the answer to a command that other programs have.
+    fn answer_elsewhere(&self, name: &str) -> Option<String> {
+        if HELP.contains(&name) {
+            let command = |one: events::CommandInfo| {
+                let line = format!("- `/{}` {}", one.name, one.description);
+                line.trim_end().to_owned()
+            };
+            let commands: Vec<String> = self.list().into_iter().map(command).collect();
+            return Some(format!(
+                "Everything else is a prompt. The commands are:\n\n{}",
+                commands.join("\n")
+            ));
+        }
+        let (_, answer) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name))?;
+        Some((*answer).to_owned())
     }
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
@@ -220,7 +251,8 @@ impl Commands {
                 .iter()
                 .map(|(_, name, ..)| (*name).to_owned()),
         );
-        if known.iter().any(|known| known == name) || Path::new("/").join(name).exists() {
+        let is_known = known.iter().any(|known| known == name);
+        if is_known || self.answer_elsewhere(name).is_some() || Path::new("/").join(name).exists() {
             return None;
         }
         let near = text::nearest(name, known.iter().map(String::as_str))?;
@@ -657,6 +689,8 @@ mod tests {
             " /udno",
             "/usr/bin/env fails",
             "/tmp is full",
+            "/models",
+            "/help",
             "/dev",
             "/udno/x",
             "/notes:find x",
@@ -675,6 +709,41 @@ mod tests {
             ..plain()
         };
         assert_eq!(with_plugins.misspelt("/udno"), None);
+    }
+
+    #[test]
+    fn commands_of_other_programs_are_answered_unless_they_begin_a_prompt() {
+        let commands = plain();
+        let answer = |text: &str| {
+            let order = commands.order(text)?;
+            assert_eq!(order.word, BuiltinName::Elsewhere, "{text}");
+            Some(order.rest)
+        };
+        for (text, part) in [
+            ("/help", "- `/undo` "),
+            ("/?", "- `/review` "),
+            ("/clear", "without `-c`"),
+            ("/model", "-m PROVIDER/MODEL"),
+            ("/model openai/gpt-5", "-m PROVIDER/MODEL"),
+            ("/exit", "exits after each answer"),
+        ] {
+            let answer = answer(text).unwrap_or_default();
+            assert!(answer.contains(part), "{text}: {answer}");
+        }
+        for text in [
+            "/help me",
+            "/help me with it",
+            "/clearly",
+            "/new file please",
+            "help",
+        ] {
+            assert_eq!(answer(text), None, "{text}");
+        }
+        let names = ELSEWHERE.iter().flat_map(|(names, _)| *names).chain(&HELP);
+        for name in names {
+            let is_own = BuiltinName::ALL.iter().any(|(_, own, ..)| own == name);
+            assert!(!is_own && answer(&format!("/{name}")).is_some(), "{name}");
+        }
     }
 
     #[test]
