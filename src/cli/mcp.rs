@@ -212,10 +212,31 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     } else {
         super::say(&listing::list(&entries));
     }
+    for report in &reports {
+        if let Some(wrote) = written(report) {
+            super::say(&wrote);
+        }
+    }
     if let Some(notice) = trust.notice() {
         super::say(&notice);
     }
     Ok(u8::from(failed))
+}
+
+/// Returns the output of a failed server, if it is more than the line that is in the list.
+fn written(report: &ServerReport) -> Option<String> {
+    let wrote = report.wrote.trim();
+    if wrote.lines().count() < 2 {
+        return None;
+    }
+    let lines = wrote
+        .lines()
+        .map(|line| format!("  {}", text::escaped(line)));
+    let name = text::escaped(&report.name);
+    Some(format!(
+        "\n{name} wrote:\n{}",
+        lines.collect::<Vec<_>>().join("\n")
+    ))
 }
 
 /// Returns the entry of a server in the list.
@@ -287,6 +308,7 @@ pub(super) fn data(report: &ServerReport) -> Value {
     };
     let tools: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
     json!({"name": report.name, "source": report.source, "place": report.place, "state": state, "why": why,
+        "wrote": report.wrote,
         "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools,
         "unreadable": report.unreadable,
         "prompts": report.prompts, "resources": report.resources})

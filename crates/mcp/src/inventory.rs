@@ -23,6 +23,8 @@ pub struct ServerReport {
     /// The command or URL, for display.
     pub place: String,
     pub state: ReportedState,
+    /// The end of a failed server's standard error.
+    pub wrote: String,
     pub took: Duration,
     pub tools: Vec<ToolReport>,
     /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
@@ -120,6 +122,7 @@ impl McpServers {
                 source,
                 place,
                 state: ReportedState::Disabled,
+                wrote: String::new(),
                 took: Duration::ZERO,
                 tools: vec![],
                 unreadable: vec![],
@@ -163,7 +166,10 @@ impl McpServers {
                 Ok(ServerState::Failed(breakdown)) if breakdown.trouble == Trouble::Login => {
                     ReportedState::NeedsLogin(breakdown.why.clone())
                 }
-                Ok(ServerState::Failed(breakdown)) => ReportedState::Failed(breakdown.why.clone()),
+                Ok(ServerState::Failed(breakdown)) => {
+                    report.wrote.clone_from(&breakdown.wrote);
+                    ReportedState::Failed(breakdown.why.clone())
+                }
                 Ok(ServerState::Starting(_)) | Err(_) => {
                     ReportedState::Failed("it has ended".into())
                 }

@@ -106,9 +106,11 @@ enum News {
 /// Returns the notices about servers that do not work, each with its name: one per server, or one
 /// for all if there are many.
 fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
-    /// The number of servers with a notice of their own, and the number named in the common notice.
+    /// The number of servers with a notice of their own, and in the common notice those that are
+    /// named and those that are described.
     const MAX_SINGLE_NOTICES: usize = 3;
     const MAX_NAMED: usize = 10;
+    const MAX_DESCRIBED: usize = 2;
     let notice = |title, details| Event::Notice {
         severity: Severity::Warning,
         title,
@@ -130,11 +132,12 @@ fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
         names += ", …";
     }
     let title = format!(
-        "{} MCP servers do not work: {names}. `adjutant mcp` tries them again.",
+        "{} MCP servers do not work: {names}. `adjutant mcp` tries them again, and shows why.",
         failed.len()
     );
     let each = failed
         .iter()
+        .take(MAX_DESCRIBED)
         .map(|(_, title, details)| format!("- {title}. {details}"));
     vec![notice(title, each.collect::<Vec<_>>().join("\n"))]
 }
@@ -226,12 +229,8 @@ impl ServerConnection {
         if short != *why {
             details = format!("{details} {why}");
         }
-        let wrote = breakdown.wrote.trim();
-        if wrote.lines().count() > 1 {
-            details = format!(
-                "{details}\n\nIt wrote:\n{}",
-                text::escaped(wrote).replace("\\n", "\n")
-            );
+        if breakdown.wrote.trim().lines().count() > 1 {
+            details.push_str(" `adjutant mcp` shows all that it wrote.");
         }
         (title, details)
     }
