@@ -772,12 +772,15 @@ fn quoted(argument: &str) -> String {
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c));
     if plain {
-        argument.to_owned()
-    } else {
-        format!(
-            "'{}'",
-            argument.escape_debug().to_string().replace('\'', "'\\''")
-        )
+        return argument.to_owned();
+    }
+    let mut quoted = String::from("'");
+    for c in argument.chars() {
+        match c {
+            '\'' => quoted.push_str("'\\''"),
+            c if c.is_control() => quoted.extend(c.escape_debug()),
+            c => quoted.push(c),
+        }
     }
 }
 
@@ -836,6 +839,8 @@ fn program_inputs(node: &Node, worktree: &Worktree, cwd: &Path) -> ScriptInputs 
         return ScriptInputs::default();
     };
     let argv: Vec<&str> = argv.iter().filter_map(Node::as_text).collect();
+    quoted.push('\'');
+    quoted
     let own_cwd = node.get("cwd").and_then(Node::as_text);
     script_inputs::of_command(
         &argv,
