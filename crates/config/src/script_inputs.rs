@@ -158,6 +158,16 @@ fn lines(text: &str) -> Vec<Vec<Name>> {
     })
 }
 
+/// The certainty that a command line runs a file that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileRole {
+    /// It is the program, or the script of an interpreter.
+    Program,
+    /// It is the first operand of a program that may run it, such as `env`, or use it as data.
+    FirstOperand,
+    Other,
+}
+
 /// The collector of the files of one command line.
 struct InputCollector {
     covered: ScriptInputs,
@@ -252,13 +262,18 @@ impl InputCollector {
             }
             let written = written(names, base, &self.root);
             for (at, name) in names.iter().enumerate() {
-                let runs = at == 0 || Some(at) == first;
+                let role = match at {
+                    0 => FileRole::Program,
+                    _ if Some(at) != first => FileRole::Other,
+                    _ if interpreter || shell => FileRole::Program,
+                    _ => FileRole::FirstOperand,
+                };
                 if name.pattern {
                     if !(at == 0 || interpreter || shell) {
                         continue;
                     }
                     for path in found(base, &name.text) {
-                        self.covered.path(&path, &self.root, interpreter, runs);
+                        self.covered.path(&path, &self.root, interpreter, role);
                     }
                     continue;
                 }
@@ -269,7 +284,7 @@ impl InputCollector {
                     .checked_sub(1)
                     .and_then(|at| pieces.get(at))
                     .is_some_and(|before| *before == "-m");
-                self.word(&name.text, base, interpreter, module, runs);
+                self.word(&name.text, base, interpreter, module, role);
             }
             self.deciding(&named, &pieces, base);
         }
@@ -294,16 +309,16 @@ impl InputCollector {
     }
 
     /// Adds the files that one argument may name.
-    fn word(&mut self, word: &str, base: &Path, interpreter: bool, module: bool, runs: bool) {
+    fn word(&mut self, word: &str, base: &Path, interpreter: bool, module: bool, role: FileRole) {
         for name in spellings(word) {
             self.covered
-                .path(&base.join(name), &self.root, interpreter, runs);
+                .path(&base.join(name), &self.root, interpreter, role);
             if !interpreter || module {
                 continue;
             }
             for ending in ENDINGS {
                 let path = PathBuf::from(format!("{}.{ending}", base.join(name).display()));
-                self.covered.path(&path, &self.root, false, false);
+                self.covered.path(&path, &self.root, false, FileRole::Other);
             }
         }
         if interpreter && module {
@@ -311,16 +326,20 @@ impl InputCollector {
                 "{}.py",
                 base.join(word.replace('.', "/")).display()
             ));
-            self.covered.path(&path, &self.root, false, false);
+            self.covered.path(&path, &self.root, false, FileRole::Other);
             if let Some(package) = word.split('.').next() {
                 self.covered
-                    .path(&base.join(package), &self.root, true, false);
+                    .path(&base.join(package), &self.root, true, FileRole::Other);
             }
         }
         if !word.is_empty() && !word.contains('/') {
             for dir in BINS {
-                self.covered
-                    .path(&base.join(dir).join(word), &self.root, false, false);
+                self.covered.path(
+                    &base.join(dir).join(word),
+                    &self.root,
+                    false,
+                    FileRole::Other,
+                );
             }
         }
     }
@@ -342,7 +361,8 @@ impl InputCollector {
         let given: Vec<PathBuf> = given.filter(|path| path.is_dir()).take(MAX_BASES).collect();
         for dir in std::iter::once(base.to_path_buf()).chain(given) {
             for file in &files {
-                self.covered.path(&dir.join(file), &self.root, false, false);
+                self.covered
+                    .path(&dir.join(file), &self.root, false, FileRole::Other);
             }
         }
     }
@@ -466,8 +486,9 @@ impl ScriptInputs {
     }
 
     /// Adds a file or, with `directories`, the files of a directory. A file outside the project is
-    /// added only if the command `runs` it and it is not in a system directory.
-    fn path(&mut self, path: &Path, root: &Path, directories: bool, runs: bool) {
+    /// added only if the command runs it and it is not in a system directory: data there, such as
+    /// a database or a log that a server writes, is not the project's.
+    fn path(&mut self, path: &Path, root: &Path, directories: bool, role: FileRole) {
         let Ok(real) = std::fs::canonicalize(path) else {
             return;
         };
@@ -479,6 +500,11 @@ impl ScriptInputs {
         };
         if !real.starts_with(root) {
             let system = SYSTEM.iter().any(|dir| real.starts_with(dir));
+            let runs = match role {
+                FileRole::Program => true,
+                FileRole::FirstOperand => is_code(&real),
+                FileRole::Other => false,
+            };
             if runs && !system && real.is_file() {
                 self.file(&real, root);
             } else if base::worktree::normal(path).starts_with(root) {
@@ -498,7 +524,7 @@ impl ScriptInputs {
                 };
                 self.add_not_covered(format!("what is loaded from {name}"));
                 for entry in ["package.json", "index.js", "__main__.py", "main.go"] {
-                    self.path(&real.join(entry), root, false, false);
+                    self.path(&real.join(entry), root, false, FileRole::Other);
                 }
                 return;
             }
@@ -917,6 +943,28 @@ mod tests {
             not_covered.ends_with("outside of the project"),
             "{not_covered}"
         );
+        // Data outside the project may change: of a program that is no interpreter, only code is
+        // covered.
+        let data = dir.path().with_extension("db");
+        std::fs::write(&data, "1").unwrap();
+        let data_name = data.to_string_lossy().into_owned();
+        let touch = format!("touch {data_name}; sh run.sh");
+        for words in [&["/bin/x", &*data_name][..], &["/bin/sh", "-c", &touch]] {
+            let of_words = || of_command(words, std::slice::from_ref(&root), &root).content;
+            let before = of_words();
+            std::fs::write(&data, before.len().to_string()).unwrap();
+            assert_eq!(of_words(), before, "{words:?}");
+            std::fs::remove_file(&data).unwrap();
+            assert_eq!(of_words(), before, "{words:?}");
+            std::fs::write(&data, "1").unwrap();
+        }
+        std::fs::remove_file(data).unwrap();
+        let covered = of_command(
+            &["/usr/bin/env", &outside.to_string_lossy()],
+            std::slice::from_ref(&root),
+            &root,
+        );
+        assert_eq!(covered.files.len(), 1, "{covered:?}");
         std::fs::remove_file(outside).unwrap();
         let line = of_line("cd sub; ./run.sh", std::slice::from_ref(&root), &root);
         assert!(line.files.contains(&root.join("sub/run.sh")), "{line:?}");
