@@ -482,6 +482,11 @@ fn answered(
             .map(|guard| guard.problem.key.clone());
         keys.collect()
     };
+    if decision == trust::Decision::Unasked && can_ask {
+        let entry = answers.entry(root);
+        trust.changes =
+            entry.map_or_else(Vec::new, |entry| trust::changes::since(entry, &trust.items));
+    }
     trust.changed_guards = keys(true);
     trust.gone_guards = keys(false);
     trust.decision = decision;

@@ -6,6 +6,7 @@
 //! of any of them asks again and other changes do not.
 
 mod answers;
+pub(crate) mod changes;
 pub(crate) mod guards;
 pub(crate) mod hooks;
 mod programs;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::answers::{TrustEntry, TrustStore};
+pub use self::changes::CoveredItem;
 use self::programs::{KnownPrograms, is_off};
 pub(crate) use self::programs::{ProgramOff, drop_idle, switched_off};
 use self::requests::{location_key_paths, risky_option_paths};
@@ -163,6 +165,8 @@ pub struct Review {
     pub changed_guards: Vec<String>,
     /// The keys of guards that were active when the user last answered and no longer exist.
     pub gone_guards: Vec<String>,
+    /// The changes since the user's last answer, one line each; empty if they are not known.
+    pub changes: Vec<String>,
     /// The reason why the user's answers cannot be read.
     pub unread_answers: Option<Problem>,
     /// The packages that the project names as plugins and that are not installed. They do nothing,
@@ -221,8 +225,16 @@ impl Review {
             .into_iter()
             .map(|(kind, n)| format!("{n} {}", kind.display_names()[usize::from(n != 1)]))
             .collect();
+        let why = match self.changes.as_slice() {
+            [] => "This project is not trusted".to_owned(),
+            [change] => format!("This project has changed since you answered about it ({change})"),
+            [change, rest @ ..] => format!(
+                "This project has changed since you answered about it ({change}, and {} more)",
+                rest.len()
+            ),
+        };
         Some(format!(
-            "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",
+            "{why}, so this is not active: {}. `adjutant trust` shows it and turns it on.",
             kinds.join(", ")
         ))
     }
@@ -232,14 +244,15 @@ impl Review {
         format!("trust {} {}", root.display(), self.digest)
     }
 
-    /// Returns the text of the question before the list: why answers cannot be read, and the guards
-    /// that were active until now.
+    /// Returns the text of the question before the list: why answers cannot be read, the changes
+    /// since the last one, and the guards that were active until now.
     pub fn introduction(&self) -> Option<String> {
         let unread = self.unread_answers.as_ref().map(|problem| {
             format!(
                 "{problem}. Your answer begins a new file; this one is renamed to *.unreadable."
             )
         });
+        let changes = self.change_list();
         let changed = self.changed_guards.join(", ");
         let changed = (!changed.is_empty()).then(|| {
             format!("These guards held until now, and do not hold because something below has changed: {changed}.")
@@ -247,8 +260,30 @@ impl Review {
         let gone = self.gone_guards.join(", ");
         let gone = (!gone.is_empty())
             .then(|| format!("These guards held until now, and are gone from the project or switched off: {gone}."));
-        let parts: Vec<String> = [unread, changed, gone].into_iter().flatten().collect();
+        let parts: Vec<String> = [unread, changes, changed, gone]
+            .into_iter()
+            .flatten()
+            .collect();
         (!parts.is_empty()).then(|| parts.join("\n\n"))
+    }
+
+    /// Returns the list of changes since the last answer, with a heading. `None` if there are none.
+    fn change_list(&self) -> Option<String> {
+        /// The most changes that are listed.
+        const MAX_LISTED: usize = 20;
+        if self.changes.is_empty() {
+            return None;
+        }
+        let listed = self.changes.iter().take(MAX_LISTED);
+        let mut lines: Vec<String> = listed.map(|change| format!("- {change}")).collect();
+        let hidden = self.changes.len().saturating_sub(MAX_LISTED);
+        if hidden > 0 {
+            lines.push(format!("- and {hidden} more"));
+        }
+        Some(format!(
+            "Changed since you answered about this project:\n{}",
+            lines.join("\n")
+        ))
     }
 
     /// Returns the subject of the question: the heading of the list.
@@ -765,7 +800,8 @@ fn command_line(node: &Node, key: &str) -> Option<String> {
     (!argv.is_empty()).then(|| argv.join(" "))
 }
 
-/// Quotes an argument of a command line unless it is plain, so that its ends are visible.
+/// Quotes an argument of a command line for a shell unless it is plain, so that its ends are visible
+/// and the line can be copied. Control characters are escaped.
 fn quoted(argument: &str) -> String {
     let plain = !argument.is_empty()
         && argument
@@ -803,6 +839,8 @@ fn with_surroundings(mut detail: String, node: &Node) -> String {
     detail
 }
 
+    quoted.push('\'');
+    quoted
 /// Describes a hook: its event and filters, then its command.
 fn describe_hook(command: &str, node: &Node) -> String {
     let text = |key: &str| node.get(key).and_then(Node::as_text);
@@ -839,8 +877,6 @@ fn program_inputs(node: &Node, worktree: &Worktree, cwd: &Path) -> ScriptInputs 
         return ScriptInputs::default();
     };
     let argv: Vec<&str> = argv.iter().filter_map(Node::as_text).collect();
-    quoted.push('\'');
-    quoted
     let own_cwd = node.get("cwd").and_then(Node::as_text);
     script_inputs::of_command(
         &argv,

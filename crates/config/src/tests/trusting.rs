@@ -803,6 +803,51 @@ fn guard_is_read_from_line_of_older_answer() {
 }
 
 #[test]
+fn question_names_the_changes_since_the_last_answer() {
+    const OLD: &str = r#"{"mcp": {"db": {"type": "local", "command": ["sh", "./db.sh"]},
+        "old": {"type": "local", "command": ["sh", "./db.sh"]}}}"#;
+    let table = [
+        (
+            OLD,
+            "echo 2\n",
+            "- mcp.db: db.sh has changed\n- mcp.old: db.sh has changed",
+        ),
+        (
+            r#"{"mcp": {"db": {"type": "local", "command": ["sh", "./db.sh", "-v"]},
+                "old": {"type": "local", "command": ["sh", "./db.sh"]}}}"#,
+            "echo 1\n",
+            "- mcp.db: sh ./db.sh → sh ./db.sh -v",
+        ),
+        (
+            r#"{"mcp": {"db": {"type": "local", "command": ["sh", "./db.sh"]},
+                "new": {"type": "remote", "url": "https://mcp.example"}}}"#,
+            "echo 1\n",
+            "- mcp.new is new: https://mcp.example\n- mcp.old is gone: sh ./db.sh",
+        ),
+    ];
+    for (settings, script, expected) in table {
+        let place = ConfigFixture::new();
+        place
+            .write("work/repo/opencode.json", OLD)
+            .write("work/repo/db.sh", "echo 1\n");
+        place.trust();
+        assert_eq!(place.load().trust.changes, [] as [&str; 0]);
+        place
+            .write("work/repo/opencode.json", settings)
+            .write("work/repo/db.sh", script);
+        let review = place.load().trust;
+        assert_eq!(review.decision, Decision::Unasked, "{settings}");
+        let introduction = review.introduction().unwrap_or_default();
+        assert_eq!(
+            introduction,
+            format!("Changed since you answered about this project:\n{expected}")
+        );
+        let notice = review.notice().unwrap_or_default();
+        assert!(notice.contains(review.changes[0].as_str()), "{notice}");
+    }
+}
+
+#[test]
 fn unreadable_answers_may_hide_guard() {
     let place = ConfigFixture::new();
     place

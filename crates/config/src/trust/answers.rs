@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::changes::CoveredItem;
 use super::guards::TrustedGuard;
 use super::{Decision, Review};
 use crate::node::{ConfigOrigin, Layer, SourceLocation};
@@ -49,6 +50,9 @@ pub struct TrustEntry {
     /// The hooks and plugins among the items that could refuse calls.
     #[serde(default)]
     pub guards: Vec<TrustedGuard>,
+    /// The parts of the items that the answer covers; empty in older files.
+    #[serde(default)]
+    pub covered: Vec<CoveredItem>,
 }
 
 impl TrustStore {
@@ -64,6 +68,7 @@ impl TrustStore {
             at: now,
             items: Vec::new(),
             guards: Vec::new(),
+            covered: Vec::new(),
         }
     }
 
@@ -171,6 +176,7 @@ impl TrustStore {
             at: now,
             items: review.items.iter().map(ToString::to_string).collect(),
             guards: review.guards.clone(),
+            covered: review.items.iter().map(CoveredItem::of).collect(),
         };
         if let Some(aside) = self.aside() {
             std::fs::rename(&self.path, aside)?;
