@@ -110,6 +110,7 @@ pub(super) fn elsewhere(words: impl Iterator<Item = OsString>) -> Option<Meaning
         "version" | "-v" => return command(&["--version"]),
         "login" => return command(&["auth", "login"]),
         "logout" => return command(&["auth", "logout"]),
+        "explain" => return command(&["permissions", "explain"]),
         "chat" | "exec" | "ask" | "prompt" | "-p" | "--print" | "--prompt" => {
             let prompt = quoted(rest);
             return advice(format!("`adjutant run {prompt}` answers one prompt"));
@@ -126,7 +127,6 @@ pub(super) fn elsewhere(words: impl Iterator<Item = OsString>) -> Option<Meaning
     let instead = match first {
         "init" => "`adjutant run --command init` lets a model write AGENTS.md",
         "review" => "`adjutant run --command review` reviews uncommitted changes",
-        "explain" => "`adjutant permissions explain -- COMMAND` explains what is allowed",
         "undo" | "revert" => "`adjutant sessions revert ID` undoes the last turn of a session",
         "export" => "`adjutant sessions export ID` exports a session",
         "import" => "`adjutant sessions import FILE` imports a session",
@@ -227,8 +227,12 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 14] = [
+        let table: [(&[&str], &str); 15] = [
             (&["version"], "--version"),
+            (
+                &["explain", "rm -rf build"],
+                "permissions explain rm -rf build",
+            ),
             (&["login", "openai"], "auth login openai"),
             (&["-p", "fix it"], "`adjutant run \"fix it\"`"),
             (&["chat"], "`adjutant run \"PROMPT\"`"),

@@ -10,13 +10,15 @@ use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
-use permission::explain::explain;
+use permission::explain;
+use permission::locate::PathRefusal;
 use permission::path_gate::{self, PathDenied};
 use permission::{
     Access, AccessRequest, Action, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict,
     command_need,
 };
 use sandbox::Sandbox;
+use serde_json::{Value, json};
 use session::grants::Grants;
 use store::{Grant, Store};
 use tools::process::sandboxing::SandboxChoice;
@@ -36,7 +38,7 @@ pub(super) struct Listing {
     /// Include every project
     #[arg(long)]
     all: bool,
-    /// Print one JSON object per line
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -75,6 +77,9 @@ pub(super) enum Verb {
         /// File that would be created, changed or removed
         #[arg(long, group = "what", value_name = "PATH")]
         edit: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         /// Command line
         #[arg(group = "what")]
         command: Option<String>,
@@ -113,6 +118,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             sandbox,
             read,
             edit,
+            json,
             command,
         } => {
             let here = ProjectContext::read(Path::new("."), environment)?;
@@ -132,9 +138,34 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                 .map(|path| (Access::Read, path))
                 .or(edit.map(|path| (Access::Edit, path)));
             let needs = match (&path, command) {
-                (Some((access, path)), _) => path_needs(&policy, *access, path),
+                (Some((access, path)), _) => match path_needs(&policy, *access, path) {
+                    Ok(needs) => needs,
+                    Err(refusal) => {
+                        if json {
+                            let all = json!([{ "text": path, "verdict": "refuse", "reason": refusal.to_string() }]);
+                            super::terminal::json(&serde_json::to_string_pretty(&all)?);
+                        } else {
+                            super::say(&format!("refused: {refusal}"));
+                        }
+                        return Ok(0);
+                    }
+                },
                 (None, command) => vec![command_need(&command.unwrap_or_default(), &policy.place)],
             };
+            let needs: Vec<AccessRequest> = needs
+                .into_iter()
+                .map(|need| policy.in_sandbox(need))
+                .collect();
+            let verdicts: Vec<Verdict> = needs.iter().map(|need| policy.judge(need)).collect();
+            if json {
+                let all: Vec<Value> = needs
+                    .iter()
+                    .zip(&verdicts)
+                    .map(|(need, verdict)| explain::data(verdict, need))
+                    .collect();
+                super::terminal::json(&serde_json::to_string_pretty(&all)?);
+                return Ok(0);
+            }
             if policy.approvals != Approvals::Default {
                 let held = match (policy.approvals, policy.sandboxed) {
                     (Approvals::Sandboxed, false) => ", but no sandbox is available here",
@@ -142,22 +173,20 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                 };
                 super::say(&format!("approvals: {}{held}", policy.approvals.as_str()));
             }
-            let needs: Vec<AccessRequest> = needs
-                .into_iter()
-                .map(|need| policy.in_sandbox(need))
-                .collect();
-            let verdicts: Vec<Verdict> = needs.iter().map(|need| policy.judge(need)).collect();
             if verdicts.len() > 1 {
                 let word = match verdicts.iter().map(|verdict| verdict.action).max() {
                     Some(Action::Deny) => "deny",
                     Some(Action::Ask) => "ask",
                     _ => "allow",
                 };
-                let words = format!("{word}: every item below must be allowed:");
+                let words = format!("{word}: all of these must be allowed:");
                 super::terminal::verdicts(&words, environment);
             }
             for (need, verdict) in needs.iter().zip(&verdicts) {
-                super::terminal::verdicts(&explain(verdict, need, &policy.rules), environment);
+                super::terminal::verdicts(
+                    &explain::explain(verdict, need, &policy.rules),
+                    environment,
+                );
             }
             super::say(&judged_in(policy.guarantee, sandbox.is_some()));
             Ok(0)
@@ -248,18 +277,26 @@ async fn asking(
 
 /// Describes the sandbox of a verdict.
 fn judged_in(guarantee: SandboxGuarantee, is_given: bool) -> String {
-    let sandbox = match guarantee {
-        SandboxGuarantee::None => "without a sandbox".to_owned(),
-        guarantee => format!("for commands in a {} sandbox", guarantee.as_str()),
-    };
-    format!(
-        "judged {sandbox}, {}",
-        if is_given {
-            "as given by the option"
-        } else {
-            "as on this machine"
+    match (guarantee, is_given) {
+        (SandboxGuarantee::None, true) => {
+            "Judged without a sandbox, as the option says.".to_owned()
         }
-    )
+        (SandboxGuarantee::None, false) => {
+            "Judged without a sandbox; `adjutant doctor` shows why there is none.".to_owned()
+        }
+        (guarantee, true) => {
+            format!(
+                "Judged with a {} sandbox, as the option says.",
+                guarantee.as_str()
+            )
+        }
+        (guarantee, false) => {
+            format!(
+                "Judged with the {} sandbox of this machine.",
+                guarantee.as_str()
+            )
+        }
+    }
 }
 
 fn sandbox(word: &str) -> Result<SandboxGuarantee, String> {
@@ -272,15 +309,19 @@ fn approvals(word: &str) -> Result<Approvals, String> {
     Approvals::named(word).ok_or_else(|| format!("choose one of {}", known()))
 }
 
-/// Returns the access requests of a file tool. Prints the reason if the path is refused.
-fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<AccessRequest> {
+/// Returns the access requests of a file tool.
+///
+/// # Errors
+/// The path is refused, whatever the rules are.
+fn path_needs(
+    policy: &Policy,
+    access: Access,
+    path: &str,
+) -> Result<Vec<AccessRequest>, PathRefusal> {
     match path_gate::check_path(policy, access, path) {
-        Ok(located) => located.needs(access),
-        Err(PathDenied::Denied(denied)) => vec![denied.0],
-        Err(PathDenied::Refused(refusal)) => {
-            super::say(&format!("refused: {refusal}"));
-            vec![]
-        }
+        Ok(located) => Ok(located.needs(access)),
+        Err(PathDenied::Denied(denied)) => Ok(vec![denied.0]),
+        Err(PathDenied::Refused(refusal)) => Err(refusal),
     }
 }
 
@@ -310,16 +351,17 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
     }
     let grants = stored.grants;
     if json {
-        for grant in &grants {
-            let entry = serde_json::json!({
+        let entry = |grant: &Grant| {
+            json!({
                 "project": grant.project,
                 "agent": grant.agent,
                 "permission": grant.permission,
                 "pattern": grant.pattern,
                 "given": grant.given.iso(),
-            });
-            super::terminal::json(&entry.to_string());
-        }
+            })
+        };
+        let all: Vec<Value> = grants.iter().map(entry).collect();
+        super::terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
     if grants.is_empty() {

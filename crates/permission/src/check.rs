@@ -67,21 +67,7 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
     if let Some(command) = &request.bash {
         let need = policy.in_sandbox(command_need(command, &policy.place));
         let verdict = policy.judge(&need);
-        let units: Vec<Value> = verdict
-            .units
-            .iter()
-            .map(|unit| {
-                json!({
-                    "text": unit.text,
-                    "program": unit.program,
-                    "layer": unit.layer,
-                    "verdict": explain::word(unit.action),
-                    "rule": unit.rule.as_ref().map(rule),
-                    "reason": unit.reason,
-                    "readOnly": unit.read_only,
-                })
-            })
-            .collect();
+        let units: Vec<Value> = verdict.units.iter().map(explain::unit_data).collect();
         return answer(
             id,
             explain::word(verdict.action),
@@ -171,10 +157,6 @@ fn path_verdict(
     }
 }
 
-fn rule(rule: &Rule) -> Value {
-    json!({ "permission": rule.permission, "pattern": rule.pattern, "action": explain::word(rule.action), "source": rule.source })
-}
-
 fn answer(
     id: &Value,
     verdict: &str,
@@ -182,7 +164,7 @@ fn answer(
     units: &[Value],
     reason: Option<String>,
 ) -> Value {
-    json!({ "id": id, "verdict": verdict, "rule": by.map(rule), "units": units, "reason": reason })
+    json!({ "id": id, "verdict": verdict, "rule": by.map(explain::rule_data), "units": units, "reason": reason })
 }
 
 #[cfg(test)]

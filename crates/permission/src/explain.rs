@@ -5,28 +5,49 @@
 
 use std::fmt::Write;
 
-use super::rule::POSTURE;
+use serde_json::{Value, json};
+
+use super::rule::{BUILT_IN, POSTURE};
 use super::{AccessRequest, Action, Rule, Rules, UnitVerdict, Verdict, wildcard};
 use base::text::spelled;
 
-/// Explains a verdict on a need under these rules, in several lines. Terminal control characters
-/// are escaped.
+/// The longest command line that is repeated as a whole, in bytes; of a longer one only the part that
+/// decided is shown.
+const MAX_LINE_BYTES: usize = 1_000;
+
+/// Explains a verdict on a need under these rules: the verdict, the rule that decided, the reason,
+/// the parts of a command line if it has several, and the rules that were considered. Terminal
+/// control characters are escaped.
 pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
     let mut out = String::new();
-    let decided = match (&verdict.rule, &verdict.reason) {
-        (Some(rule), Some(reason)) => format!("{} ({reason})", shown(rule)),
-        (Some(rule), None) => shown(rule),
-        (None, Some(reason)) => reason.clone(),
-        (None, None) if verdict.action == Action::Ask => {
-            "no rule matches it, so the user is asked".into()
-        }
-        (None, None) => "no rule restricts it".into(),
+    let whole = need
+        .command
+        .as_ref()
+        .map(|command| command.text.trim())
+        .filter(|text| text.len() <= MAX_LINE_BYTES);
+    let subject = match (whole, &need.command) {
+        (Some(whole), _) => spelled(whole),
+        (None, Some(_)) => spelled(&verdict.pattern),
+        (None, None) => format!("{} {}", need.permission, spelled(&verdict.pattern)),
     };
-    line(
-        &mut out,
-        &format!("{}: {}", word(verdict.action), spelled(&verdict.pattern)),
-    );
-    line(&mut out, &format!("  because: {decided}"));
+    line(&mut out, &format!("{}: {subject}", word(verdict.action)));
+    if whole.is_some_and(|whole| whole != verdict.pattern) {
+        line(&mut out, &format!("  part: {}", spelled(&verdict.pattern)));
+    }
+    if let Some(rule) = &verdict.rule {
+        line(&mut out, &format!("  rule: {}", copied(rule)));
+    }
+    let why = match (&verdict.reason, &verdict.rule) {
+        (Some(reason), _) => spelled(reason),
+        (None, Some(_)) => String::new(),
+        (None, None) if verdict.action == Action::Ask => {
+            "no rule matches it, so the user is asked".to_owned()
+        }
+        (None, None) => "no rule restricts it".to_owned(),
+    };
+    if !why.is_empty() {
+        line(&mut out, &format!("  why: {why}"));
+    }
     if let Some((least, reason)) = &need.floor
         && verdict.reason.as_ref() != Some(reason)
     {
@@ -39,49 +60,99 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
         if verdict.proven_read_only {
             line(&mut out, "  everything in it is known to be read-only");
         }
-        line(&mut out, "found in the command:");
         if verdict.units.is_empty() {
-            line(&mut out, "  nothing that runs a program");
+            line(&mut out, "  nothing in it runs a program");
         }
-        for unit in &verdict.units {
-            line(&mut out, &unit_line(unit));
+        if verdict.units.len() > 1 {
+            line(&mut out, "its parts:");
+            verdict.units.iter().for_each(|unit| part(&mut out, unit));
         }
     }
+    // A command may be decided by a rule about the files that it uses.
+    let permission = match &verdict.rule {
+        Some(rule) if !about(rule, &need.permission) => rule.permission.as_str(),
+        _ => need.permission.as_str(),
+    };
     line(
         &mut out,
-        &format!(
-            "rules about {}, the last one that matches decides:",
-            need.permission
-        ),
+        &format!("rules about {permission} (the last one that matches decides):"),
     );
-    for rule in rules.iter().filter(|rule| about(rule, &need.permission)) {
+    for rule in rules.iter().filter(|rule| about(rule, permission)) {
         let mark = if Some(rule) == verdict.rule.as_ref() {
             ">"
         } else {
             " "
         };
-        line(&mut out, &format!("{mark} {}", shown(rule)));
+        line(&mut out, &format!("{mark} {}", copied(rule)));
     }
     out
 }
 
-/// Returns the line for one part of a command line: its verdict, text, program and reason.
-pub fn unit_line(unit: &UnitVerdict) -> String {
+/// Adds the lines of one part of a command line: its verdict and text, and below it the reason.
+fn part(out: &mut String, unit: &UnitVerdict) {
     let indent = "  ".repeat(unit.layer + 1);
-    let program = unit
-        .program
-        .as_deref()
-        .map_or_else(String::new, |program| format!(" [{}]", spelled(program)));
+    let text = spelled(&unit.text);
+    line(out, &format!("{indent}{} {text}", word(unit.action)));
     let why = match (&unit.reason, &unit.rule) {
-        (Some(reason), _) => format!(": {}", spelled(reason)),
-        (None, Some(rule)) => format!(": {}", shown(rule)),
-        (None, None) => String::new(),
+        (Some(reason), _) => format!("why: {}", spelled(reason)),
+        (None, Some(rule)) => format!("rule: {}", copied(rule)),
+        (None, None) => return,
     };
-    format!(
-        "{indent}{} {}{program}{why}",
-        word(unit.action),
-        spelled(&unit.text)
-    )
+    line(out, &format!("{indent}  {why}"));
+}
+
+/// Returns a verdict as JSON, for scripts.
+pub fn data(verdict: &Verdict, need: &AccessRequest) -> Value {
+    let whole = need.command.as_ref().map(|command| command.text.as_str());
+    let minimum = need.floor.as_ref();
+    json!({
+        "permission": need.permission,
+        "text": whole.unwrap_or(&verdict.pattern),
+        "verdict": word(verdict.action),
+        "part": verdict.pattern,
+        "rule": verdict.rule.as_ref().map(rule_data),
+        "reason": verdict.reason,
+        "minimum": minimum.map(|(least, reason)| json!({ "verdict": word(*least), "reason": reason })),
+        "readOnly": verdict.proven_read_only,
+        "units": verdict.units.iter().map(unit_data).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the verdict on one part of a command line as JSON.
+pub(super) fn unit_data(unit: &UnitVerdict) -> Value {
+    json!({
+        "text": unit.text,
+        "program": unit.program,
+        "layer": unit.layer,
+        "verdict": word(unit.action),
+        "rule": unit.rule.as_ref().map(rule_data),
+        "reason": unit.reason,
+        "readOnly": unit.read_only,
+    })
+}
+
+pub(super) fn rule_data(rule: &Rule) -> Value {
+    json!({ "permission": rule.permission, "pattern": rule.pattern, "action": word(rule.action), "source": rule.source })
+}
+
+/// Returns a rule as it is written in settings, with its source.
+fn copied(rule: &Rule) -> String {
+    let source = match rule.source.as_str() {
+        "" => String::new(),
+        BUILT_IN => format!(" ({BUILT_IN})"),
+        file => format!(" ({})", spelled(file)),
+    };
+    if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
+        return format!("this agent only reads{source}");
+    }
+    let quoted = |text: &str| spelled(&Value::from(text).to_string());
+    let permission = quoted(&rule.permission);
+    let action = word(rule.action);
+    if (rule.permission.as_str(), rule.pattern.as_str()) == ("*", "*") {
+        return format!("{permission}: \"{action}\"{source}");
+    }
+    let pattern = quoted(&rule.pattern);
+    format!("{permission}: {{ {pattern}: \"{action}\" }}{source}")
 }
 
 fn about(rule: &Rule, permission: &str) -> bool {
@@ -136,18 +207,15 @@ mod tests {
         let need = command_need("ls | xargs rm \x1b]0;x\x07", &lab.place);
         let text = explain(&evaluate(&rules, &Rules::default(), &need), &need, &rules);
         let wanted = [
-            "deny: rm \\x1b]0\n",
-            "because: bash \"rm*\": deny, from test",
-            "  allow ls [ls]: bash \"*\": allow, from test",
-            "    deny rm \\x1b]0 … [rm]",
-            "> bash \"rm*\": deny, from test",
-            "  every tool: allow, from built in",
+            "deny: ls | xargs rm \\x1b]0;x",
+            "  rule: \"bash\": { \"rm*\": \"deny\" } (test)\n",
+            "  allow ls\n    rule: \"bash\": { \"*\": \"allow\" } (test)\n",
+            "    deny rm \\x1b]0 …\n",
+            "> \"bash\": { \"rm*\": \"deny\" } (test)\n",
+            "  \"*\": \"allow\" (built in)\n",
         ];
         for part in wanted {
-            assert!(
-                text.contains(part) || part.starts_with("deny: rm"),
-                "{part:?} not in\n{text}"
-            );
+            assert!(text.contains(part), "{part:?} not in\n{text}");
         }
         assert!(!text.contains('\x1b'));
     }
