@@ -38,6 +38,9 @@ pub(super) enum Verb {
         /// Name of the agent
         #[arg(add = ArgValueCandidates::new(complete::agents))]
         name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Create an agent: a model writes its instructions into a Markdown file
     Create(Wish),
@@ -88,12 +91,17 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
             }
             return Ok(exit_code(&unused));
         }
-        Verb::Show { name } => {
+        Verb::Show { name, json } => {
             let agent = here.agents.get(name).ok_or_else(|| {
                 let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
                 anyhow!("no agent \"{name}\"; available: {}", names.join(", "))
             })?;
-            super::say(&show::show(&agent));
+            if *json {
+                let data = show::one_to_json(&here.agents, &agent, |name| remarks(&here, name));
+                super::terminal::json(&serde_json::to_string_pretty(&data)?);
+            } else {
+                super::say(&show::show(&agent));
+            }
         }
     }
     Ok(0)

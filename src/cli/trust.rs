@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use base::environment::Environment;
 use base::worktree::Worktree;
-use config::trust::{Decision, Review, TrustStore};
+use config::trust::{Decision, Review, TrustEntry, TrustStore};
 use session::relocate::share_trust;
 
 use super::project_context::ProjectContext;
@@ -28,15 +28,18 @@ pub(super) struct Args {
     /// Do not trust this project, and do not ask again
     #[arg(long)]
     no: bool,
+    /// Print JSON, and ask nothing
+    #[arg(long, conflicts_with_all = ["revoke", "yes", "no"])]
+    json: bool,
     /// Directory of the project
     #[arg(default_value = ".")]
     dir: PathBuf,
 }
 
 impl Args {
-    /// Returns whether it only lists decisions.
+    /// Returns whether it changes no decision.
     pub(super) fn only_lists(&self) -> bool {
-        self.list
+        self.list || self.json
     }
 }
 
@@ -60,7 +63,7 @@ pub(super) async fn share_decision(
 
 pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     if args.list {
-        return Ok(list(environment));
+        return list(args.json, environment);
     }
     let others = session::user_store::store(environment);
     share_trust(
@@ -86,6 +89,10 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         return Ok(0);
     }
     let review = &here.loaded.trust;
+    if args.json {
+        super::terminal::json(&serde_json::to_string_pretty(&review.to_json(root))?);
+        return Ok(u8::from(review.decision == Decision::Unasked));
+    }
     let mut wants = review.list();
     if let Some(depth) = review.depth() {
         wants.push_str(depth);
@@ -195,11 +202,20 @@ fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
     reply::yes_or_no(&question, explained, None, super::terminal::answer)
 }
 
-fn list(environment: &Environment) -> u8 {
+fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let store = TrustStore::open(environment);
     if let Some(problem) = store.problem(TrustStore::path(environment).display().to_string()) {
         super::say(&problem.to_string());
-        return 1;
+        return Ok(1);
+    }
+    if json {
+        let entry = |(root, entry): (&str, &TrustEntry)| {
+            serde_json::json!({ "project": root, "decision": entry.decision, "decided": entry.at.iso(),
+                "items": entry.items })
+        };
+        let all: Vec<serde_json::Value> = store.list().map(entry).collect();
+        super::terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(0);
     }
     let mut any = false;
     for (root, entry) in store.list() {
@@ -217,5 +233,5 @@ fn list(environment: &Environment) -> u8 {
     if !any {
         super::say("No decisions.");
     }
-    0
+    Ok(0)
 }

@@ -332,6 +332,27 @@ impl Review {
         ))
     }
 
+    /// Returns the items, the decision and the changes as JSON, for scripts.
+    pub fn to_json(&self, root: &Path) -> serde_json::Value {
+        let item = |item: &TrustItem| {
+            serde_json::json!({
+                "kind": item.kind.as_str(),
+                "key": item.key,
+                "detail": item.detail,
+                "source": item.place.short(),
+                "files": item.covered.files,
+                "notCovered": item.covered.not_covered,
+            })
+        };
+        serde_json::json!({
+            "project": root,
+            "decision": self.decision,
+            "changes": self.changes,
+            "items": self.items.iter().map(item).collect::<Vec<_>>(),
+            "notInstalled": self.not_installed,
+        })
+    }
+
     /// Returns the whole list for the question, one line per item.
     pub fn list(&self) -> String {
         self.items
@@ -818,6 +839,8 @@ fn quoted(argument: &str) -> String {
             c => quoted.push(c),
         }
     }
+    quoted.push('\'');
+    quoted
 }
 
 /// Appends the other settings that affect the program: directory, variables, headers.
@@ -839,8 +862,6 @@ fn with_surroundings(mut detail: String, node: &Node) -> String {
     detail
 }
 
-    quoted.push('\'');
-    quoted
 /// Describes a hook: its event and filters, then its command.
 fn describe_hook(command: &str, node: &Node) -> String {
     let text = |key: &str| node.get(key).and_then(Node::as_text);

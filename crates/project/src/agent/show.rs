@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Agent, Agents, Mode};
 use base::listing::{EntryState, shortened, table, terminal_width};
 use base::text;
-use permission::Action;
+use permission::{Action, Rule};
 
 /// An agent that is not used: its name, its state and the reason.
 pub type UnusedAgent = (String, EntryState, String);
@@ -101,6 +101,24 @@ pub fn to_json(agents: &Agents, remarks: impl Fn(&str) -> Vec<String>) -> Vec<se
     let mut all: Vec<&Agent> = agents.all().map(AsRef::as_ref).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all.into_iter().map(one).collect()
+}
+
+/// Returns one agent as JSON, as in [`to_json`], with its rules in the order of evaluation.
+pub fn one_to_json(
+    agents: &Agents,
+    agent: &Agent,
+    remarks: impl Fn(&str) -> Vec<String>,
+) -> serde_json::Value {
+    let mut one = to_json(agents, remarks)
+        .into_iter()
+        .find(|one| one["name"] == agent.name.as_str())
+        .unwrap_or_default();
+    let rule = |rule: &Rule| {
+        serde_json::json!({ "permission": rule.permission, "pattern": rule.pattern,
+            "action": rule.action, "source": rule.source })
+    };
+    one["rules"] = agent.rules.iter().map(rule).collect();
+    one
 }
 
 /// Returns the model of an agent, or the family of its models.
