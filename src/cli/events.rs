@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap_complete::ArgValueCandidates;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::terminal::JsonWriter;
+use super::{complete, sessions};
 use base::environment::Environment;
 use base::id::SessionId;
 use remote::observe;
@@ -22,8 +24,8 @@ const MAX_WAITING: usize = 64;
 /// Options of `adjutant events`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only the events of this session and of its subagents
-    #[arg(long, value_name = "ID")]
+    /// Only the events of this session and of its subagents: its id, the beginning of it, or `last`
+    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(complete::sessions))]
     session: Option<String>,
 }
 
@@ -38,14 +40,7 @@ enum FromProcess {
 pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     let session = match &args.session {
         None => None,
-        Some(id) => {
-            let session = SessionId::new(id.as_str());
-            anyhow::ensure!(
-                session.is_well_formed(),
-                "\"{id}\" is not the id of a session; `adjutant sessions` lists them"
-            );
-            Some(session)
-        }
+        Some(name) => Some(session_id(name, environment).await?),
     };
     let dir = observe::directory(environment);
     let ended = CancellationToken::new();
@@ -73,6 +68,19 @@ pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Re
                 None => return Ok(0),
             },
         }
+    }
+}
+
+/// Returns the session that a name means. A whole id is taken as it is if no such session is stored:
+/// one without messages is not.
+async fn session_id(name: &str, environment: &Environment) -> anyhow::Result<SessionId> {
+    let store = session::user_store::store(environment);
+    let found = sessions::find(&store, name, Path::new("."), environment).await;
+    store.stop().await;
+    let whole = SessionId::new(name);
+    match found {
+        Err(_) if whole.is_well_formed() => Ok(whole),
+        found => found,
     }
 }
 

@@ -748,6 +748,9 @@ async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::E
 /// The name of a project's most recent session.
 pub(super) const LAST: &str = "last";
 
+/// The beginning of every id, which may be left out.
+const ID_PREFIX: &str = "ses_";
+
 /// The number of matching ids above which they are not counted.
 const MAX_MATCHING_IDS: usize = 100;
 
@@ -779,8 +782,14 @@ pub(super) async fn find(
             .map(|record| record.id)
             .ok_or_else(|| anyhow!("no sessions in this project"));
     }
+    // The first letters are the same in all ids.
+    let beginning = if name.starts_with(ID_PREFIX) {
+        name.to_owned()
+    } else {
+        format!("{ID_PREFIX}{name}")
+    };
     match store
-        .beginning_with(name, MAX_MATCHING_IDS)
+        .beginning_with(&beginning, MAX_MATCHING_IDS)
         .await?
         .as_slice()
     {
@@ -795,10 +804,20 @@ pub(super) async fn find(
         several if several.len() == MAX_MATCHING_IDS => {
             bail!("many sessions begin with {name}; give more of the id")
         }
-        several => bail!(
-            "{} sessions begin with {name}; give more of the id",
-            several.len()
-        ),
+        several => {
+            const MAX_NAMED: usize = 5;
+            let named = several.iter().take(MAX_NAMED).map(SessionId::as_str);
+            let more = if several.len() > MAX_NAMED {
+                ", …"
+            } else {
+                ""
+            };
+            bail!(
+                "{} sessions begin with {name}; give more of the id: {}{more}",
+                several.len(),
+                named.collect::<Vec<_>>().join(", ")
+            )
+        }
     }
 }
 
