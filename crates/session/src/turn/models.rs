@@ -213,11 +213,7 @@ impl Models {
     /// Returns whether there may be a model in addition to the offline one.
     pub fn is_anybody_there(&self) -> bool {
         let registry = self.registry.borrow();
-        registry.may_lend()
-            || registry
-                .models()
-                .iter()
-                .any(|model| model.id.provider != Registry::OFFLINE)
+        registry.may_lend() || !registry.is_bare()
     }
 
     /// Waits for the first search for model servers on this machine, if it still runs.
