@@ -707,14 +707,11 @@ fn retried() {
 }
 
 fn sessions(project: &Project) -> usize {
-    text(
-        &adjutant(project, &["sessions", "--all", "--json"])
-            .output()
-            .unwrap()
-            .stdout,
-    )
-    .lines()
-    .count()
+    let output = adjutant(project, &["sessions", "--all", "--json"])
+        .output()
+        .unwrap();
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    list.as_array().unwrap().len()
 }
 
 fn continued() {
@@ -897,7 +894,10 @@ fn deletion() {
     for prompt in ["First", "Second"] {
         assert_eq!(piped(&["run", prompt]).0, Some(0));
     }
-    let count = || piped(&["sessions", "--json"]).1.lines().count();
+    let count = || {
+        let list: Value = serde_json::from_str(&piped(&["sessions", "--json"]).1).unwrap();
+        list.as_array().unwrap().len()
+    };
     for words in [
         &["sessions", "delete", "last"][..],
         &["sessions", "prune", "--days", "0"],

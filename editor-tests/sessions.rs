@@ -314,14 +314,8 @@ fn command_line() {
     stdout_of(&project, &["rename", &first, "Wildcards,", "mine"]);
     assert!(stdout_of(&project, &["list"]).contains("Wildcards, mine"));
     // Scripts get the fields that a user would ask for, and nothing about the storage.
-    let listed: Value = serde_json::from_str(
-        stdout_of(&project, &["list", "--json"])
-            .lines()
-            .next()
-            .unwrap(),
-    )
-    .unwrap();
-    let keys: Vec<&str> = listed
+    let listed: Value = serde_json::from_str(&stdout_of(&project, &["list", "--json"])).unwrap();
+    let keys: Vec<&str> = listed[0]
         .as_object()
         .unwrap()
         .keys()

@@ -59,7 +59,7 @@ pub(super) struct Listing {
         conflicts_with = "running"
     )]
     limit: usize,
-    /// Print one JSON object per line
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -96,7 +96,7 @@ pub(super) enum Verb {
         /// Show at most this many
         #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         limit: usize,
-        /// Print one JSON object per line
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -400,12 +400,14 @@ async fn search(
         ));
     }
     if json {
-        for hit in &hits {
+        let entry = |hit: &store::SearchHit| {
             let mut entry = data(&hit.record);
             entry["messages"] = json!(hit.messages);
             entry["excerpt"] = json!(hit.excerpt);
-            terminal::json(&entry.to_string());
-        }
+            entry
+        };
+        let all: Vec<Value> = hits.iter().map(entry).collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(u8::from(hits.is_empty()));
     }
     for hit in &hits {
@@ -636,32 +638,33 @@ async fn list(
         ));
     }
     let records = page.sessions;
+    if json {
+        let all: Vec<Value> = records.iter().map(data).collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(0);
+    }
     for record in &records {
-        if json {
-            terminal::json(&data(record).to_string());
-        } else {
-            super::say(&line(record, all));
-            if let Some(summary) = summary_line(listing::terminal_width(), record) {
-                super::say(&summary);
-            }
+        super::say(&line(record, all));
+        if let Some(summary) = summary_line(listing::terminal_width(), record) {
+            super::say(&summary);
         }
     }
-    if records.is_empty() && !json {
+    if records.is_empty() {
         super::say(if all {
             "No sessions."
         } else {
             "No sessions in this project; --all lists those of every project."
         });
     }
-    if !all && !json {
+    if !all {
         relocate::offer(store, environment).await;
     }
-    if !records.is_empty() && !json && terminal::is_watched() {
+    if !records.is_empty() && terminal::is_watched() {
         super::say(
             "`adjutant run -s ID \"PROMPT\"` continues one, `adjutant sessions show ID` shows it; the beginning of an id is enough.",
         );
     }
-    if page.next.is_some() && !json {
+    if page.next.is_some() {
         super::say(&format!(
             "… and more; --limit {} shows more of them",
             limit.saturating_mul(2)

@@ -29,7 +29,8 @@ pub(super) async fn running(
     } else {
         Some(ProjectSessions::of(store, Path::new("."), environment).await?)
     };
-    let mut any = false;
+    let mut lines = Vec::new();
+    let mut entries = Vec::new();
     for one in busy {
         // A session that is created and not yet written has no record.
         let record = store
@@ -43,27 +44,31 @@ pub(super) async fn running(
         {
             continue;
         }
-        any = true;
         let state = one.state.map_or("open", TaskState::as_str);
         let title = record.as_ref().and_then(|record| record.title.clone());
-        if json {
-            let (host, pid) = one
-                .host
-                .clone()
-                .map_or((None, None), |(host, pid)| (Some(host), Some(pid)));
-            let cwd = record.map(|record| record.cwd);
-            let line = json!({ "id": one.session, "state": state, "host": host, "pid": pid, "tries": one.tries,
-                "title": title, "cwd": cwd });
-            crate::cli::terminal::json(&line.to_string());
-        } else {
-            let host = one
-                .host
-                .map_or_else(|| "-".to_owned(), |(host, pid)| format!("{host} ({pid})"));
-            let title = title.unwrap_or_else(|| "(no title)".into());
-            crate::cli::say(&format!("{}  {state}  {host}  {title}", one.session));
-        }
+        let (host, pid) = one
+            .host
+            .clone()
+            .map_or((None, None), |(host, pid)| (Some(host), Some(pid)));
+        let cwd = record.map(|record| record.cwd);
+        entries.push(
+            json!({ "id": one.session, "state": state, "host": host, "pid": pid, "tries": one.tries,
+                "title": title, "cwd": cwd }),
+        );
+        let host = one
+            .host
+            .map_or_else(|| "-".to_owned(), |(host, pid)| format!("{host} ({pid})"));
+        let title = title.unwrap_or_else(|| "(no title)".into());
+        lines.push(format!("{}  {state}  {host}  {title}", one.session));
     }
-    if !any && !json {
+    if json {
+        crate::cli::terminal::json(&serde_json::to_string_pretty(&entries)?);
+        return Ok(0);
+    }
+    for line in &lines {
+        crate::cli::say(line);
+    }
+    if lines.is_empty() {
         crate::cli::say(if all {
             "Nothing runs."
         } else {
