@@ -239,6 +239,22 @@ fn named_and_without_tools() {
     run(&["config", "set", "model", "ollama/llama3.2"]);
     let doctor = stdout_of(&project, &["doctor"]);
     assert!(doctor.contains(without_tools), "{doctor}");
+
+    // Such a model is never the default.
+    let server = Server::start(|request: &ReceivedRequest| match request.path() {
+        "/v1/models" => ok(&list(&["gemma3:4b"])),
+        "/api/show" => ok(&json!({ "capabilities": ["completion"] })),
+        "/api/ps" => ok(&json!({ "models": [] })),
+        _ => (404, String::new(), "404 page not found".into()),
+    });
+    let project = project_with("ollama", &server);
+    let output = adjutant(&project, &["run", "Hello?"], "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("No model here can call tools")
+            && said.contains("`adjutant run -m ollama/gemma3:4b`"),
+        "{said}"
+    );
 }
 
 fn small_window() {

@@ -16,7 +16,8 @@ use mcp::resource::ChangedResource;
 use project::agent::Agent;
 use prompts::CONTENTS_OF;
 use providers::local;
-use transcript::{Content, Fault, FaultKind, Message, Text};
+use providers::registry::Registry;
+use transcript::{Content, Fault, FaultKind, Message, ModelRef, Text};
 
 /// Runs the turn whose prompt is the history's last message. Events are sent and messages are
 /// stored as they arise; the history is returned with the outcome.
@@ -305,7 +306,12 @@ async fn report_limits(history: &History, scope: &TurnContext, frame: &StepConte
     let model = &frame.model.id;
     let listed = frame.tools.iter().filter(|tool| tool.listed());
     let names: Vec<&str> = listed.map(|tool| tool.name()).collect();
-    let title = if !frame.model.tools {
+    let title = if let Some(other) = passed_over(scope, frame) {
+        format!(
+            "No model here can call tools, so adjutant's offline model answers. `adjutant run -m {other}` asks one \
+             that only answers in text; `adjutant models` lists all."
+        )
+    } else if !frame.model.tools {
         without_tools(model)
     } else if frame.is_reduced {
         local::reduced_tools(model, frame.model.window(), &names)
@@ -327,6 +333,19 @@ async fn report_limits(history: &History, scope: &TurnContext, frame: &StepConte
         details: None,
     };
     scope.outlet.event(notice).await;
+}
+
+/// Returns a model that is not used because it cannot call tools, if the offline model answers in its
+/// place.
+fn passed_over(scope: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
+    let is_chosen = scope.choice.borrow().model.is_some() || scope.project.settings.model.is_some();
+    if is_chosen || frame.model.id.provider != Registry::OFFLINE {
+        return None;
+    }
+    let all = scope.project.models.all();
+    all.iter()
+        .find(|model| !model.tools)
+        .map(|model| model.id.clone())
 }
 
 /// Adds the notes that belong before this step.
