@@ -1,161 +1,165 @@
 //! Simple orders: read, list, run, replace and create.
 
+use std::path::Path;
+
 use serde_json::json;
 
-use super::turn::{OfflineTurn, OrStep, PlannedCall, unable};
-use base::text::{count, cut_chars};
+use super::search;
+use super::turn::{OfflineTurn, OrEnd, PlannedCall, unable};
+use base::text::cut_chars;
+
+/// The maximum number of lines shown of a file or an output.
+const MAX_LINES: usize = 40;
 
 /// A word of a prompt, or the content of backticks, quotation marks or a fence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OrderToken {
-    pub(super) text: String,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OrderToken<'a> {
+    pub(super) text: &'a str,
     pub(super) quoted: bool,
 }
 
-pub(super) fn tokens(prompt: &str) -> Vec<OrderToken> {
+pub(super) fn tokens(prompt: &str) -> Vec<OrderToken<'_>> {
     const AFTER: [char; 6] = [',', ';', ':', '?', '.', '!'];
     let mut tokens = Vec::new();
     let mut rest = prompt.trim_start();
     while !rest.is_empty() {
-        let mark = ["```", "`", "\""]
-            .into_iter()
-            .find(|mark| rest.starts_with(mark));
-        let quotation = mark.and_then(|mark| rest[mark.len()..].split_once(mark));
+        let quotation = ["```", "`", "\""].into_iter().find_map(|mark| {
+            let (text, after) = rest.strip_prefix(mark)?.split_once(mark)?;
+            Some((mark, text, after))
+        });
         let (text, after) = match quotation {
             // The first line of a fence contains the language.
-            Some((text, after)) if mark == Some("```") => {
+            Some(("```", text, after)) => {
                 (text.split_once('\n').map_or(text, |(_, text)| text), after)
             }
-            Some(quotation) => quotation,
+            Some((_, text, after)) => (text, after),
             None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
         };
         let bare = text.trim_end_matches(&AFTER[..5]);
-        let text = if quotation.is_some() || bare.is_empty() {
-            text
-        } else {
-            bare
-        };
+        let quoted = quotation.is_some();
         tokens.push(OrderToken {
-            text: text.to_owned(),
-            quoted: quotation.is_some(),
+            text: if quoted || bare.is_empty() {
+                text
+            } else {
+                bare
+            },
+            quoted,
         });
         rest = after.trim_start_matches(AFTER).trim_start();
     }
     tokens
 }
 
-impl OrderToken {
-    /// Returns the text in lower case for comparisons; empty if it is quoted.
-    pub(super) fn plain(&self) -> String {
-        if self.quoted {
-            String::new()
-        } else {
-            self.text.to_lowercase()
-        }
+impl OrderToken<'_> {
+    /// Returns whether the token is one of the words of a list.
+    pub(super) fn is_one_of(&self, list: &str) -> bool {
+        !self.quoted
+            && list
+                .split(' ')
+                .any(|word| word.eq_ignore_ascii_case(self.text))
     }
 
     pub(super) fn is_path(&self) -> bool {
         // "e.g" is not a file.
         let ending =
             |(stem, end): (&str, &str)| (3..).contains(&(stem.len() + end.len())) && end.len() < 5;
-        let is_one = self.text.contains('/') || self.text.rsplit_once('.').is_some_and(ending);
-        is_one
+        let has_form = self.text.contains('/') || self.text.rsplit_once('.').is_some_and(ending);
+        has_form
             && !self
                 .text
                 .contains(|c: char| c.is_whitespace() || "*(:".contains(c))
     }
 }
 
-/// Carries out the order in a prompt; returns `None` if there is none.
-pub(super) fn carry_out(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option<String>> {
+/// Carries out the order in a prompt; a prompt without one is a question.
+pub(super) fn carry_out(turn: &OfflineTurn<'_>) -> OrEnd<String> {
     const FILLERS: &str = "please now can could you me the a file files command in";
-    let is_filler = |token: &&OrderToken| FILLERS.split(' ').any(|filler| filler == token.plain());
-    let words: Vec<&OrderToken> = tokens.iter().filter(|token| !is_filler(token)).collect();
-    let texts: Vec<&str> = words.iter().map(|token| token.text.as_str()).collect();
-    let verb = words
-        .first()
-        .map_or_else(String::new, |token| token.plain());
-    Ok(Some(
-        match (verb.as_str(), texts.get(1..).unwrap_or_default()) {
-            (_, []) if words.first().is_some_and(|token| token.is_path()) => read(turn, texts[0])?,
-            ("read" | "show" | "open", [path]) if words[1].is_path() => read(turn, path)?,
-            ("list" | "ls", []) => show(turn, "Listing", ".", ("read", json!({"filePath": "."})))?,
-            ("list" | "ls", [path]) => {
-                show(turn, "Listing", path, ("read", json!({"filePath": path})))?
-            }
-            ("run", [command]) if words[1].quoted => {
-                let description = cut_chars(&format!("Run {command}"), 80);
-                show(
-                    turn,
-                    "Running",
-                    command,
-                    (
-                        "bash",
-                        json!({"command": command, "description": description}),
-                    ),
-                )?
-            }
-            ("run", _) => {
-                return Err(unable("Say which command, in backticks: run `cargo test`."));
-            }
-            ("replace" | "change", [old, "with" | "by" | "to", new, path]) => {
-                replace(turn, old, new, path)?
-            }
-            ("create" | "write", [path, "with" | "containing", content]) => {
-                create(turn, path, content)?
-            }
-            _ => return Ok(None),
-        },
-    ))
-}
-
-pub(super) fn read(turn: &OfflineTurn, path: &str) -> OrStep<String> {
-    show(turn, "Reading", path, ("read", json!({"filePath": path})))
-}
-
-/// Makes a call and shows its result.
-fn show(turn: &OfflineTurn, doing: &str, what: &str, call: PlannedCall) -> OrStep<String> {
-    let done = turn.calls(&format!("{doing} {}.", quoted(what)), vec![call])?;
-    let lines = turn.lines(&done[0]);
-    let text: Vec<&str> = match &lines {
-        Some(lines) => lines.iter().map(|line| line.text.as_str()).collect(),
-        // A nonzero exit code is in a note; of a directory only the entries are shown.
-        None => {
-            let entries = done[0]
-                .split_once("<entries>\n")
-                .and_then(|(_, rest)| rest.split_once("\n\n("));
-            let text = entries.map_or(&*done[0], |(entries, _)| entries);
-            text.trim_end()
-                .lines()
-                .filter(|line| !line.contains("system-reminder"))
-                .collect()
-        }
+    let tokens = tokens(&turn.prompt);
+    let words: Vec<&OrderToken<'_>> = tokens
+        .iter()
+        .filter(|token| !token.is_one_of(FILLERS))
+        .collect();
+    let texts: Vec<&str> = words.iter().map(|token| token.text).collect();
+    let verb = match words.first() {
+        Some(verb) if !verb.quoted => verb.text.to_lowercase(),
+        _ => String::new(),
     };
-    Ok(format!(
-        "{}:\n\n{}",
-        quoted(what),
-        fenced(if lines.is_some() { what } else { "" }, text.into_iter())
-    ))
+    match (verb.as_str(), texts.get(1..).unwrap_or_default()) {
+        ("list" | "ls", []) => read(turn, "."),
+        ("list" | "ls", [path]) => read(turn, path),
+        ("run", [command]) if words[1].quoted => run(turn, command),
+        ("run", _) => Err(unable("Say which command, in backticks: run `cargo test`.")),
+        ("replace" | "change", [old, "with" | "by" | "to", new, path]) => {
+            replace(turn, old, new, path)
+        }
+        ("create" | "write", [path, "with" | "containing", content]) => create(turn, path, content),
+        _ => search::answer(turn, &tokens),
+    }
 }
 
-fn replace(turn: &OfflineTurn, old: &str, new: &str, path: &str) -> OrStep<String> {
+/// Makes a call and returns its result.
+fn make(turn: &OfflineTurn<'_>, doing: &str, what: &str, call: PlannedCall) -> OrEnd<String> {
+    let done = turn.calls(format!("{doing} {what}."), vec![call])?;
+    Ok(done.concat())
+}
+
+/// Shows the beginning of a file or a directory.
+pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OrEnd<String> {
+    let what = quoted(path);
+    let done = make(turn, "Reading", &what, ("read", json!({"filePath": path})))?;
+    Ok(format!("{what}:\n\n{}", fenced(path, &contents(&done))))
+}
+
+fn run(turn: &OfflineTurn<'_>, command: &str) -> OrEnd<String> {
+    let what = quoted(command);
+    let done = make(
+        turn,
+        "Running",
+        &what,
+        ("bash", json!({"command": command})),
+    )?;
+    // A nonzero exit code is in a note.
+    let lines = done.trim_end().lines();
+    let lines: Vec<&str> = lines
+        .filter(|line| !line.contains("system-reminder"))
+        .collect();
+    Ok(format!("{what}:\n\n{}", fenced("", &lines)))
+}
+
+fn replace(turn: &OfflineTurn<'_>, old: &str, new: &str, path: &str) -> OrEnd<String> {
     // `edit` requires that the file has been read.
     read(turn, path)?;
-    let what = format!("{} with {} in {}.", quoted(old), quoted(new), quoted(path));
+    let what = format!("{} with {} in {}", quoted(old), quoted(new), quoted(path));
     let given = json!({"filePath": path, "oldString": old, "newString": new, "replaceAll": true});
-    turn.calls(&format!("Replacing {what}"), vec![("edit", given)])?;
-    Ok(format!("Done: replaced {what}"))
+    make(turn, "Replacing", &what, ("edit", given))?;
+    Ok(format!("Done: replaced {what}."))
 }
 
-fn create(turn: &OfflineTurn, path: &str, content: &str) -> OrStep<String> {
+fn create(turn: &OfflineTurn<'_>, path: &str, content: &str) -> OrEnd<String> {
     let content = format!("{}\n", content.trim_end_matches('\n'));
-    let call = ("write", json!({"filePath": path, "content": content}));
-    turn.calls(&format!("Writing {}.", quoted(path)), vec![call])?;
-    Ok(format!(
-        "Done: {} has {}.",
-        quoted(path),
-        count(content.lines().count(), "line")
-    ))
+    let given = json!({"filePath": path, "content": content});
+    make(turn, "Writing", &quoted(path), ("write", given))?;
+    Ok(format!("Done: wrote {}.", quoted(path)))
+}
+
+/// Returns the lines of the file, or the entries of the directory, in the output of `read`; other
+/// output as it is.
+pub(super) fn contents(printed: &str) -> Vec<&str> {
+    let (body, is_file) = if let Some((_, lines)) = printed.split_once("<content>\n") {
+        (lines, true)
+    } else if let Some((_, entries)) = printed.split_once("<entries>\n") {
+        (entries, false)
+    } else {
+        return printed.lines().collect();
+    };
+    // A blank line and the count follow.
+    let lines = body.lines().take_while(|line| !line.is_empty());
+    lines
+        .map(|line| match line.split_once(": ") {
+            Some((_, text)) if is_file => text,
+            _ => line,
+        })
+        .collect()
 }
 
 /// Returns a code span for any text.
@@ -168,22 +172,20 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Returns a fenced block for any lines: at most 40 of them, in the language of the file.
-pub(super) fn fenced<'a>(path: &str, lines: impl Iterator<Item = &'a str>) -> String {
-    let mut text: Vec<String> = lines.take(41).map(|line| cut_chars(line, 300)).collect();
-    text.iter_mut()
-        .skip(40)
-        .for_each(|line| "…".clone_into(line));
-    let text = text.join("\n");
+/// Returns a fenced block for any lines, in the language of the file.
+pub(super) fn fenced(path: &str, lines: &[&str]) -> String {
+    let mut text = String::new();
+    for line in lines.iter().take(MAX_LINES) {
+        text += &format!("{}\n", cut_chars(line, 300));
+    }
+    if lines.len() > MAX_LINES {
+        text.push('…');
+    }
     let text = text.trim_end();
     let mut fence = "```".to_owned();
     while text.contains(&fence) {
         fence.push('`');
     }
-    let language = path
-        .rsplit('/')
-        .next()
-        .and_then(|name| name.rsplit_once('.'))
-        .map_or("", |(_, ending)| ending);
-    format!("{fence}{language}\n{text}\n{fence}")
+    let ending = Path::new(path).extension().unwrap_or_default();
+    format!("{fence}{}\n{text}\n{fence}", ending.display())
 }

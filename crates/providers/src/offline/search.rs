@@ -1,36 +1,58 @@
-//! Answers to questions about one name: its definition, or else its uses.
-
-use std::cmp::Reverse;
+//! Answers to questions about one name: its definition.
 
 use serde_json::json;
 
-use super::code::{self, CodeLine};
-use super::order::{OrderToken, fenced, quoted, read};
-use super::turn::{OfflineTurn, OrStep, PlannedCall, unable};
+use super::order::{OrderToken, contents, fenced, quoted, read};
+use super::turn::{EarlyEnd, OfflineTurn, OrEnd, unable};
 
 /// The maximum number of places shown.
 const MAX_SHOWN: usize = 2;
-/// The number of lines shown: above a definition, and from it on.
-const SHOWN_LINES: (usize, usize) = (4, 12);
+/// The number of lines read above a definition, and from it on.
+const LINES_ABOVE: usize = 4;
+const LINES_FROM: usize = 12;
 
-/// Answers a question; returns `None` if there is none.
-pub(super) fn answer(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option<String>> {
-    const FILLERS: &str = "where what which is are was am does do the a an of i it this that find show me live lives defined \
-        declared implemented located definition can you";
-    let is_filler = |token: &&OrderToken| FILLERS.split(' ').any(|word| word == token.plain());
-    let words: Vec<&OrderToken> = tokens.iter().filter(|token| !is_filler(token)).collect();
+/// A pattern for the lines that define `NAME`, in the common languages. In turn: keywords; constants,
+/// of which the name is not followed by another ("static void main("); variables outside of
+/// functions; functions without a keyword, as in C and Java.
+pub(super) const DEFINITION: &str = concat!(
+    r"^\s*(?:#\[[^\]]*\]\s*)?(?:(?:pub(?:\([^)]*\))?|export|default|async|unsafe|extern|static|public|private|",
+    r"protected|internal|final|abstract|inline|declare|virtual|override|sealed|partial|data|suspend|constexpr|",
+    r#"readonly|local|typedef|const|"[^"]*")\s+)*"#,
+    r"(?:(?:fn|struct|enum|union|trait|type|macro_rules!|class|interface|def|func|function|fun|module|object|",
+    r"record|namespace|protocol|#define)\s+(?:\([^)]*\)\s*|self\.|\*)?NAME(?:[^.\w$]|$)",
+    r"|(?:const|static)\s+(?:mut\s+)?NAME\s*(?:[^\s\w]|$))",
+    r"|^(?:export\s+)?(?:let|var|val)\s+NAME\b",
+    r"|^(?:\s*(?:public|private|protected|internal|static)\s)?[A-Za-z_][\w:<>,*&\[\] ]*[\s*&]NAME\s*",
+    r"\([^;=]*[{(,)]\s*$",
+);
+
+/// A line that contains a definition.
+struct Definition {
+    path: String,
+    /// The line number, from 1.
+    number: usize,
+    text: String,
+}
+
+/// Answers a question.
+pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> OrEnd<String> {
+    // Some stand for all of the code, and so name no part of it.
+    const FILLERS: &str = "where what which is are was am does do the a an of i it this that find show me live lives \
+        defined declared implemented located definition can you project repository repo codebase code program app \
+        application package library software directory folder files everything";
     if let Some(path) = tokens.iter().find(|token| token.is_path()) {
-        read(turn, path.text.trim_start_matches('@')).map(Some)
-    } else if let Some(name) = words.iter().find_map(|token| name(token)) {
-        by_name(turn, name).map(Some)
-    } else if let [word] = &*words
-        && (tokens.len() > 1 || word.text.starts_with(char::is_uppercase))
-        && !is_general(word)
-        && word.text.chars().all(char::is_alphanumeric)
-    {
-        by_name(turn, &word.text).map(Some)
+        return read(turn, path.text.trim_start_matches('@'));
+    }
+    let words: Vec<&OrderToken<'_>> = tokens
+        .iter()
+        .filter(|token| !token.is_one_of(FILLERS))
+        .collect();
+    let is_only =
+        words.len() == 1 && (tokens.len() > 1 || words[0].text.starts_with(char::is_uppercase));
+    if let Some(name) = words.iter().find_map(|token| name(token, is_only)) {
+        definitions(turn, name)
     } else if words.len() < 2 {
-        Ok(None)
+        Err(EarlyEnd::Unable(prompts::offline::HELP.trim().to_owned()))
     } else {
         Err(unable(
             "I look up a single name, and there is none in this question.",
@@ -38,102 +60,128 @@ pub(super) fn answer(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option
     }
 }
 
-/// Returns whether a word stands for all of the code, and so is not the name of a part of it.
-fn is_general(word: &OrderToken) -> bool {
-    const GENERAL: &str = "project repository repo codebase code program app application package library software \
-        directory folder files everything";
-    GENERAL.split(' ').any(|general| general == word.plain())
-}
-
-/// Returns the name that a token can only be: it is quoted, called, or spelt as in code.
-fn name(token: &OrderToken) -> Option<&str> {
+/// Returns the name in a token that is the only one, or can only be a name: it is quoted, called, or
+/// spelt as in code.
+fn name<'a>(token: &OrderToken<'a>, is_only: bool) -> Option<&'a str> {
     let name = token.text.trim_end_matches("()");
     let is_marked = token.quoted || name != token.text || name.contains('_') || name.contains("::");
     let has_inner_capital = name.chars().skip(1).any(char::is_uppercase);
-    let is_name = is_marked || has_inner_capital && name.contains(char::is_lowercase);
+    let is_name = is_only || is_marked || has_inner_capital && name.contains(char::is_lowercase);
     let fits = |c: char| c.is_alphanumeric() || "_$:.".contains(c);
     (is_name && name.ends_with(char::is_alphanumeric) && name.chars().all(fits)).then_some(name)
 }
 
-fn grep(turn: &OfflineTurn, doing: String, pattern: String) -> OrStep<Vec<CodeLine>> {
-    let found = turn.calls(&doing, vec![("grep", json!({"pattern": pattern}))])?;
-    Ok(turn.found(&found[0]))
-}
-
-/// Answers with the definitions of a name, or else with its uses.
-fn by_name(turn: &OfflineTurn, name: &str) -> OrStep<String> {
+/// Shows the likeliest definitions of a name with their code.
+fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OrEnd<String> {
     let last = name.rsplit([':', '.']).next().unwrap_or(name);
-    let word = format!(r"{}\b", last.replace('$', r"\$"));
-    let say = format!("Looking for the definition of {}.", quoted(name));
-    let mut defined = grep(turn, say, code::defining(&word))?;
-    defined.retain(|line| line.definition().is_some_and(|found| found.name == last));
-    if !defined.is_empty() {
-        return shown(turn, ranked(defined));
+    let pattern = DEFINITION.replace("NAME", &last.replace('$', r"\$"));
+    let doing = format!("Looking for the definition of {}.", quoted(name));
+    let printed = turn.calls(doing, vec![("grep", json!({"pattern": pattern}))])?;
+    let mut found = matches(turn, &printed.concat());
+    found.sort_by_cached_key(Definition::rank);
+    found.truncate(MAX_SHOWN);
+    if found.is_empty() {
+        let why = format!("I found no definition of {}.", quoted(last));
+        return Err(unable(&why));
     }
-    let say = format!("Looking for uses of {}.", quoted(name));
-    let used = ranked(grep(turn, say, format!(r"\b{word}"))?);
-    if used.is_empty() {
-        return Err(unable(&format!("I found nothing named {}.", quoted(last))));
-    }
-    let item = |line: &CodeLine| {
-        let text = quoted(&base::text::cut_chars(line.text.trim(), 140));
-        format!("\n- `{}:{}`: {text}", line.path, line.number)
+    let first = |line: &Definition| line.number.saturating_sub(LINES_ABOVE).max(1);
+    let call = |line: &Definition| {
+        let offset = first(line);
+        let limit = line.number.saturating_add(LINES_FROM) - offset;
+        let given = json!({"filePath": line.path, "offset": offset, "limit": limit});
+        ("read", given)
     };
-    let items: String = used.iter().map(item).collect();
-    Ok(format!(
-        "I found no definition of {}. It is used in:\n{items}",
-        quoted(last)
-    ))
-}
-
-/// Returns the lines that are most likely the requested ones, the most likely first.
-fn ranked(mut lines: Vec<CodeLine>) -> Vec<CodeLine> {
-    lines.sort_by_cached_key(|line| {
-        let found = line.definition().unwrap_or_default();
-        (
-            line.remoteness(),
-            ["mod", "module", "namespace", "#"].contains(&&*found.kind),
-            code::words(&found.name) != code::words(line.stem()),
-            Reverse(found.visibility),
-            line.indent(),
-            line.clone(),
+    let read = turn.calls("Reading it.".to_owned(), found.iter().map(call).collect())?;
+    let shown = found.iter().zip(&read).map(|(line, printed)| {
+        let lines = contents(printed);
+        let code = passage(&lines, line.number - first(line));
+        format!(
+            "`{}:{}`\n\n{}",
+            line.path,
+            line.number,
+            fenced(&line.path, &code)
         )
     });
-    lines.truncate(MAX_SHOWN);
-    lines
+    Ok(shown.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// Shows definitions with their code.
-fn shown(turn: &OfflineTurn, defined: Vec<CodeLine>) -> OrStep<String> {
-    let call = |line: &CodeLine| -> PlannedCall {
-        let offset = line.number.saturating_sub(SHOWN_LINES.0).max(1);
-        let limit = line.number + SHOWN_LINES.1 - offset;
+/// Parses the output of `grep`: `path:`, then `  Line n: text` for each match.
+fn matches(turn: &OfflineTurn<'_>, printed: &str) -> Vec<Definition> {
+    let mut found = Vec::new();
+    let mut path = "";
+    for line in printed.lines() {
+        if let Some((number, text)) = line
+            .strip_prefix("  Line ")
+            .and_then(|rest| rest.split_once(": "))
+        {
+            found.extend(number.parse().ok().map(|number| Definition {
+                path: turn.relative(path).to_owned(),
+                number,
+                text: text.to_owned(),
+            }));
+        } else if let Some(named) = line.strip_suffix(':') {
+            // The heading of a file with many matches also has the number of shown ones.
+            path = match named.rsplit_once(" (") {
+                Some((path, part)) if part.contains(" of ") => path,
+                _ => named,
+            };
+        }
+    }
+    found
+}
+
+impl Definition {
+    /// Returns the sort key, lowest for the likeliest: sources before tests and prose before generated
+    /// files, public definitions first, outer before inner ones.
+    fn rank(&self) -> impl Ord + use<> {
+        const UNLIKELY: [&str; 2] = [
+            "test tests testdata fixtures mock bench benches examples html json md rst txt adoc",
+            "node_modules vendor dist target generated lock map svg csv log",
+        ];
+        let parts = self.path.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let remoteness = parts
+            .filter_map(|part| {
+                UNLIKELY
+                    .iter()
+                    .position(|list| list.split(' ').any(|name| name == part))
+            })
+            .max();
+        let is_public = ["pub", "export"]
+            .iter()
+            .any(|word| self.text.contains(word));
         (
-            "read",
-            json!({"filePath": line.path, "offset": offset, "limit": limit}),
+            remoteness,
+            !is_public,
+            indent(&self.text),
+            self.path.clone(),
+            self.number,
         )
-    };
-    let calls = defined.iter().map(call).collect();
-    let read = turn.calls("Reading it.", calls)?;
-    let entry = |(head, text): (&CodeLine, &std::sync::Arc<str>)| {
-        let lines = turn.lines(text).unwrap_or_default();
-        let place = format!("`{}:{}`", head.path, head.number);
-        format!("{place}\n\n{}", passage(head, &lines))
-    };
-    let entries: Vec<String> = defined.iter().zip(&read).map(entry).collect();
-    Ok(entries.join("\n\n"))
+    }
 }
 
-/// Formats a definition: the comments above it, and its code up to the next definition.
-fn passage(head: &CodeLine, lines: &[CodeLine]) -> String {
-    let is_apart = |line: &CodeLine| line.number < head.number && !line.is_above();
-    let start = lines.iter().rposition(is_apart).map_or(0, |at| at + 1);
-    let belongs = |line: &&CodeLine| {
-        line.number <= head.number
-            || line.indent() > head.indent()
-            || line.definition().is_none() && !line.is_above()
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// Returns a definition: the comments and attributes above it, and its code up to the first line
+/// that does not belong to it.
+fn passage<'a>(lines: &[&'a str], head: usize) -> Vec<&'a str> {
+    let starts = |line: &str, starts: &str| {
+        let line = line.trim_start();
+        starts.split(' ').any(|start| line.starts_with(start))
     };
-    let lines = lines[start..].iter().take_while(belongs);
-    let text = lines.map(|line| line.text.get(head.indent()..).unwrap_or_default());
-    fenced(&head.path, text)
+    let margin = lines.get(head).map_or(0, |line| indent(line));
+    let above = |line: &&&str| starts(line, "// #[ /* * -- @") && !starts(line, "//!");
+    let below = |line: &&&str| {
+        line.trim().is_empty()
+            || indent(line) > margin
+            || indent(line) == margin && starts(line, "{ } ( ) [ ] where end")
+    };
+    let (before, from) = lines.split_at_checked(head).unwrap_or_default();
+    let start = before.len() - before.iter().rev().take_while(above).count();
+    let end = head + 1 + from.iter().skip(1).take_while(below).count();
+    let lines = lines.iter().take(end).skip(start);
+    lines
+        .map(|line| line.get(margin..).unwrap_or_default())
+        .collect()
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use grep_matcher::Matcher as _;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::code::CodeLine;
-use super::{order, think};
+use super::{order, search, think};
 use crate::request::{
     BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
@@ -447,7 +447,7 @@ fn vague_word_alone_is_a_name() {
 #[test]
 fn answer_shows_at_most_two_places_or_a_reason() {
     let mut project = Project::ours();
-    for (question, count) in [("Verdict", 1), ("what is fmt?", 2), ("where is strsim?", 1)] {
+    for (question, count) in [("Verdict", 1), ("what is fmt?", 2)] {
         let (_, answer) = play(&mut project, question);
         let cited = cited(&answer);
         assert_eq!(cited.len(), count, "{question}: {answer}");
@@ -462,8 +462,9 @@ fn answer_shows_at_most_two_places_or_a_reason() {
     for (question, why) in [
         (
             "where is the flurbelizer?",
-            "I found nothing named `flurbelizer`.",
+            "I found no definition of `flurbelizer`.",
         ),
+        ("where is strsim?", "I found no definition of `strsim`."),
         (
             "how does compaction decide when to summarise?",
             "I look up a single name",
@@ -478,65 +479,83 @@ fn answer_shows_at_most_two_places_or_a_reason() {
 }
 
 #[test]
-fn definitions_are_recognised_by_patterns() {
+fn definitions_are_recognised_by_a_pattern() {
+    // A line, and the names that it defines.
     let table = [
-        ("a.rs", "pub(crate) async fn ask(&self) -> X {", "fn ask 1"),
-        ("a.rs", "    pub const fn len() {", "fn len 2"),
-        ("a.rs", "pub const LIMIT: usize = 3;", "const LIMIT 2"),
-        (
-            "a.rs",
-            "impl<T: Tool> AnyTool for Erased<T> {",
-            "impl AnyTool for Erased<T> 0",
-        ),
-        (
-            "a.rs",
-            "doc! {macro_rules! select {",
-            "macro_rules! select 0",
-        ),
-        ("a.rs", "mod wildcard;", ""),
-        ("a.rs", "    let x = 3;", ""),
-        ("a.rs", "// fn no", ""),
-        ("a.rs", "use a::fn_b (c", ""),
-        (
-            "a.ts",
-            "export default class Foo extends Bar {",
-            "class Foo 2",
-        ),
-        (
-            "a.ts",
-            "export const handler = async () => {",
-            "const handler 2",
-        ),
-        ("a.py", "    async def run(self):", "def run 0"),
-        ("a.rb", "  def self.run", "def run 0"),
-        (
-            "a.go",
-            "func (s *Server) Serve(l net.Listener) error {",
-            "func Serve 0",
-        ),
-        ("a.c", "int main(int argc, char **argv) {", " main 0"),
-        ("a.c", "#define MAX 3", "#define MAX 0"),
-        (
-            "a.java",
-            "    public static void main(String[] args) {",
-            " main 2",
-        ),
-        ("a.c", "  if (x) {", ""),
-        ("a.md", "## How it works", "# How it works 0"),
-        ("a.md", "the fn main", ""),
-        ("a.rs", "", ""),
+        ("pub(crate) async fn ask(&self) -> X {", "ask"),
+        ("    pub const fn len() {", "len"),
+        ("#[inline] pub fn len() {", "len"),
+        ("pub const LIMIT: usize = 3;", "LIMIT"),
+        ("impl<T: Tool> AnyTool for Erased<T> {", ""),
+        ("macro_rules! select {", "select"),
+        ("mod wildcard;", ""),
+        ("    let x = 3;", ""),
+        ("// fn no", ""),
+        ("use a::fn_b (c", ""),
+        ("export default class Foo extends Bar {", "Foo"),
+        ("export const handler = async () => {", "handler"),
+        ("let state = 3", "state"),
+        ("    async def run(self):", "run"),
+        ("  def self.run", "run"),
+        ("func (s *Server) Serve(l net.Listener) error {", "Serve"),
+        ("int main(int argc, char **argv) {", "main"),
+        ("if check(main(1)):", ""),
+        ("#define MAX 3", "MAX"),
+        ("    public static void main(String[] args) {", "main"),
+        ("  if (x) {", ""),
+        ("the fn main", ""),
+        ("", ""),
     ];
-    for (path, text, expected) in table {
-        let found = CodeLine {
-            path: path.into(),
-            number: 1,
-            text: text.into(),
-        }
-        .definition();
-        let found = found
-            .map(|found| format!("{} {} {}", found.kind, found.name, found.visibility))
-            .unwrap_or_default();
-        assert_eq!(found, expected, "{text}");
+    for (line, expected) in table {
+        let names = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let defined: Vec<&str> = names
+            .filter(|name| {
+                let pattern = search::DEFINITION.replace("NAME", name);
+                let matcher = grep_regex::RegexMatcher::new(&pattern).unwrap();
+                !name.is_empty() && matcher.is_match(line.as_bytes()).unwrap()
+            })
+            .collect();
+        assert_eq!(defined.join(" "), expected, "{line}");
+    }
+}
+
+#[test]
+fn passage_is_the_definition_with_its_comments() {
+    // A file, the name, the lines shown.
+    let table = [
+        (
+            "a.rs",
+            "//! A.\n\nuse b;\n/// One.\n#[x]\npub fn one(\n    a: A,\n)\nwhere\n    A: B,\n{\n    a\n}\n\nfn two() {}\n",
+            "one",
+            4..=13,
+        ),
+        (
+            "a.rs",
+            "impl A {\n    // It.\n    fn b() {\n\n        c\n    }\n\n    fn d() {}\n}\n",
+            "b",
+            2..=6,
+        ),
+        ("a.rs", "const A: u8 = 1;\nconst B: u8 = 2;\n", "A", 1..=1),
+        ("a.py", "@x\ndef a():\n  b()\n\nc()\n", "a", 1..=3),
+        ("a.cs", "class A\n{\n  int b;\n}\nclass C {}\n", "A", 1..=4),
+    ];
+    for (path, text, name, shown) in table {
+        let (_, answer) = play(
+            &mut Project::of(&[(path, text)]),
+            &format!("where is `{name}`?"),
+        );
+        let lines: Vec<&str> = text.lines().collect();
+        let lines = &lines[shown.start() - 1..*shown.end()];
+        let margin = lines[0].len() - lines[0].trim_start().len();
+        let code: Vec<&str> = lines
+            .iter()
+            .map(|line| line.get(margin..).unwrap_or_default())
+            .collect();
+        let code = code.join("\n");
+        assert!(
+            answer.contains(&format!("\n{code}\n```")),
+            "{code}\n\n{answer}"
+        );
     }
 }
 
@@ -563,7 +582,7 @@ fn orders_make_the_expected_calls() {
         ),
         (
             "run `git status`",
-            json!([["bash", {"command": "git status", "description": "Run git status"}]]),
+            json!([["bash", {"command": "git status"}]]),
         ),
         ("run the tests", json!([])),
         ("run cargo test", json!([])),
@@ -646,9 +665,10 @@ fn prompt_is_the_last_text_of_the_user() {
             list.clone(),
         ),
         (
-            vec![text(
-                "<system-reminder>\nThe user sent the following message while you were working. Go on.\n\nls src\n</system-reminder>",
-            )],
+            vec![text(&base::text::mark::tagged(&format!(
+                "{}\n\nls src",
+                prompts::reminder::USER_SPOKE
+            )))],
             list,
         ),
         (
@@ -682,14 +702,19 @@ fn prompt_is_the_last_text_of_the_user() {
 }
 
 #[test]
-fn summary_consists_of_the_users_messages() {
-    let transcript = "<conversation>\n[user]\nfix src/a.rs\n\n[assistant]\nI changed it.\n\n[user]\nnow\nthe tests\n\n[tool]\nedit {}";
-    let mut asked = request(vec![user(transcript)], &[]);
-    asked.system = vec!["You write summaries of working sessions.".into()];
-    assert_eq!(
-        fold(&think(&asked)).0,
-        "## Objective\n\n- fix src/a.rs\n- now the tests\n"
-    );
+fn request_without_tools_is_not_fulfilled() {
+    for prompt in [
+        "<conversation>\n[user]\nfix src/a.rs\n\n[user]\nrun `x`",
+        "ls",
+        "Say hello",
+    ] {
+        let deltas = think(&request(vec![user(prompt)], &[]));
+        assert_eq!(
+            deltas.last(),
+            Some(&Delta::Finish(Finish::NotDone)),
+            "{prompt}"
+        );
+    }
 }
 
 fn prompts() -> impl Strategy<Value = String> {

@@ -683,6 +683,7 @@ async fn read(
         }
         Some(Finish::Length) => Err("the summary was cut off at its limit"),
         Some(Finish::Refusal) => Err("the model refused to write it"),
+        Some(Finish::NotDone) => Err("the offline model writes no summaries"),
         Some(_) if text.trim().is_empty() => Err("the summary was empty"),
         Some(_) => Ok(Summary {
             text,
