@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
-use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::oneshot::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::command_list::TurnGuard;
@@ -24,7 +24,7 @@ use base::trace::TraceContext;
 use events::{Event, TurnMessage};
 use session::SessionHandle;
 use session::builtin::BuiltinName;
-use session::handle::{PromptInput, TurnHandle, TurnReport};
+use session::handle::{PromptInput, TurnHandle, TurnResult};
 use session::turn::TurnOutcome;
 use tools::conversation::structured_output::StructuredOutputTool;
 use tools::edits::edit::MULTIEDIT;
@@ -46,9 +46,16 @@ pub struct TurnStream {
     /// The user has cancelled the prompt, and the session was notified.
     withdrawn: bool,
     /// The outcome, if the turn ended before it was awaited.
-    over: Option<Result<TurnReport, RecvError>>,
+    over: Option<Result<TurnResult, RecvError>>,
     /// The state of a turn that can move to another connection.
     hosted: Option<HostedTurn>,
+}
+
+/// The end of a turn that the client has not received. Until then no list of commands is sent, and
+/// the next turn does not begin.
+pub struct TurnEndGuard {
+    _commands: Option<TurnGuard>,
+    _next_turn: oneshot::Sender<()>,
 }
 
 /// The state of a turn that another connection can observe.
@@ -390,7 +397,7 @@ impl TurnStream {
         }
         Err(match self.over.take() {
             // A prompt that the user has cancelled does not continue on another server.
-            Some(Ok(end)) if self.is_handed_over(&end.result.outcome) && !self.withdrawn => {
+            Some(Ok(result)) if self.is_handed_over(&result.outcome) && !self.withdrawn => {
                 RequestError::Leaving
             }
             Some(Ok(_)) => RequestError::Cancelled,
@@ -398,15 +405,15 @@ impl TurnStream {
         })
     }
 
-    /// Shows the turn until it has ended, and returns its result. The guard is dropped after the
-    /// client has received that: until then no list of commands is sent.
+    /// Shows the turn until it has ended, and returns its result, with a guard that is dropped after
+    /// the client has received that.
     ///
     /// # Errors
     /// The session ended before the turn did.
     pub async fn ended(
         mut self,
         cancelled: &CancellationToken,
-    ) -> Result<(TurnReport, Option<TurnGuard>), RequestError> {
+    ) -> Result<(TurnResult, TurnEndGuard), RequestError> {
         self.begin().await;
         let mut batch = std::mem::take(&mut self.held);
         self.show(&mut batch).await;
@@ -421,16 +428,19 @@ impl TurnStream {
         self.show(&mut batch).await;
         self.updates.withdraw();
         match outcome {
-            Ok(mut report) => {
+            Ok(mut result) => {
                 if let Some(hosted) = &self.hosted {
-                    hosted.ended(&report.result.outcome);
+                    hosted.ended(&result.outcome);
                 }
-                report.result.handed_over = self.is_handed_over(&report.result.outcome);
-                let turn = self.updates.take_turn();
+                result.handed_over = self.is_handed_over(&result.outcome);
+                let guard = TurnEndGuard {
+                    _commands: self.updates.take_turn(),
+                    _next_turn: self.turn.notified,
+                };
                 self.updates
-                    .state(SessionActivity::Idle(Some(report.result.clone())))
+                    .state(SessionActivity::Idle(Some(result.clone())))
                     .await;
-                Ok((report, turn))
+                Ok((result, guard))
             }
             Err(_) => Err(self.lost().await),
         }

@@ -1,7 +1,10 @@
 //! The task of one session: serves its mailbox and its running turn in one select. It is the only
 //! owner of the history, which it moves into the turn and gets back with the outcome.
 //!
-//! `ActorEvent` lists all events of a session, and `SessionState::handle` is the single place that handles them, whether a turn runs or not. Changes of the turn itself, to the history and the record, are returned with its result; changes of the user meanwhile are made in the actor's own record at once, and copied into the turn's record when the turn has ended.
+//! `ActorEvent` lists all events of a session, and `SessionState::handle` is the single place that
+//! handles them, whether a turn runs or not. Changes of the turn itself, to the history and the
+//! record, are returned with its result; changes of the user meanwhile are made in the actor's own
+//! record at once, and copied into the turn's record when the turn has ended.
 
 use std::sync::Arc;
 
@@ -10,9 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::builtin::{BuiltinCommand, BuiltinName, PLANNER};
 use super::choices::{Choices, SentChange};
-use super::handle::{
-    CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnReport, TurnResult,
-};
+use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnResult};
 use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
 use super::project::ConfigWatcher;
@@ -30,7 +31,7 @@ use events::{Event, EventSender, Severity};
 use extensions::usage_stats;
 use store::{Record, RecordChange, TitleSource, visible};
 use tools::process::scratch;
-use transcript::{Content, FileChange, Message, Usage};
+use transcript::{Content, FileChange, Message};
 
 /// The number of prompts after which the title agent is no longer asked.
 const MAX_TITLED_PROMPTS: usize = 2;
@@ -135,7 +136,7 @@ impl Actor {
             () = self.scope.resources.shared.jobs.news() => {
                 jobs::settle(&mut self.history, &self.scope).await;
                 for notice in jobs::notices(&self.scope) {
-                                        // If there is no receiver, the next turn shows it.
+                    // If there is no receiver, the next turn shows it.
                     self.session.out_of_turn_events.send(notice).ok();
                 }
             }
@@ -166,6 +167,7 @@ impl Actor {
             work,
             outlet,
             outcome: reply,
+            notified,
         } = prompt;
         let work = match work {
             PromptInput::Plan(content) => self.plan(content, &outlet).await,
@@ -213,8 +215,22 @@ impl Actor {
         self.history = history;
         self.store_turn(record, is_message, outlet).await;
         let steers = outcome == TurnOutcome::Steered;
-        self.answer(outcome, is_message, budget.usage(), reply)
-            .await;
+        let structured = if is_message {
+            self.history.messages.last().and_then(structured)
+        } else {
+            None
+        };
+        let result = TurnResult {
+            structured,
+            usage: budget.usage(),
+            ..TurnResult::from(outcome)
+        };
+        // The receiver is dropped if the client has disconnected.
+        reply.send(result).ok();
+        tokio::select! {
+            _ = notified => {}
+            () = self.session.sessions.ended.cancelled() => {}
+        }
         // Waiting prompts are served first; their turns update the number.
         if self.session.inbox.is_empty() {
             self.count().await;
@@ -298,34 +314,6 @@ impl Actor {
             .await;
         if titled {
             self.session.send_title();
-        }
-    }
-
-    /// Answers a prompt, and waits until the answer has been sent to the client.
-    async fn answer(
-        &self,
-        outcome: TurnOutcome,
-        is_message: bool,
-        usage: Usage,
-        reply: oneshot::Sender<TurnReport>,
-    ) {
-        let last = self.history.messages.last();
-        let structured = if is_message {
-            last.and_then(structured)
-        } else {
-            None
-        };
-        let (end, sent) = TurnReport::new(TurnResult {
-            structured,
-            usage,
-            ..TurnResult::from(outcome)
-        });
-        // The receiver is dropped if the client has disconnected.
-        // An editor that is gone has no use for the outcome.
-        reply.send(end).ok();
-        tokio::select! {
-                        _ = sent => {}
-            () = self.session.sessions.ended.cancelled() => {}
         }
     }
 

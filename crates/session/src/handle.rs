@@ -129,7 +129,9 @@ pub struct QueuedPrompt {
     pub number: u64,
     pub work: PromptInput,
     pub outlet: EventSender,
-    pub outcome: oneshot::Sender<TurnReport>,
+    pub outcome: oneshot::Sender<TurnResult>,
+    /// Completes when the client has been notified of the outcome.
+    pub notified: oneshot::Receiver<()>,
 }
 
 /// The end of a turn, with its results.
@@ -156,31 +158,16 @@ impl From<TurnOutcome> for TurnResult {
     }
 }
 
-/// The result of a turn, to be acknowledged.
-#[derive(Debug)]
-pub struct TurnReport {
-    pub result: TurnResult,
-    /// Dropped by the receiver when the client has been notified: the next turn begins after
-    /// that, so that the texts of two turns never mix.
-    pub told: oneshot::Sender<()>,
-}
-
-impl TurnReport {
-    /// Returns the end of a turn, and a receiver that completes when the client has been
-    /// notified.
-    pub(super) fn new(result: TurnResult) -> (Self, oneshot::Receiver<()>) {
-        let (told, heard) = oneshot::channel();
-        (Self { result, told }, heard)
-    }
-}
-
 /// A turn that was requested.
 pub struct TurnHandle {
     /// The number of its prompt among the session's prompts.
     pub number: u64,
     pub events: Receiver<TurnMessage>,
     /// The outcome. A session that ends first drops the sender: the turn is then cancelled.
-    pub outcome: oneshot::Receiver<TurnReport>,
+    pub outcome: oneshot::Receiver<TurnResult>,
+    /// Dropped by its holder when the client has been notified of the outcome: the next turn begins
+    /// after that, so that the texts of two turns never mix.
+    pub notified: oneshot::Sender<()>,
 }
 
 /// The reason why the mailbox takes no more messages: the session is closed, or too many are
@@ -218,17 +205,20 @@ impl SessionHandle {
     pub fn prompt(&self, work: PromptInput) -> Result<TurnHandle, MailboxError> {
         let (outlet, events) = EventSender::new();
         let (outcome, ended) = oneshot::channel();
+        let (notifying, notified) = oneshot::channel();
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
         self.send(MailboxMessage::Prompt(QueuedPrompt {
             number,
             work,
             outlet,
             outcome,
+            notified,
         }))?;
         Ok(TurnHandle {
             number,
             events,
             outcome: ended,
+            notified: notifying,
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::{mpsc, watch};
 
-use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnReport};
+use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt};
 use crate::turn::TurnOutcome;
 
 pub(super) struct Inbox {
@@ -111,8 +111,5 @@ impl Inbox {
 /// Answers a prompt as cancelled.
 pub(super) fn forget(prompt: QueuedPrompt) {
     // The receiver is dropped if the client has disconnected.
-    prompt
-        .outcome
-        .send(TurnReport::new(TurnOutcome::Cancelled.into()).0)
-        .ok();
+    prompt.outcome.send(TurnOutcome::Cancelled.into()).ok();
 }

@@ -14,7 +14,6 @@ use crate::prompt::{self, TurnStream};
 use crate::server::Server;
 use crate::view::result_meta;
 use session::SessionHandle;
-use session::handle::TurnReport;
 use session::turn::TurnOutcome;
 use transcript::{Content, FaultKind};
 
@@ -71,11 +70,8 @@ async fn answer(
         .await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let (TurnReport { result, told }, guard) = turn.ended(&cx.cancelled).await?;
-    cx.after(async move {
-        drop(told);
-        drop(guard);
-    });
+    let (result, guard) = turn.ended(&cx.cancelled).await?;
+    cx.after(async move { drop(guard) });
     let meta = result_meta(&result);
     let used = usage(&result.usage);
     Ok(response(result.outcome)?.usage(used).meta(meta))
