@@ -144,6 +144,11 @@ impl WireFormat for Messages {
                     json!({"type": "content_block_stop", "index": at}),
                 ]
             },
+            counts: |count| {
+                json!({"type": "message_start", "message": {"usage": {
+                    "input_tokens": count, "output_tokens": count, "cache_read_input_tokens": count,
+                    "cache_creation_input_tokens": count, "output_tokens_details": {"thinking_tokens": count}}}})
+            },
             end: |calls| {
                 let why = if calls { "tool_use" } else { "end_turn" };
                 vec![

@@ -26,7 +26,7 @@ fn formats() -> Vec<AnswerFormat> {
         wire,
         samples: wire.samples(),
     };
-    WIRES.into_iter().map(format).collect()
+    WIRES.iter().copied().map(format).collect()
 }
 
 impl AnswerFormat {
@@ -266,32 +266,9 @@ fn invalid_counts_do_not_lose_the_answer() {
             json!(u64::MAX),
             json!(1e300),
         ] {
-            let counts = match format.name {
-                "chat" => json!({"choices": [], "usage": {
-                    "prompt_tokens": odd, "completion_tokens": odd, "total_tokens": odd,
-                    "prompt_tokens_details": {"cached_tokens": odd, "cache_write_tokens": odd},
-                    "completion_tokens_details": {"reasoning_tokens": odd}}}),
-                "messages" => json!({"type": "message_start", "message": {"usage": {
-                    "input_tokens": odd, "output_tokens": odd, "cache_read_input_tokens": odd,
-                    "cache_creation_input_tokens": odd, "output_tokens_details": {"thinking_tokens": odd}}}}),
-                "responses" => {
-                    json!({"type": "response.completed", "response": {"status": "completed", "usage": {
-                    "input_tokens": odd, "output_tokens": odd,
-                    "input_tokens_details": {"cached_tokens": odd, "cache_write_tokens": odd},
-                    "output_tokens_details": {"reasoning_tokens": odd}}}})
-                }
-                _ => json!({"usageMetadata": {
-                    "promptTokenCount": odd, "toolUsePromptTokenCount": odd, "cachedContentTokenCount": odd,
-                    "candidatesTokenCount": odd, "thoughtsTokenCount": odd}}),
-            };
             let mut events = (format.samples.text)("words");
-            let ends = format.name == "responses";
-            events.push(counts);
-            events.extend(if ends {
-                Vec::new()
-            } else {
-                (format.samples.end)(false)
-            });
+            events.push((format.samples.counts)(&odd));
+            events.extend((format.samples.end)(false));
             let (deltas, _) = format
                 .read(&format.bytes(&events, "\n", ""), 1000)
                 .expect(format.name);

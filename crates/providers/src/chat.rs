@@ -72,6 +72,12 @@ impl WireFormat for Chat {
                 let call = json!({"index": at, "id": id, "function": {"name": tool, "arguments": arguments}});
                 vec![json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})]
             },
+            counts: |count| {
+                json!({"choices": [], "usage": {
+                    "prompt_tokens": count, "completion_tokens": count, "total_tokens": count,
+                    "prompt_tokens_details": {"cached_tokens": count, "cache_write_tokens": count},
+                    "completion_tokens_details": {"reasoning_tokens": count}}})
+            },
             end: |calls| {
                 let why = if calls { "tool_calls" } else { "stop" };
                 vec![json!({"choices": [{"index": 0, "delta": {}, "finish_reason": why}]})]

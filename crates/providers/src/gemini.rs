@@ -99,6 +99,11 @@ impl WireFormat for Gemini {
                     json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": id, "name": tool, "args": arguments}}]}}]}),
                 ]
             },
+            counts: |count| {
+                json!({"usageMetadata": {
+                    "promptTokenCount": count, "toolUsePromptTokenCount": count, "cachedContentTokenCount": count,
+                    "candidatesTokenCount": count, "thoughtsTokenCount": count}})
+            },
             end: |_| vec![json!({"candidates": [{"finishReason": "STOP"}]})],
             done: false,
             call_ids: |_| {

@@ -10,7 +10,7 @@ pub mod gemini;
 pub mod responses;
 
 /// All wire formats.
-static WIRES: [&dyn wire::WireFormat; 4] = [
+static WIRES: &[&dyn wire::WireFormat] = &[
     &anthropic::Messages,
     &responses::Responses,
     &chat::Chat,

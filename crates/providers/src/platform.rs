@@ -23,7 +23,7 @@ use transcript::ModelRef;
 pub const CHAT: &dyn WireFormat = &Chat;
 
 pub fn wire(name: &str) -> Option<&'static dyn WireFormat> {
-    WIRES.into_iter().find(|wire| wire.name() == name)
+    WIRES.iter().copied().find(|wire| wire.name() == name)
 }
 
 /// A wire format and the address of its API.
@@ -82,8 +82,8 @@ static PACKAGES: &[(&str, &dyn WireFormat, &str)] = &[
 /// Returns all SDK packages with their wire formats.
 fn packages() -> impl Iterator<Item = (Package, &'static dyn WireFormat)> {
     let own = WIRES
-        .into_iter()
-        .filter_map(|wire| Some((wire.package()?, wire)));
+        .iter()
+        .filter_map(|wire| Some((wire.package()?, *wire)));
     let others = PACKAGES.iter().map(|(name, wire, address)| {
         let package = Package {
             name,

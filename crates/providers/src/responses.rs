@@ -94,6 +94,13 @@ impl WireFormat for Responses {
                 let item = json!({"type": "function_call", "id": format!("fc_{at}"), "call_id": id, "name": tool, "arguments": arguments});
                 vec![json!({"type": "response.output_item.done", "output_index": at, "item": item})]
             },
+            // They come with the end.
+            counts: |count| {
+                json!({"type": "response.completed", "response": {"status": "completed", "usage": {
+                    "input_tokens": count, "output_tokens": count,
+                    "input_tokens_details": {"cached_tokens": count, "cache_write_tokens": count},
+                    "output_tokens_details": {"reasoning_tokens": count}}}})
+            },
             end: |_| {
                 vec![json!({"type": "response.completed", "response": {"status": "completed"}})]
             },

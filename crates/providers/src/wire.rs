@@ -75,6 +75,8 @@ pub struct WireSamples {
     pub text: fn(&str) -> Vec<Value>,
     /// Encodes a call from block, id, tool and arguments (as text).
     pub call: fn(usize, &str, &str, &str) -> Vec<Value>,
+    /// Encodes token counts, all with the same value, which need not be a number.
+    pub counts: fn(&Value) -> Value,
     /// Encodes the end; the flag is set if there were calls.
     pub end: fn(bool) -> Vec<Value>,
     /// Whether the stream ends with `[DONE]`.
