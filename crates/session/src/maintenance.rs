@@ -63,9 +63,9 @@ impl Maintenance {
             let this = self.clone();
             base::task::spawn_in(&self.tasks, async move {
                 tokio::select! {
-                                        () = tokio::time::sleep(OPENING_GRACE) => {} // the session is open
-                                        // Processes that always end before that must clean up as
-                                        // well.
+                    () = tokio::time::sleep(OPENING_GRACE) => {} // the session is open
+                    // Processes that always end before that must clean up as
+                    // well.
                     () = this.ended.cancelled() => {}
                 }
                 base::task::spawn_in(&this.tasks, this.clone().prune_sessions());
@@ -98,7 +98,7 @@ impl Maintenance {
         if keep_days.is_none() {
             // Not urgent, and reads the whole index: not while the first session opens.
             tokio::select! {
-                                () = tokio::time::sleep(CLEANING_DELAY) => {} // the start is over
+                () = tokio::time::sleep(CLEANING_DELAY) => {} // the start is over
                 () = self.ended.cancelled() => return,
             }
         }

@@ -599,7 +599,7 @@ impl ConfigWatcher {
             }
             waited |= missing;
             let done = tokio::select! {
-                                done = tokio::time::timeout(FETCH_TIMEOUT, &mut *task) => done,
+                done = tokio::time::timeout(FETCH_TIMEOUT, &mut *task) => done,
                 () = scope.cancelled.cancelled() => return false,
             };
             let Ok(notices) = done else {

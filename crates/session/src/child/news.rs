@@ -188,10 +188,10 @@ impl<'a> ChildProgress<'a> {
             tokio::select! {
                 done = &mut work => break done,
                 Some(up) = events.recv() => self.take(up).await,
-                                () = sleep_until(due), if self.fresh => self.send_lines().await,
+                () = sleep_until(due), if self.fresh => self.send_lines().await,
                 Some(call) = self.questions.next(), if !self.questions.is_empty() => {
                     self.waiting.remove(&call);
-                                        self.update_state().await;
+                    self.update_state().await;
                 }
             }
         };
@@ -357,7 +357,7 @@ impl<'a> ChildProgress<'a> {
         self.questions.push(Box::pin(async move {
             tokio::select! {
                 answer = answer => if let Ok(answer) = answer {
-                                        // The receiver may have been cancelled since.
+                    // The receiver may have been cancelled since.
                     reply.send(answer).ok();
                 },
                 () = reply.closed() => {}

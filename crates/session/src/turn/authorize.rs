@@ -269,20 +269,20 @@ async fn ask(
             answer = &mut answer => {
                 events.replied(&id, reply_name(&answer));
                 return match answer {
-                Ok(PermissionReply::Once) => still_allowed(scope, agent, asked).await,
-                Ok(PermissionReply::Always) => {
-                    still_allowed(scope, agent, asked).await?;
-                    for one in asked {
-                        let AccessRequest { permission, always, .. } = &*one.need;
-                        scope.permissions.grants.give(&agent.name, permission, always).await;
+                    Ok(PermissionReply::Once) => still_allowed(scope, agent, asked).await,
+                    Ok(PermissionReply::Always) => {
+                        still_allowed(scope, agent, asked).await?;
+                        for one in asked {
+                            let AccessRequest { permission, always, .. } = &*one.need;
+                            scope.permissions.grants.give(&agent.name, permission, always).await;
+                        }
+                        Ok(())
                     }
-                    Ok(())
-                }
-                Ok(PermissionReply::No(Denial::Rejected)) if !attended => Err(denial_message::unanswered(&pairs, &wording)),
-                Ok(PermissionReply::No(denial)) => Err(Failure::Denied(denial)),
-                                // The client disconnected or answered with an error, which is not
-                                // an approval.
-                Err(_) => Err(Failure::Denied(Denial::Rejected)),
+                    Ok(PermissionReply::No(Denial::Rejected)) if !attended => Err(denial_message::unanswered(&pairs, &wording)),
+                    Ok(PermissionReply::No(denial)) => Err(Failure::Denied(denial)),
+                    // The client disconnected or answered with an error, which is not
+                    // an approval.
+                    Err(_) => Err(Failure::Denied(Denial::Rejected)),
                 };
             }
             Ok(()) = changes.changed() => {

@@ -752,14 +752,14 @@ impl RunningCall<'_> {
         loop {
             tokio::select! {
                 output = &mut output => return output,
-                                // The current operation is finished and reported, unless it never
-                                // ends.
+                // The current operation is finished and reported, unless it never
+                // ends.
                 () = &mut left_behind => {
-                                        let settled = tokio::time::timeout(SETTLE_TIMEOUT, output.settle()).await;
+                    let settled = tokio::time::timeout(SETTLE_TIMEOUT, output.settle()).await;
                     return settled.ok().flatten().unwrap_or(Err(Failure::Cancelled));
                 }
-                                // Saved immediately, so that the call can be resumed if it is
-                                // interrupted.
+                // Saved immediately, so that the call can be resumed if it is
+                // interrupted.
                 () = facts.news() => {
                     self.call.state = facts.running();
                     self.save().await;

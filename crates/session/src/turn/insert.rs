@@ -278,12 +278,12 @@ impl InsertCall<'_> {
         loop {
             tokio::select! {
                 done = &mut done => return done,
-                                // Stored without an update: the client receives the output from the
-                                // command itself.
+                // Stored without an update: the client receives the output from the
+                // command itself.
                 () = facts.news() => {
                     self.call.state = facts.running();
                     self.part.content = Content::Tool(self.call.clone());
-                                        self.draft.store(self.scope, &self.part).await;
+                    self.draft.store(self.scope, &self.part).await;
                 }
             }
         }

@@ -177,7 +177,7 @@ async fn ask(
             tokio::select! {
                 biased;
                 () = scope.cancelled.cancelled() => {}
-                                (flushed, _) = both => report_unsaved(scope, flushed).await,
+                (flushed, _) = both => report_unsaved(scope, flushed).await,
             }
         }
         let first = message.parts.len();

@@ -615,8 +615,8 @@ async fn shown_text_is_stored_when_model_stalls() {
             // As if the process had been killed at this point.
             let done = tokio::select! {
                 done = run::run(history, scope) => done,
-                                stored = tokio::time::timeout(Duration::from_secs(20), stored) => {
-                                    let outcome = if stored.is_ok() { TurnOutcome::Cancelled } else { TurnOutcome::Ended };
+                stored = tokio::time::timeout(Duration::from_secs(20), stored) => {
+                    let outcome = if stored.is_ok() { TurnOutcome::Cancelled } else { TurnOutcome::Ended };
                     (History::default(), outcome)
                 }
             };

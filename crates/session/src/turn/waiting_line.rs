@@ -36,7 +36,7 @@ impl WaitingLine {
         if let Some(before) = self.before.take() {
             tokio::select! {
                 () = cancelled.cancelled() => {}
-                                _ = tokio::time::timeout(SHOW_TIMEOUT, before) => {}
+                _ = tokio::time::timeout(SHOW_TIMEOUT, before) => {}
             }
         }
     }
