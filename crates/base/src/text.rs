@@ -128,6 +128,44 @@ pub fn capitalised(text: &str) -> String {
     }
 }
 
+/// Returns the text of a piece of HTML in Markdown without comments and the tags that only format.
+pub fn without_formatting_tags(html: &str) -> String {
+    const FORMATTING: &[&str] = &[
+        "b", "br", "center", "details", "div", "em", "i", "kbd", "p", "strong", "sub", "summary",
+        "sup", "u",
+    ];
+    let mut out = String::new();
+    let mut rest = html;
+    while let Some(at) = rest.find('<') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = if rest.starts_with("<!--") {
+            rest.find("-->").map(|end| end + 3)
+        } else {
+            rest.find('>').map(|end| end + 1)
+        };
+        let Some(length) = length else { break };
+        let tag = &rest[..length];
+        let name: String = tag
+            .trim_start_matches(['<', '/'])
+            .chars()
+            .take_while(char::is_ascii_alphanumeric)
+            .collect();
+        let name = name.to_lowercase();
+        let ends_line = tag.starts_with("</")
+            && matches!(name.as_str(), "div" | "p" | "summary")
+            && !rest[length..].starts_with('\n');
+        if name == "br" || ends_line {
+            out.push('\n');
+        } else if !tag.starts_with("<!--") && !FORMATTING.contains(&name.as_str()) {
+            out.push_str(tag);
+        }
+        rest = &rest[length..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Returns two lower-case hexadecimal digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

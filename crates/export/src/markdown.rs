@@ -5,18 +5,135 @@ use pulldown_cmark::{
     CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd,
 };
 
+use base::text;
+
+/// Renders Markdown.
 pub fn html(text: &str) -> String {
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_FOOTNOTES;
+    let mut events = Vec::new();
+    let mut place = TextPlace::default();
+    for event in Parser::new_ext(text, options) {
+        place.push(event, &mut events);
+    }
     let mut out = String::with_capacity(text.len() * 3 / 2);
-    pulldown_cmark::html::push_html(&mut out, Parser::new_ext(text, options).map(harmless));
+    pulldown_cmark::html::push_html(&mut out, events.into_iter());
     out.retain(|letter| !letter.is_control() || matches!(letter, '\n' | '\t'));
     out
 }
 
+/// The surroundings of a text, by which it is rendered.
+#[derive(Default)]
+struct TextPlace {
+    /// True in a link, which contains no other link.
+    is_link: bool,
+    is_code: bool,
+    /// True in a block of code with the changes of files.
+    is_diff: bool,
+}
+
+impl TextPlace {
+    /// Appends an event, made harmless.
+    fn push<'a>(&mut self, event: Event<'a>, out: &mut Vec<Event<'a>>) {
+        match &event {
+            Event::Start(Tag::Link { .. } | Tag::Image { .. }) => self.is_link = true,
+            Event::End(TagEnd::Link | TagEnd::Image) => self.is_link = false,
+            Event::Start(Tag::CodeBlock(kind)) => {
+                self.is_code = true;
+                self.is_diff = matches!(kind, CodeBlockKind::Fenced(info)
+                    if matches!(info.split_whitespace().next(), Some("diff" | "patch")));
+            }
+            Event::End(TagEnd::CodeBlock) => {
+                self.is_code = false;
+                self.is_diff = false;
+            }
+            Event::Text(words) if self.is_diff => {
+                out.extend(words.split_inclusive('\n').flat_map(changed_line));
+                return;
+            }
+            Event::Text(words) if !self.is_link && !self.is_code && words.contains("://") => {
+                push_linked(words, out);
+                return;
+            }
+            // Without an anchor: several messages of a page may have a note of the same name.
+            Event::FootnoteReference(label) => {
+                out.extend(superscript(label));
+                return;
+            }
+            Event::Start(Tag::FootnoteDefinition(label)) => {
+                out.push(Event::Html("<div class=\"footnote\">".into()));
+                out.extend(superscript(label));
+                return;
+            }
+            Event::End(TagEnd::FootnoteDefinition) => {
+                out.push(Event::Html("</div>\n".into()));
+                return;
+            }
+            _ => {}
+        }
+        out.push(harmless(event));
+    }
+}
+
+fn superscript<'a>(words: &str) -> [Event<'a>; 3] {
+    [
+        Event::InlineHtml("<sup>".into()),
+        Event::Text(words.to_owned().into()),
+        Event::InlineHtml("</sup>".into()),
+    ]
+}
+
+/// Returns a line of a block of changes in its colour.
+fn changed_line<'a>(line: &str) -> [Event<'a>; 3] {
+    let class = match line.as_bytes().first() {
+        Some(b'+') => "a",
+        Some(b'-') => "d",
+        _ => "",
+    };
+    [
+        Event::InlineHtml(format!("<span class=\"{class}\">").into()),
+        Event::Text(line.to_owned().into()),
+        Event::InlineHtml("</span>".into()),
+    ]
+}
+
+/// Appends a text, in which web addresses are links.
+fn push_linked(words: &str, out: &mut Vec<Event<'_>>) {
+    let mut rest = words;
+    while let Some(at) = ["https://", "http://"]
+        .iter()
+        .filter_map(|scheme| rest.find(scheme))
+        .min()
+    {
+        let (before, address) = rest.split_at(at);
+        let is_end = |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '"' | '`');
+        let end = address.find(is_end).unwrap_or(address.len());
+        // The punctuation after an address is that of the sentence.
+        let end = address[..end]
+            .trim_end_matches(['.', ',', ';', ':', '!', '?', ')', ']', '\''])
+            .len();
+        let (address, after) = address.split_at(end);
+        out.push(Event::Text(before.to_owned().into()));
+        out.push(Event::Start(Tag::Link {
+            link_type: LinkType::Autolink,
+            dest_url: address.to_owned().into(),
+            title: "".into(),
+            id: "".into(),
+        }));
+        out.push(Event::Text(address.to_owned().into()));
+        out.push(Event::End(TagEnd::Link));
+        rest = after;
+    }
+    out.push(Event::Text(rest.to_owned().into()));
+}
+
 fn harmless(event: Event<'_>) -> Event<'_> {
     match event {
-        Event::Html(html) | Event::InlineHtml(html) => Event::Text(html),
+        Event::Html(html) | Event::InlineHtml(html) => {
+            Event::Text(text::without_formatting_tags(&html).into())
+        }
         Event::Start(Tag::Heading { level, .. }) => {
             let level = lower(level);
             Event::Start(Tag::Heading {
@@ -99,6 +216,11 @@ mod tests {
             "```\"><script>alert(1)</script>\nx\n```",
             "<a href='https://a.example' onclick=alert(1)>x</a>",
             "<!-- --><svg onload=alert(1)>",
+            "<!-- --><b><scr<b>ipt>alert(1)</script>",
+            "```diff\n+<script>alert(1)</script>\n```",
+            "https://a.example/<script>alert(1)</script>",
+            "https://a.example/\"onmouseover=alert(1)",
+            "a[^1]\n\n[^1]: <img src=x onerror=alert(1)>",
         ] {
             let out = html(hostile);
             let tags: String = out
@@ -127,6 +249,30 @@ mod tests {
         assert_eq!(
             html("# A\n\n*b* `c`"),
             "<h3>A</h3>\n<p><em>b</em> <code>c</code></p>\n"
+        );
+    }
+
+    #[test]
+    fn addresses_and_changes_are_marked() {
+        let link = "<a href=\"https://a.example/b\">https://a.example/b</a>";
+        for (source, expected) in [
+            ("see https://a.example/b.", format!("<p>see {link}.</p>\n")),
+            ("(https://a.example/b)", format!("<p>({link})</p>\n")),
+            ("[https://a.example/b](https://a.example/b)", format!("<p>{link}</p>\n")),
+            ("`https://a.example/b`", "<p><code>https://a.example/b</code></p>\n".to_owned()),
+            ("x://y", "<p>x://y</p>\n".to_owned()),
+            ("a<br>b <!-- c --><kbd>d</kbd>", "<p>a\nb d</p>\n".to_owned()),
+            (
+                "```diff\n-a\n+b\n```",
+                "<pre><code class=\"language-diff\"><span class=\"d\">-a\n</span><span class=\"a\">+b\n</span></code></pre>\n"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(html(source), expected, "{source}");
+        }
+        assert_eq!(
+            html("a[^1]\n\n[^1]: b"),
+            "<p>a<sup>1</sup></p>\n<div class=\"footnote\"><sup>1</sup>\n<p>b</p>\n</div>\n"
         );
     }
 }

@@ -580,41 +580,6 @@ pub(super) fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
     Box::new(all.into_iter())
 }
 
-/// Returns the text of a piece of HTML without the tags that only format.
-fn without_tags(html: &str) -> String {
-    const FORMATTING: &[&str] = &[
-        "b", "br", "center", "details", "div", "em", "i", "kbd", "p", "strong", "sub", "summary",
-        "sup", "u",
-    ];
-    let mut out = String::new();
-    let mut rest = html;
-    while let Some(at) = rest.find('<') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let length = if rest.starts_with("<!--") {
-            rest.find("-->").map(|end| end + 3)
-        } else {
-            rest.find('>').map(|end| end + 1)
-        };
-        let Some(length) = length else { break };
-        let tag = &rest[..length];
-        let name: String = tag
-            .trim_start_matches(['<', '/'])
-            .chars()
-            .take_while(char::is_ascii_alphanumeric)
-            .collect();
-        let name = name.to_lowercase();
-        if name == "br" {
-            out.push('\n');
-        } else if !tag.starts_with("<!--") && !FORMATTING.contains(&name.as_str()) {
-            out.push_str(tag);
-        }
-        rest = &rest[length..];
-    }
-    out.push_str(rest);
-    out
-}
-
 /// Returns whether a line that begins so was meant as a line of its own, although Markdown would
 /// join it: models write lists of facts this way.
 fn begins_line(event: Option<&Event<'_>>) -> bool {
@@ -811,17 +776,14 @@ impl BlockRenderer {
                 self.spans.push(FAINT, &rule);
                 self.flush();
             }
-            Event::TaskListMarker(is_done) => {
-                self.spans
-                    .push(Style::new(), if is_done { "[x] " } else { "[ ] " });
-            }
+            Event::TaskListMarker(is_done) => self.task(if is_done { "[x] " } else { "[ ] " }),
             Event::Html(words) => {
-                let words = without_tags(&words);
+                let words = text::without_formatting_tags(&words);
                 if !words.trim().is_empty() {
                     self.text(&words);
                 }
             }
-            Event::InlineHtml(words) => self.text(&without_tags(&words)),
+            Event::InlineHtml(words) => self.text(&text::without_formatting_tags(&words)),
             Event::InlineMath(words) | Event::DisplayMath(words) => self.text(&words),
             Event::FootnoteReference(label) => self.text(&format!("[^{label}]")),
         }
@@ -968,6 +930,21 @@ impl BlockRenderer {
         let outer = self.prefix();
         self.mark = Some(format!("{outer}{mark}"));
         self.indents.push(" ".repeat(display_width(&mark)));
+    }
+
+    /// Marks a task, in place of the bullet of its item.
+    fn task(&mut self, mark: &str) {
+        let bullet = self.mark.as_deref().unwrap_or_default();
+        let outer = ["• ", "- "]
+            .iter()
+            .find_map(|mark| bullet.strip_suffix(mark));
+        let Some(outer) = outer else {
+            return self.spans.push(Style::new(), mark);
+        };
+        self.mark = Some(format!("{outer}{mark}"));
+        if let Some(indent) = self.indents.last_mut() {
+            *indent = " ".repeat(mark.len());
+        }
     }
 
     /// Returns the indent of the next line, or the mark of the item that it begins.
