@@ -242,7 +242,7 @@ has: "name":"notes_find"
 has not: "name":"notes_list"
 call notes_find {}
 ---
-sees: The MCP server notes has no tool "find" any more; nothing was called.
+sees: The MCP server notes no longer has a tool "find"; nothing was called.
 text: It has none.
 ---
 begins anew

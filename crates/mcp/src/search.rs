@@ -270,11 +270,6 @@ impl AnyTool for CallTool {
         false
     }
 
-    fn is_concurrent(&self, input: &Value, context: &ToolContext) -> bool {
-        self.meant(input)
-            .is_ok_and(|(tool, arguments)| tool.is_concurrent(&arguments, context))
-    }
-
     fn permission(&self) -> &str {
         CALL
     }

@@ -40,9 +40,6 @@ struct McpTool {
     title: String,
     /// The kind of work according to the server, which is used for display only.
     kind: ToolKind,
-    /// Whether the tool changes nothing according to the server. Then it may run in parallel with
-    /// other calls, but it still needs permission.
-    calm: bool,
     link: Arc<McpLink>,
 }
 
@@ -65,10 +62,6 @@ pub(super) fn of(link: &Arc<McpLink>, tool: rmcp::model::Tool) -> OfferedTool {
         schema: Arc::new(schema),
         title: title(&tool),
         kind: kind(tool.annotations.as_ref()),
-        calm: tool
-            .annotations
-            .as_ref()
-            .is_some_and(|hints| hints.read_only_hint == Some(true)),
         link: link.clone(),
     });
     OfferedTool { own, tool }
@@ -150,8 +143,9 @@ impl AnyTool for McpTool {
         Some(&self.server)
     }
 
+    // The server's hint that a tool changes nothing is not trusted.
     fn concurrent(&self) -> bool {
-        self.calm
+        false
     }
 
     fn permission(&self) -> &str {
@@ -204,8 +198,8 @@ pub(super) async fn call(
     let ready = request::awaited(link, caller.cancelled).await?;
     if !ready.offer.has(&params.name) {
         return Err(Failure::ForModel(format!(
-            "The MCP server {} has no tool \"{}\" any more; nothing was called. The tools that it has now are offered \
-             from the next turn on.",
+            "The MCP server {} no longer has a tool \"{}\"; nothing was called. The tools that it has now are offered \
+             at the next turn.",
             link.name,
             text::title(&params.name)
         )));
