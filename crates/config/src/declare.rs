@@ -381,11 +381,7 @@ fn note(schema: &Json, entry: &MapEntry, path: &[String], problems: &mut Vec<Pro
     // A key that disables an unsupported feature is respected.
     let off = node.as_bool() == Some(false) || node.as_text() == Some("deny");
     if !off && let Some(status) = schema.get("x-status").and_then(Json::as_str) {
-        let code = if status.starts_with("later") {
-            ProblemCode::Later
-        } else {
-            ProblemCode::NoEffect
-        };
+        let code = ProblemCode::NoEffect;
         problems.push(Problem::note(code, at, path.join("."), status));
     }
 }

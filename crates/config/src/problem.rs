@@ -45,8 +45,6 @@ pub enum ProblemCode {
     LaterFormat,
     /// Valid, but without effect.
     NoEffect,
-    /// Valid, but not implemented yet.
-    Later,
     /// The same key or name twice.
     Duplicate,
     /// A setting that only the user may make.
@@ -96,7 +94,6 @@ impl ProblemCode {
             Self::OldSpelling => "old-spelling",
             Self::LaterFormat => "later-format",
             Self::NoEffect => "no-effect",
-            Self::Later => "later",
             Self::Duplicate => "duplicate",
             Self::NotForProjects => "not-for-projects",
             Self::Untrusted => "untrusted",
