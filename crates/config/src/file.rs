@@ -93,7 +93,7 @@ pub(crate) struct ConfigFile {
     /// MCP servers by name.
     #[schemars(extend("x-trust" = "waits"))]
     pub mcp: Option<Ordered<McpConfig>>,
-    /// Further instruction files: paths, globs and addresses. Lists of all layers are joined.
+    /// Further instruction files: paths, globs and URLs. Lists of all layers are joined.
     #[schemars(extend("x-trust" = "waits"))]
     pub instructions: Option<Vec<String>>,
     /// Slash commands by name.
@@ -114,11 +114,11 @@ pub(crate) struct ConfigFile {
     /// The adaptation of images to a model.
     #[schemars(extend("x-trust" = "applies"))]
     pub attachment: AttachmentSettings,
-    /// The time for which sessions are stored. Applies only in your own settings, not in a project's.
-    #[schemars(extend("x-trust" = "applies"))]
+    /// The time for which sessions are stored. Read from your own files only.
+    #[schemars(extend("x-trust" = "user: only your own settings can say how long sessions are stored"))]
     pub sessions: SessionsSettings,
     /// The database that stores sessions, instead of files on this machine. Read from your own files only.
-    #[schemars(extend("x-trust" = "machine: only your own settings can say where sessions are kept"))]
+    #[schemars(extend("x-trust" = "machine: only your own settings can say where sessions are stored"))]
     pub store: Option<StoreConfig>,
     /// Settings for a session that no longer fits the model's context window.
     #[schemars(extend("x-trust" = "applies"))]
@@ -129,7 +129,7 @@ pub(crate) struct ConfigFile {
     /// Settings of `adjutant serve`, for editors on other machines. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say who may connect"))]
     pub serve: Option<ServeConfig>,
-    /// Traces and metrics for a collector of OpenTelemetry. Read from your own and your administrator's files only.
+    /// Traces and metrics for an OpenTelemetry collector. Read from your own and your administrator's files only.
     #[schemars(extend("x-trust" = "machine: only your own settings can say which traces are sent, and where"))]
     pub telemetry: Option<TelemetryConfig>,
     /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
@@ -256,7 +256,7 @@ pub(crate) struct CommandConfig {
 pub(crate) struct SkillsConfig {
     /// Directories; `~/` is home, relative ones start at the session's directory.
     pub paths: Option<Vec<String>>,
-    /// Addresses of folders on the web with skills: `index.json` in it names them and their files.
+    /// URLs of folders with skills: `index.json` in it names them and their files.
     /// They are fetched when a session begins, and stored.
     pub urls: Option<Vec<String>>,
 }
@@ -276,7 +276,7 @@ pub(crate) enum ReferenceConfig {
 pub(crate) struct ReferenceOptions {
     /// The directory.
     pub path: Option<String>,
-    /// A repository: an address, `owner/name` on GitHub, or `host/owner/name`. It is cloned into the cache.
+    /// A repository: a URL, `owner/name` on GitHub, or `host/owner/name`. It is cloned into the cache.
     pub repository: Option<String>,
     /// The branch of the repository. Default: its own default.
     pub branch: Option<String>,

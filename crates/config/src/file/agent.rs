@@ -145,7 +145,7 @@ impl JsonSchema for Permission {
             .collect();
         let cases = |verdict: &str| {
             json_schema!({
-                "description": format!("What these rules {verdict}."),
+                "description": format!("Requests that these rules {verdict}."),
                 "type": "array",
                 "items": { "anyOf": [{ "type": "string" }, { "type": "object", "additionalProperties": { "type": "string" } }] },
             })

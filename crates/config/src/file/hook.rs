@@ -13,8 +13,7 @@ pub(crate) struct HookConfig {
     pub on: Option<HookPoint>,
     /// The tools it applies to, with wildcards, separated by bars: `edit|write`, `github_*`. Default: all.
     pub tool: Option<String>,
-    /// A pattern for the subject of the call, as in rules: a file relative to the project's root, a
-    /// command, an address; on `prompt`, the text. A command within a longer line matches too.
+    /// A pattern for the subject of the call, as in rules: a file relative to the project's root, a command, a URL; on `prompt`, the text. A command within a longer line matches too.
     /// Default: any.
     pub pattern: Option<String>,
     /// The program and its arguments. It gets the event as JSON on standard input. If it contains

@@ -9,7 +9,7 @@ use super::Ordered;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct McpConfig {
-    /// `local` starts a program; `remote` calls an address, with streamable HTTP
+    /// `local` starts a program; `remote` calls a URL, with streamable HTTP
     /// or the older HTTP with server-sent events.
     #[serde(rename = "type")]
     pub kind: Option<McpKind>,

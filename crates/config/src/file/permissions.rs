@@ -16,7 +16,7 @@ pub const PERMISSIONS: &[(&str, &str)] = &[
     ("question", "Asking you a question."),
     ("plan_enter", "Proposing to switch to planning."),
     ("plan_exit", "Proposing to leave planning."),
-    ("webfetch", "Fetching a page; patterns are addresses."),
+    ("webfetch", "Fetching a page; patterns are hosts or URLs."),
     ("websearch", "Searching the web; patterns are queries."),
     ("todowrite", "Updating the todo list."),
     ("list", "Listing a directory, in addition to `read`; patterns are paths."),

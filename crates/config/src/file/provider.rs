@@ -218,7 +218,7 @@ pub(crate) struct ModalitiesConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ModelProvider {
-    /// The wire.
+    /// The wire format.
     pub npm: Option<String>,
     /// The address.
     pub api: Option<String>,

@@ -44,8 +44,7 @@ pub(crate) struct SandboxOptions {
     /// read-only agents.
     pub network: Option<bool>,
     /// Let `plan`, `explore` and `scout` run commands that are not known to be harmless without
-    /// asking, if a sandbox prevents them from writing and from using the network. Your rules,
-    /// files outside the project and files that hold secrets still ask. Default: true.
+    /// asking, if a sandbox prevents them from writing and from using the network. adjutant still asks if your rules say so, and about files outside the project and files that hold secrets. Default: true.
     pub unattended: Option<bool>,
     /// Files and directories to hide from commands, in addition to the credentials that `adjutant
     /// doctor` lists: absolute or `~/`. Read from your own files only.

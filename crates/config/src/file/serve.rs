@@ -12,7 +12,7 @@ pub(crate) struct ServeConfig {
     /// Directories that may be opened, with everything below them; `~/` is home. Symbolic links are
     /// followed first. Default: any directory if only this machine can connect, otherwise none.
     pub roots: Option<Vec<String>>,
-    /// The tokens that may connect.
+    /// The tokens of clients that may connect.
     pub tokens: Option<Vec<TokenConfig>>,
     /// A file with a line for each token. `adjutant serve --new-token NAME` adds a line with the
     /// token's digest, and prints the token once. The file is read again when it changes.
@@ -24,8 +24,7 @@ pub(crate) struct ServeConfig {
     /// Origins of web pages that may connect, such as `https://ide.example.com`. Default: none.
     pub origins: Option<Vec<String>>,
     /// Users who may change the provider keys and endpoints, MCP logins and trust decisions of the
-    /// account that the server runs as; all users share these. `*`: all users. Default: none. A client without a
-    /// user name counts as the account itself.
+    /// account that the server runs as; all users share these. `*`: all users. Default: none. A client without a user name acts as the account itself.
     pub account_users: Option<Vec<String>>,
     /// The time, in seconds, for which the sessions of a disconnected editor and their work stay
     /// alive. Default: 3600.
@@ -33,8 +32,7 @@ pub(crate) struct ServeConfig {
     /// The time, in seconds, that running turns get to end when the server stops. Default: 60.
     pub drain: Option<u64>,
     /// A command that creates the directory of a session, as a list; the session's id is appended
-    /// to its arguments. It prints the directory, also on another host or if it runs again for the
-    /// same session. Default: none; sessions work in the directory that the editor names.
+    /// to its arguments. It prints the directory; for the same session, it prints one with the same files even if it runs again or on another host. Default: none; sessions work in the directory that the editor names.
     pub workspace: Option<Vec<String>>,
     /// A prefix of each command that an agent runs, as a list, such as
     /// `["docker", "exec", "-w", "{cwd}", "agent-{session}"]`. Default: nothing.
