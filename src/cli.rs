@@ -7,7 +7,6 @@ mod acp;
 mod agents;
 mod ask;
 mod auth;
-mod blanking;
 mod complete;
 mod config;
 mod connect;
@@ -27,6 +26,7 @@ mod pages;
 mod permissions;
 mod project_context;
 mod project_lists;
+mod redaction;
 mod refused;
 mod reply;
 mod report;
@@ -74,23 +74,25 @@ struct Cli {
 enum Command {
     /// Serve an editor over the Agent Client Protocol
     ///
-    /// Speaks on standard input and output. The default when standard input is not a terminal.
+    /// Speaks ACP on standard input and output. This is the default command if standard input is not a
+    /// terminal.
     Acp(acp::Args),
     /// Serve editors on this machine and others, over WebSocket and HTTP
     ///
     /// ACP is served at /acp, and the events of sessions at /events; /healthz, /readyz and /metrics
     /// are for monitoring. Listens on this machine only, unless the settings allow other machines.
     Serve(Box<serve::Args>),
-    /// Connect an editor that can only start programs to a server
+    /// Connect to a server, for an editor that can only start programs
     ///
-    /// Speaks on standard input and output, and reconnects automatically.
+    /// Speaks ACP on standard input and output, and reconnects automatically.
     Connect(connect::Args),
     /// Answer one prompt, then exit
     ///
     /// The answer goes to standard output, everything else to standard error.
     ///
     /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a limit was
-    /// reached), 5 something was not permitted, 129 hung up, 130 interrupted, 143 terminated.
+    /// reached), 5 something was not permitted, 129 hung up, 130 interrupted, 131
+    /// quit, 143 terminated.
     Run(Box<run::Args>),
     /// Show, check and change the settings
     Config {
@@ -99,7 +101,7 @@ enum Command {
     },
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
-    /// Review what this project's files would run, and decide
+    /// Show what this project's files would run, and trust the project or not
     ///
     /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
@@ -109,8 +111,8 @@ enum Command {
     Extensions(extensions::Args),
     /// Print the events of your sessions as lines of JSON, for other programs
     ///
-    /// The events have the format of OpenCode. They come from every adjutant of yours on this
-    /// machine, including those started later. For adjutant serve on another machine, read its
+    /// The events have the format of OpenCode. They come from every adjutant process that you run on
+    /// this machine, including those started later. For `adjutant serve` on another machine, read its
     /// /events.
     Events(events::Args),
     /// List, read and manage earlier sessions
@@ -135,7 +137,7 @@ enum Command {
     Formatters(project_lists::Args),
     /// List the language servers that check an edit
     Lsp(project_lists::Args),
-    /// Check MCP servers, log in to them and call their tools
+    /// Check, add and remove MCP servers, log in to them and call their tools
     ///
     /// Exits with 1 if a server does not work, with 5 if a call is not allowed.
     Mcp(mcp::Args),
@@ -146,8 +148,9 @@ enum Command {
     Models(models::Args),
     /// Check what works on this machine
     ///
-    /// Tests each item instead of relying on the settings. Exits with 1 if something does not work;
-    /// with --report, only if the report cannot be written.
+    /// Tries everything that it reports (the sandbox, providers, MCP servers) instead of relying on the
+    /// settings. Exits with 1 if something does not work; with --report, only if the report cannot be
+    /// written.
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     ///

@@ -155,7 +155,7 @@ pub(super) fn editors_endpoint_is_asked_with_its_keys_only() {
     assert_eq!(found, "");
     let wire = std::fs::read_to_string(project.path("tmp:wire.jsonl")).unwrap();
     assert!(
-        wire.contains("providers/set") && wire.contains("(blanked)"),
+        wire.contains("providers/set") && wire.contains("(redacted)"),
         "{wire}"
     );
 

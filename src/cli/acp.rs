@@ -23,7 +23,7 @@ pub(super) struct Args {
     #[command(flatten)]
     draft: DraftSwitch,
     /// Log the messages between the editor and adjutant to this file, for a bug report.
-    /// Keys are blanked
+    /// Keys are redacted
     #[arg(long, value_name = "FILE")]
     log_wire: Option<PathBuf>,
 }

@@ -33,8 +33,8 @@ pub(super) struct DoctorArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Write a report for a bug report into a new file, by default in the state directory. Keys are
-    /// blanked.
+    /// Write everything that a bug report needs into a new file, by default in the state directory.
+    /// Keys are redacted.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     report: Option<Option<PathBuf>>,
     /// Add a recording of a connection (`adjutant acp --log-wire`) to the report.
@@ -243,7 +243,7 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
             } else {
                 ""
             };
-            report.say("sessions", &format!("{more}{count} kept"));
+            report.say("sessions", &format!("{more}{count} stored"));
             json!({ "sessions": count, "problem": null })
         }
         Err(e) => {
@@ -436,7 +436,11 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
             let seen = if is_shown {
                 "visible to all commands, by `sandbox.show`".to_owned()
             } else {
-                hidden::who_sees(row)
+                let setting = hidden::setting_that_shows(row);
+                format!(
+                    "{}. To show it to all commands: {setting}",
+                    hidden::who_sees(row)
+                )
             };
             report.say(
                 "hidden",

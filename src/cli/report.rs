@@ -1,5 +1,5 @@
 //! `adjutant doctor --report`: one file for a bug report, with the findings, the settings, the end
-//! of the log and a recording of a connection. Keys are blanked.
+//! of the log and a recording of a connection. Keys are redacted.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::blanking::KnownKeys;
 use super::project_context::ProjectContext;
+use super::redaction::KnownKeys;
 use base::environment::{Environment, private_dir, private_file};
 use base::text;
 use session::models::ModelSources;
@@ -50,7 +50,7 @@ pub(super) fn write(
     };
     let mut sections = vec![doctor, settings(environment), log(environment)];
     for section in &mut sections {
-        section.text = keys.blanked(&section.text);
+        section.text = keys.redacted(&section.text);
     }
     sections.extend(recorded);
 
@@ -60,7 +60,7 @@ pub(super) fn write(
         let _ = writeln!(list, "- {}", text::escaped(&section.about));
     }
     let mut report =
-        format!("Report of adjutant, {now}. Known keys are blanked. It holds:\n{list}");
+        format!("Report of adjutant, {now}. Known keys are redacted. It contains:\n{list}");
     for section in &sections {
         let _ = writeln!(report, "\n== {} ==\n", text::escaped(&section.about));
         report.push_str(text::shown(&section.text).trim_end());
@@ -69,8 +69,8 @@ pub(super) fn write(
     let path = place(file, &now, environment)?;
     create(&path, &report)?;
 
-    let mut words = format!("The report is in {}. It holds:\n{list}", path.display());
-    words.push_str("Known keys are blanked, and only you can read it. ");
+    let mut words = format!("The report is in {}. It contains:\n{list}", path.display());
+    words.push_str("Known keys are redacted, and only you can read it. ");
     words.push_str(if recording.is_some() {
         "It contains the recorded conversation: read it before you attach it to a bug report."
     } else {
@@ -148,7 +148,7 @@ fn log(environment: &Environment) -> Section {
     }
 }
 
-/// Reads a recording of a connection, which may have been made by another program. Blanks keys also
+/// Reads a recording of a connection, which may have been made by another program. Redacts keys also
 /// by the names of members, and adds the keys in it to the known ones.
 fn recorded(path: &Path, keys: &mut KnownKeys) -> anyhow::Result<Section> {
     let (text, cut) = end_of(path, MAX_RECORDING_BYTES)
@@ -161,22 +161,22 @@ fn recorded(path: &Path, keys: &mut KnownKeys) -> anyhow::Result<Section> {
         keys.add_from(message);
     }
     let count = text::count(lines.len(), "line");
-    let mut blanked = String::new();
+    let mut redacted = String::new();
     for line in lines {
         match line {
             Ok(mut message) => {
-                keys.blank(&mut message);
-                let _ = writeln!(blanked, "{message}");
+                keys.redact(&mut message);
+                let _ = writeln!(redacted, "{message}");
             }
             Err(line) => {
-                let _ = writeln!(blanked, "{}", keys.blanked(line));
+                let _ = writeln!(redacted, "{}", keys.redacted(line));
             }
         }
     }
     let last = if cut { "the last " } else { "" };
     Ok(Section {
         about: format!("the recording {}: {last}{count}", path.display()),
-        text: blanked,
+        text: redacted,
     })
 }
 

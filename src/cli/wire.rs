@@ -1,5 +1,5 @@
 //! The log of a connection, for bug reports: the lines of both directions with their times, as one
-//! JSON object each. Known keys are blanked, so that the file can be shared.
+//! JSON object each. Known keys are redacted, so that the file can be shared.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::blanking::KnownKeys;
+use super::redaction::KnownKeys;
 use base::environment::{Environment, private_log_at};
 use base::lock::locked;
 
@@ -90,7 +90,7 @@ impl WireLog {
 }
 
 /// Returns a line in the form that is logged: as a JSON value, or as a string if it is not JSON.
-/// Blanks the known keys in it.
+/// Redacts the known keys in it.
 fn logged(line: &str, from: &str, keys: &mut KnownKeys) -> Value {
     let mut value = serde_json::from_str(line).unwrap_or_else(|_| Value::String(line.to_owned()));
     keys.refresh();
@@ -102,7 +102,7 @@ fn logged(line: &str, from: &str, keys: &mut KnownKeys) -> Value {
         }
         keys.add_from(&value);
     }
-    keys.blank(&mut value);
+    keys.redact(&mut value);
     value
 }
 

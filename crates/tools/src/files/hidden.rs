@@ -178,8 +178,9 @@ impl Hidden {
         let place = shown(&missed.place, environment);
         Some(match row_of(missed) {
             Some(row) => format!(
-                "`{place}` is hidden from commands here, but {}",
-                who_sees(row)
+                "`{place}` is hidden from commands here, but {}. The user can show it to all commands: {}.",
+                who_sees(row),
+                setting_that_shows(row)
             ),
             None => format!(
                 "`{place}` is hidden from commands here; one that names it, and is allowed, sees it."
@@ -192,7 +193,7 @@ fn row_of(entry: &HiddenPlace) -> Option<&'static CredentialRow> {
     rows().iter().find(|row| Some(row.name) == entry.row)
 }
 
-/// Describes which commands see the paths of a row, for people and models.
+/// Describes which commands see the paths of a row.
 pub fn who_sees(row: &CredentialRow) -> String {
     let programs: Vec<&str> = row
         .programs
@@ -203,17 +204,18 @@ pub fn who_sees(row: &CredentialRow) -> String {
             program => program,
         })
         .collect();
-    let own = match programs.as_slice() {
+    match programs.as_slice() {
         [] => "visible to an allowed command that names it".to_owned(),
         programs => format!(
             "visible to commands made of {} and plain filters, and to an allowed command that names it",
             programs.join(", ")
         ),
-    };
-    format!(
-        "{own}. The user can show it to all commands: \"sandbox\": {{ \"show\": [\"{}\"] }}.",
-        row.name
-    )
+    }
+}
+
+/// Returns the setting that shows the paths of a row to all commands.
+pub fn setting_that_shows(row: &CredentialRow) -> String {
+    format!("\"sandbox\": {{ \"show\": [\"{}\"] }}", row.name)
 }
 
 /// Returns the paths that must not be hidden, nor their parents.

@@ -1,4 +1,4 @@
-//! Blanking of keys in texts for others: the log of a connection, the report of `adjutant doctor`.
+//! Redaction of keys in texts for others: the log of a connection, the report of `adjutant doctor`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use config::{ConfigFingerprint, Settings, mcp};
 use providers::auth::Auth;
 use tools::web::webfetch::secrets;
 
-/// Shorter values are not blanked: they occur in ordinary text.
+/// Shorter values are not redacted: they occur in ordinary text.
 const MIN_KEY_BYTES: usize = 8;
 
 /// The method by which a client sets the endpoint of a model provider.
 const SET_ENDPOINT: &str = "providers/set";
 
 /// The text in place of a key.
-const BLANK: &str = "(blanked)";
+const REDACTED: &str = "(redacted)";
 
 /// The keys that are known: of the environment, of logins at providers and servers, of settings,
 /// and those that a client named. A key that was replaced stays known.
@@ -99,16 +99,16 @@ impl KnownKeys {
         self.keys.add(found);
     }
 
-    /// Returns a text with the known keys blanked.
-    pub(super) fn blanked(&self, text: &str) -> String {
-        self.keys.blanked(text)
+    /// Returns a text with the known keys redacted.
+    pub(super) fn redacted(&self, text: &str) -> String {
+        self.keys.redacted(text)
     }
 
-    /// Blanks the known keys in all texts, and every value whose name marks it as a key: that of a
+    /// Redacts the known keys in all texts, and every value whose name marks it as a key: that of a
     /// member, or that of a variable or header (`{"name": …, "value": …}`).
-    pub(super) fn blank(&self, value: &mut Value) {
+    pub(super) fn redact(&self, value: &mut Value) {
         blank_endpoint(value);
-        self.keys.blank(value);
+        self.keys.redact(value);
     }
 }
 
@@ -128,30 +128,30 @@ impl KeyList {
                 }
             }
         }
-        // A key that contains another one is blanked as a whole.
+        // A key that contains another one is redacted as a whole.
         self.0.sort_by_key(|key| std::cmp::Reverse(key.len()));
     }
 
-    fn blanked(&self, text: &str) -> String {
+    fn redacted(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for key in &self.0 {
             if text.contains(key.as_str()) {
-                text = text.replace(key.as_str(), BLANK);
+                text = text.replace(key.as_str(), REDACTED);
             }
         }
         text
     }
 
-    fn blank(&self, value: &mut Value) {
+    fn redact(&self, value: &mut Value) {
         match value {
-            Value::String(text) => *text = self.blanked(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.blank(item)),
+            Value::String(text) => *text = self.redacted(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact(item)),
             Value::Object(members) => {
                 // A name may hold a key, too: that of a map from keys to something.
-                if members.keys().any(|name| self.blanked(name) != *name) {
+                if members.keys().any(|name| self.redacted(name) != *name) {
                     let named = std::mem::take(members).into_iter();
                     *members = named
-                        .map(|(name, item)| (self.blanked(&name), item))
+                        .map(|(name, item)| (self.redacted(&name), item))
                         .collect();
                 }
                 let names_key = members
@@ -160,9 +160,9 @@ impl KeyList {
                     .is_some_and(|name| names_secret(name) || mcp::is_secret(name));
                 for (name, item) in members {
                     if item.is_string() && (names_secret(name) || names_key && name == "value") {
-                        *item = BLANK.into();
+                        *item = REDACTED.into();
                     } else {
-                        self.blank(item);
+                        self.redact(item);
                     }
                 }
             }
@@ -178,7 +178,7 @@ fn names_secret(name: &str) -> bool {
     is_secret(name) || ENDS.iter().any(|end| lower.ends_with(end))
 }
 
-/// Blanks the headers of an endpoint that the client sets: each may be a key, whatever its name.
+/// Redacts the headers of an endpoint that the client sets: each may be a key, whatever its name.
 fn blank_endpoint(message: &mut Value) {
     if message["method"] != SET_ENDPOINT {
         return;
@@ -189,8 +189,10 @@ fn blank_endpoint(message: &mut Value) {
             continue;
         }
         match value {
-            Value::Object(headers) => headers.values_mut().for_each(|value| *value = BLANK.into()),
-            other => *other = BLANK.into(),
+            Value::Object(headers) => headers
+                .values_mut()
+                .for_each(|value| *value = REDACTED.into()),
+            other => *other = REDACTED.into(),
         }
     }
 }
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_blanked_by_value_and_by_name() {
+    fn keys_are_redacted_by_value_and_by_name() {
         let keys = list(&[
             "sk-12345678",
             "sk-12345678-long",
@@ -261,30 +263,30 @@ mod tests {
             "line one\nline two",
         ]);
         let table = [
-            (r#"{"a":"x sk-12345678 y"}"#, r#"{"a":"x (blanked) y"}"#),
-            (r#"{"a":["sk-12345678-long"]}"#, r#"{"a":["(blanked)"]}"#),
+            (r#"{"a":"x sk-12345678 y"}"#, r#"{"a":"x (redacted) y"}"#),
+            (r#"{"a":["sk-12345678-long"]}"#, r#"{"a":["(redacted)"]}"#),
             (r#"{"a":"short"}"#, r#"{"a":"short"}"#),
             (
                 r#"{"a":"line one\nline two","b":"{\"c\":\"line one\\nline two\"}"}"#,
-                r#"{"a":"(blanked)","b":"{\"c\":\"(blanked)\"}"}"#,
+                r#"{"a":"(redacted)","b":"{\"c\":\"(redacted)\"}"}"#,
             ),
             (
                 r#"{"env":[{"name":"API_KEY","value":"abc"},{"name":"HOME","value":"/h"}]}"#,
-                r#"{"env":[{"name":"API_KEY","value":"(blanked)"},{"name":"HOME","value":"/h"}]}"#,
+                r#"{"env":[{"name":"API_KEY","value":"(redacted)"},{"name":"HOME","value":"/h"}]}"#,
             ),
             (
                 r#"{"headers":[{"name":"Authorization","value":"Bearer abc"}]}"#,
-                r#"{"headers":[{"name":"Authorization","value":"(blanked)"}]}"#,
+                r#"{"headers":[{"name":"Authorization","value":"(redacted)"}]}"#,
             ),
-            (r#"{"API_TOKEN":"abc"}"#, r#"{"API_TOKEN":"(blanked)"}"#),
+            (r#"{"API_TOKEN":"abc"}"#, r#"{"API_TOKEN":"(redacted)"}"#),
             (
                 r#"{"limits":{"b":1,"sk-12345678":{"a":"sk-12345678"},"c":2}}"#,
-                r#"{"limits":{"b":1,"(blanked)":{"a":"(blanked)"},"c":2}}"#,
+                r#"{"limits":{"b":1,"(redacted)":{"a":"(redacted)"},"c":2}}"#,
             ),
         ];
         for (line, wanted) in table {
             let mut value = serde_json::from_str(line).unwrap();
-            keys.blank(&mut value);
+            keys.redact(&mut value);
             assert_eq!(value.to_string(), wanted);
         }
     }
@@ -303,8 +305,8 @@ mod tests {
         known.read_project(&project);
         let text = "token-of-variable key-of-login key-of-settings token-of-login";
         assert_eq!(
-            known.blanked(text),
-            "(blanked) key-of-login key-of-settings token-of-login"
+            known.redacted(text),
+            "(redacted) key-of-login key-of-settings token-of-login"
         );
 
         std::fs::create_dir_all(&environment.dirs.data).unwrap();
@@ -312,8 +314,8 @@ mod tests {
         std::fs::write(environment.dirs.data.join("auth.json"), logins).unwrap();
         known.refresh();
         assert_eq!(
-            known.blanked(text),
-            "(blanked) (blanked) key-of-settings token-of-login"
+            known.redacted(text),
+            "(redacted) (redacted) key-of-settings token-of-login"
         );
 
         let settings = r#"{"provider":{"a":{"options":{"apiKey":"key-of-settings"}}}}"#;
@@ -326,13 +328,13 @@ mod tests {
         std::fs::write(environment.dirs.data.join("auth.json"), logins).unwrap();
         known.refresh();
         assert_eq!(
-            known.blanked(text),
-            "(blanked) (blanked) (blanked) (blanked)"
+            known.redacted(text),
+            "(redacted) (redacted) (redacted) (redacted)"
         );
     }
 
     #[test]
-    fn headers_of_an_endpoint_are_blanked_whatever_their_names() {
+    fn headers_of_an_endpoint_are_redacted_whatever_their_names() {
         let set = r#"{"method":"providers/set","params":{"baseUrl":"https://gw.example","headers":{"x-team":"a","x-any":"Bearer key-12345"}}}"#;
         let mut message = serde_json::from_str(set).unwrap();
         assert_eq!(
@@ -340,12 +342,12 @@ mod tests {
             ["a", "a", "Bearer key-12345", "key-12345"]
         );
         blank_endpoint(&mut message);
-        let wanted = r#"{"method":"providers/set","params":{"baseUrl":"https://gw.example","headers":{"x-team":"(blanked)","x-any":"(blanked)"}}}"#;
+        let wanted = r#"{"method":"providers/set","params":{"baseUrl":"https://gw.example","headers":{"x-team":"(redacted)","x-any":"(redacted)"}}}"#;
         assert_eq!(message, serde_json::from_str::<Value>(wanted).unwrap());
         let mut wrong =
             serde_json::json!({ "method": SET_ENDPOINT, "params": { "headers": "key" } });
         blank_endpoint(&mut wrong);
-        assert_eq!(wrong["params"]["headers"], BLANK);
+        assert_eq!(wrong["params"]["headers"], REDACTED);
     }
 
     #[test]
