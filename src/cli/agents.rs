@@ -29,7 +29,7 @@ use transcript::ModelRef;
 pub(super) enum Verb {
     /// List agents with mode, model and source (default)
     List {
-        /// Print JSON: an object per agent
+        /// Print JSON: a list with an object for each agent
         #[arg(long)]
         json: bool,
     },
@@ -54,7 +54,7 @@ pub(super) struct Wish {
     /// Create it for all projects
     #[arg(long)]
     global: bool,
-    /// Its users: other agents (subagent), you as a mode (primary), or both (all)
+    /// Use by other agents (subagent), by you as a mode (primary), or both (all)
     #[arg(long, value_name = "MODE", default_value = "all", value_parser = ["subagent", "primary", "all"])]
     mode: String,
     /// Permissions to deny, separated by commas: bash, edit, webfetch …

@@ -33,18 +33,18 @@ use session::models::ModelSources;
 pub(super) enum Verb {
     /// List keys and logins, and where each comes from (default)
     List {
-        /// Print JSON: an object per key, without the key
+        /// Print JSON: a list with an object for each key, without the key
         #[arg(long)]
         json: bool,
     },
-    /// Store an API key, or log in with a browser, a code or a plugin
+    /// Store an API key, or log in through a browser, with a code, or in a way that a plugin provides
     ///
     /// In a script, pipe the key in: adjutant auth login PROVIDER --key < FILE
     Login {
-        /// Provider, such as `anthropic`, or the https address of your organisation [default: ask]
+        /// Provider, such as `anthropic`, or the https address of your organisation; if omitted, adjutant asks
         #[arg(add = ArgValueCandidates::new(complete::providers))]
         provider: Option<String>,
-        /// Store a key, also if the provider has a login: asks for it, or reads it from a pipe
+        /// Store a key, even if the provider supports a login. The key is asked for, or read from a pipe
         #[arg(long)]
         key: bool,
         /// Log in with a code that you type on any device

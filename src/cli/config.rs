@@ -21,7 +21,7 @@ pub(super) enum ConfigCommand {
     ///
     /// Settings that have their default are not listed; keys and tokens are not shown.
     Show {
-        /// Print JSON: an object per setting, with its key, value, file and line
+        /// Print JSON: a list with an object for each setting, with its key, value, file and line
         #[arg(long)]
         json: bool,
     },
@@ -31,7 +31,7 @@ pub(super) enum ConfigCommand {
     Get {
         /// Name of the setting, such as model or permission.bash."*"
         key: String,
-        /// Print JSON: an object per setting below this name, with its key, value, file and line
+        /// Print JSON: a list with an object for each setting below this name, with its key, value, file and line
         #[arg(long)]
         json: bool,
     },
@@ -41,7 +41,7 @@ pub(super) enum ConfigCommand {
     Set {
         /// Name of the setting, such as model or permission.bash."*"
         key: String,
-        /// New value: a text, or JSON
+        /// New value: a string, or JSON
         #[arg(allow_hyphen_values = true)]
         value: String,
     },

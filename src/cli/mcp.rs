@@ -47,7 +47,7 @@ impl Args {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Listing {
-    /// Print JSON: an object per server
+    /// Print JSON: a list with an object for each server
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ pub(super) enum Verb {
         /// Name of the server in the settings
         #[arg(add = ArgValueCandidates::new(complete::servers))]
         name: String,
-        /// Print JSON: an object per tool, with its schema
+        /// Print JSON: a list with an object for each tool, with its schema
         #[arg(long)]
         json: bool,
     },

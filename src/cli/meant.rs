@@ -60,11 +60,11 @@ const RUN_OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["--permission-mode", "--approval-mode", "-a"],
-        "`--mode plan` changes nothing; `approvals` in the settings controls how much is asked",
+        "`--mode plan` changes nothing but its plan; `approvals` in the settings controls how much is asked",
     ),
     (
         &["--max-turns", "--max-budget-usd"],
-        "`budget` in the settings bounds a turn, in steps, tokens or US dollars",
+        "`budget` in the settings limits a turn, in steps or US dollars",
     ),
     (
         &["--output-schema", "--json-schema"],
@@ -99,6 +99,9 @@ pub(super) fn run_option(error: &clap::Error, first: Option<&OsStr>) -> Option<S
 /// none here.
 pub(super) fn elsewhere(words: impl Iterator<Item = OsString>) -> Option<Meaning> {
     let words: Vec<OsString> = words.collect();
+    if let Some(words) = help_about_help(&words) {
+        return Some(Meaning::Words(words));
+    }
     let (first, rest) = words.split_first()?;
     let first = first.to_str()?;
     let command = |words: &[&str]| {
@@ -152,6 +155,17 @@ pub(super) fn elsewhere(words: impl Iterator<Item = OsString>) -> Option<Meaning
         ));
     }
     None
+}
+
+/// Returns `… help help` for `… help --help`: the parser's own command `help` has no options.
+fn help_about_help(words: &[OsString]) -> Option<Vec<OsString>> {
+    let (option, before) = words.split_last()?;
+    if !(option == "--help" || option == "-h") || before.last()? != "help" {
+        return None;
+    }
+    let mut words = before.to_vec();
+    words.push("help".into());
+    Some(words)
 }
 
 /// Quotes the words of a prompt for a shell; a long one, or one with special characters, is left to
@@ -227,8 +241,10 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 15] = [
+        let table: [(&[&str], &str); 17] = [
             (&["version"], "--version"),
+            (&["help", "--help"], "help help"),
+            (&["sessions", "help", "-h"], "sessions help help"),
             (
                 &["explain", "rm -rf build"],
                 "permissions explain rm -rf build",

@@ -88,7 +88,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "git diff main | adjutant run --mode plan \"Review this change.\"",
-        "Reads a prompt from a pipe; the mode plan changes nothing.",
+        "Reads a prompt from a pipe; the mode plan changes nothing but its plan file.",
     ),
     (
         "adjutant run --continue \"Now update the documentation.\"",

@@ -59,7 +59,7 @@ pub(super) enum Verb {
     },
     /// Explain whether a command, or reading or changing a file, is allowed
     ///
-    /// Grants ("always") count as in a session. Nothing is run.
+    /// Grants ("always") apply as in a session. Nothing is run.
     #[command(group = clap::ArgGroup::new("what").required(true))]
     Explain {
         /// Agent that would run or change it
@@ -84,7 +84,7 @@ pub(super) enum Verb {
         #[arg(group = "what")]
         command: Option<String>,
     },
-    /// Judge requests from standard input, for tests of a policy
+    /// Print the verdicts for requests from standard input, to test a policy
     ///
     /// One JSON object per line, one answer each: {"id", "bash", "cwd"}, {"id", "permission": "edit",
     /// "path"} or {"id", "permission": "webfetch", "url"}. Nothing is run.

@@ -16,7 +16,7 @@ use config::trust::TrustKind;
 /// Options of these lists.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print JSON: an object per entry
+    /// Print JSON: a list with an object for each entry
     #[arg(long)]
     json: bool,
 }

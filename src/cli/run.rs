@@ -48,7 +48,7 @@ use transcript::ModelRef;
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The task or question; `@path` includes a file. Piped text is appended to it, or replaces it.
+    /// Task or question; `@path` includes a file. Piped text is appended to it, or replaces it.
     prompt: Vec<String>,
     /// Continue the last session of this project.
     #[arg(short, long, conflicts_with = "session")]
@@ -62,16 +62,16 @@ pub(super) struct Args {
     /// Attach a file: text, an image or a PDF. Can be repeated.
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The mode to work in: build, plan or an agent of your own.
+    /// Mode to work in: build, plan or an agent of your own.
     #[arg(long, visible_alias = "agent", value_name = "NAME", add = ArgValueCandidates::new(complete::modes))]
     mode: Option<String>,
-    /// The model to ask.
+    /// Model to use.
     #[arg(short, long, value_name = "PROVIDER/MODEL", add = ArgValueCandidates::new(complete::models))]
     model: Option<String>,
-    /// The reasoning effort, or variant, of the model.
+    /// Reasoning effort (variant) of the model.
     #[arg(long, visible_alias = "effort", value_name = "NAME", add = ArgValueCandidates::new(complete::variants))]
     variant: Option<String>,
-    /// The title of the session, instead of one taken from the prompt.
+    /// Title of the session, instead of one taken from the prompt.
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     /// Run a command, with the prompt as its arguments: `--command review main` is `/review main`.
@@ -94,7 +94,7 @@ pub(super) struct Args {
     /// Take over a session that another process has open. What runs there is cancelled.
     #[arg(long, conflicts_with = "fork")]
     take_over: bool,
-    /// The directory to work in.
+    /// Directory to work in.
     #[arg(long, value_name = "DIR", default_value = ".")]
     cwd: PathBuf,
     /// Allow everything that is asked about, for this run only.
@@ -104,7 +104,7 @@ pub(super) struct Args {
     /// input is not a terminal, and with `--format result` and `--format json`.
     #[arg(long)]
     deny: bool,
-    /// Print no notes, and not the session's id.
+    /// Print neither notes nor the session's id; refused calls and errors are still reported.
     #[arg(short, long)]
     quiet: bool,
     /// Exit with 5 if a question was refused, even if there is an answer.
@@ -113,13 +113,13 @@ pub(super) struct Args {
     /// End with JSON that fits this JSON Schema, and print nothing else.
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
-    /// Queue the prompt in the store for a host that runs `adjutant serve --work`, print the session's id, and exit.
+    /// Queue the prompt in the database for a host that runs `adjutant serve --work`, print the session's id, and exit.
     #[arg(long)]
     detach: bool,
-    /// The database to store the session in, instead of the one in the settings.
+    /// Database to store the session in, instead of the one in the settings.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The output: the answer, one JSON object with the answer and its cost at the end, or all ACP
+    /// Output: the answer, one JSON object with the answer and its cost at the end, or all ACP
     /// messages as JSON lines.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
@@ -136,7 +136,7 @@ enum OutputFormat {
     Text,
     /// One JSON object at the end: answer, session, model, tokens, cost, exit code
     Result,
-    /// All messages of the Agent Client Protocol, a line each
+    /// All messages of the Agent Client Protocol, one per line
     Json,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Args {
     /// Allow only this directory and those below it. Can be repeated
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
-    /// File with the tokens that may connect
+    /// File with the tokens of clients that may connect
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Certificate to serve with, as PEM
@@ -40,7 +40,7 @@ pub(super) struct Args {
     tls_key: Option<PathBuf>,
     #[command(flatten)]
     draft: DraftSwitch,
-    /// Answer prompts queued in the store, N at a time (4 if no number is given)
+    /// Answer prompts queued in the database, N at a time (4 if no number is given)
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "4")]
     work: Option<usize>,
     /// Create a token, print it once, add it to the token file, and exit

@@ -121,7 +121,7 @@ pub(super) enum Verb {
     Import {
         /// File to read, or a data directory of OpenCode; `-` for standard input
         file: PathBuf,
-        /// Directory the session belongs to from now on
+        /// Directory that the imported session will belong to
         #[arg(long, value_name = "DIR")]
         cwd: Option<PathBuf>,
     },
@@ -129,9 +129,9 @@ pub(super) enum Verb {
     ///
     /// Exits with 1 if some were not moved, because they are open elsewhere.
     Move {
-        /// Directory that the sessions belong to; it may not exist any more
+        /// Directory that the sessions belong to; it need not exist any more
         old: PathBuf,
-        /// Directory that they belong to from now on
+        /// Directory that they will belong to
         new: PathBuf,
     },
     /// Undo the last turn of a session, including its changes to files
@@ -154,12 +154,12 @@ pub(super) enum Verb {
     /// Restore a version of a file that a session has saved
     ///
     /// Without a file, lists the files; without a version, lists the versions of the file. The
-    /// replaced content is saved: `sessions revert --redo` restores it.
+    /// replaced content is saved: `adjutant sessions revert ID --redo` restores it.
     Restore {
         /// Session: its id, the beginning of it, or `last`
         #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
-        /// File, from here or from the root of the project
+        /// File, relative to the current directory or to the root of the project
         file: Option<PathBuf>,
         /// Version, by its number in the list
         version: Option<usize>,
@@ -580,7 +580,7 @@ async fn prune_all(
         super::say(&format!("{word} {}", line(record, true)));
     }
     for (id, why) in &pruned.kept {
-        super::say(&format!("kept {id}: {why}"));
+        super::say(&format!("not deleted: {id}: {why}"));
     }
     super::say(&format!(
         "{word} {}",

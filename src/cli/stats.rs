@@ -20,7 +20,7 @@ const DAY_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
 /// Options of `adjutant stats`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Count only the last days, today included; days begin at midnight UTC
+    /// Count only the last N days, including today; days begin at midnight UTC
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     days: Option<u64>,
     /// Print JSON

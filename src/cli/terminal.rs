@@ -442,7 +442,7 @@ mod tests {
             ),
             ("There is nothing to redo.", "there is nothing to redo"),
             ("Azure needs a name.", "Azure needs a name"),
-            ("nothing is kept", "nothing is kept"),
+            ("nothing is stored", "nothing is stored"),
             ("", ""),
         ] {
             assert_eq!(message_after_name(message), expected);

@@ -205,7 +205,7 @@ pub(in crate::cli) async fn offer(store: &Store, environment: &Environment) {
             ("sessions of this repository belong", "them")
         };
         terminal::aside(&format!(
-            "{count} {sessions} to {directory}, which does not exist any more. If it was moved here, `adjutant sessions move {directory} {new}` brings {pronoun} along."
+            "{count} {sessions} to {directory}, which no longer exists. If it was moved here, `adjutant sessions move {directory} {new}` brings {pronoun} along."
         ));
     }
 }
