@@ -140,7 +140,7 @@ impl Transcript {
     /// Acts it out.
     ///
     /// # Errors
-    /// Everything that was not as the page, or the laws, say.
+    /// Everything that was not as the page, or the invariants, require.
     pub fn run(self, bless: bool) -> Result<(), String> {
         self.act_out(bless, false)
     }
@@ -148,7 +148,7 @@ impl Transcript {
     /// Acts it out with an editor that speaks version 2; see `both.rs`.
     ///
     /// # Errors
-    /// Everything that was not as the laws say, or comes to something else than the page.
+    /// Everything that was not as the invariants require, or comes to something else than the page.
     pub fn run_second(self) -> Result<(), String> {
         self.act_out(false, true)
     }

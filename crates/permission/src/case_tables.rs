@@ -71,7 +71,7 @@ fn invariants_hold_for_corpus_and_tables() {
     }
     let broken: Vec<String> = lines
         .iter()
-        .filter_map(|line| Some(format!("{line:?}: {}", super::laws::broken(line)?)))
+        .filter_map(|line| Some(format!("{line:?}: {}", super::invariants::broken(line)?)))
         .collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
