@@ -552,7 +552,7 @@ false
     assert!(
         !open
             || asides[1].contains(
-                "changed control files, which decide what runs on this machine: .git/hooks/pre-commit"
+                "changed control files, which determine what runs on this machine: .git/hooks/pre-commit"
             )
     );
     let project = client.leave();
@@ -570,7 +570,7 @@ false
     let sees = model.requests().last().unwrap().to_string();
     assert_eq!(
         sees.contains(
-            "It changed control files, which decide what runs on this machine: .git/hooks/pre-commit"
+            "It changed control files, which determine what runs on this machine: .git/hooks/pre-commit"
         ),
         open
     );

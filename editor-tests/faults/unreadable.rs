@@ -177,13 +177,13 @@ impl Stage {
         all_read.fetch_add(usize::from(is_whole(&told)), Ordering::Relaxed);
         // The reported copy exists.
         for place in told
-            .split(" kept as ")
+            .split(" saved as ")
             .skip(1)
             .filter_map(|rest| rest.split(['\n', ' ', ';']).next())
         {
             let place = place.trim_end_matches('.');
             if !Path::new(place).exists() {
-                is_wrong("not kept where it was said", place);
+                is_wrong("not saved where the notice says", place);
             }
         }
         self._model.send(model::script("text: Gone on.\n").unwrap());

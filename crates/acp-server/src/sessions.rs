@@ -729,7 +729,7 @@ fn known_place(
             let id = base::text::title(id);
             let old = old.display();
             RequestError::Invalid(format!(
-                "{why}. Put it back to open the session there; if it was moved, run: adjutant sessions move {old} NEW; or go on in another directory with a fork of it (session/fork). The conversation is still there: adjutant sessions show {id}"
+                "{why}. Put it back to open the session there; if it was moved, run: adjutant sessions move {old} NEW; or continue in another directory with a fork of it (session/fork). The conversation is still there: adjutant sessions show {id}"
             ))
         }
         refusal => refusal,

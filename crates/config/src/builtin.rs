@@ -66,7 +66,7 @@ pub const AGENTS: [BuiltIn; 8] = [
     },
     BuiltIn {
         name: "general",
-        description: "Researches questions and carries out tasks of several steps on its own. Several can work side by side.",
+        description: "Researches questions and carries out tasks of several steps on its own. Several can work in parallel.",
         mode: Mode::Subagent,
         guards: &[("todowrite", "*", Deny)],
         ..PLAIN

@@ -508,9 +508,7 @@ impl PluginHandlers {
                 .entry(&id)
                 .is_some_and(is_login)
         {
-            return Some(Err(format!(
-                "only a login of {id} that is kept can be renewed"
-            )));
+            return Some(Err(format!("only a stored login of {id} can be renewed")));
         }
         let written = Auth::change(&Auth::path(&self.environment), |all| {
             drop(all.insert(id, fresh))

@@ -138,7 +138,7 @@ fn read(
                         name: None,
                     })
                 }
-                _ => return Err("only texts and pictures can be asked about".into()),
+                _ => return Err("only texts and images can be asked about".into()),
             };
             put(&mut messages, user, input);
         }
@@ -230,7 +230,7 @@ mod tests {
             ),
             (
                 json!([{"role": "user", "content": {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}}]),
-                "only texts and pictures",
+                "only texts and images",
             ),
         ] {
             assert!(shown(messages).unwrap_err().starts_with(why), "{why}");

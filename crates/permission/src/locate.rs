@@ -677,7 +677,7 @@ impl Located {
             _ if access != Access::Edit => None,
             Some(Protected::Control) => Some((
                 Action::Ask,
-                format!("{name} decides what runs on this machine or what the agent may do"),
+                format!("{name} determines what runs on this machine or what the agent may do"),
             )),
             None if self.shared => Some((
                 Action::Ask,

@@ -91,7 +91,7 @@ impl PartPattern {
 }
 
 /// The effect of changing a control file if its section states none.
-const EFFECT: &str = "decides what runs on this machine";
+const EFFECT: &str = "determines what runs on this machine";
 
 static SECRET: LazyLock<Names> = LazyLock::new(|| Names::section("secret"));
 static CONTROL: LazyLock<Names> = LazyLock::new(|| Names::section("control"));

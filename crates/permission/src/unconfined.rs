@@ -116,7 +116,7 @@ pub(super) fn unconfined_effect_in(
         }
         Some((path, _)) if writes => {
             return Some(format!(
-                "its text names {path}, which decides what runs here"
+                "its text names {path}, which determines what runs here"
             ));
         }
         _ => {}
@@ -133,7 +133,7 @@ pub(super) fn unconfined_effect_in(
         .iter()
         .find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word))?;
     Some(format!(
-        "its text names {name}, and the sandbox does not protect the modes of files outside"
+        "its text names {name}, and the sandbox does not protect the permission bits of files outside"
     ))
 }
 

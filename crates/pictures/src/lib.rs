@@ -59,8 +59,8 @@ pub fn left_out(file: &File, why: &str) -> String {
 fn named(file: &File) -> String {
     let name = file.name.as_deref().or(file.uri.as_deref());
     name.map_or_else(
-        || "A picture".to_owned(),
-        |name| format!("The picture {}", base::text::title(name)),
+        || "An image".to_owned(),
+        |name| format!("The image {}", base::text::title(name)),
     )
 }
 
@@ -87,7 +87,7 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
     }
     if let Some(name) = unsupported(&bytes) {
         return Err(format!(
-            "is a picture in {name}, which cannot be converted here; convert it to PNG or JPEG first"
+            "is an image in {name}, which cannot be converted here; convert it to PNG or JPEG first"
         ));
     }
     let format = image::guess_format(&bytes).ok();
@@ -452,17 +452,17 @@ mod tests {
             (
                 of("image/heic", b"\0\0\0\x18ftypheic"),
                 &LIMITS,
-                "is a picture in HEIC, which cannot be converted here",
+                "is an image in HEIC, which cannot be converted here",
             ),
             (
                 of("image/png", b"\0\0\0\x1cftypavif\0\0\0\0"),
                 &LIMITS,
-                "is a picture in AVIF",
+                "is an image in AVIF",
             ),
             (
                 of("image/jxl", b"\xff\x0a\0\0"),
                 &LIMITS,
-                "is a picture in JPEG XL",
+                "is an image in JPEG XL",
             ),
             (
                 of("image/heic", b"\0\0\0\x18ftypmp42"),
@@ -517,7 +517,7 @@ mod tests {
             ("image/svg+xml", "<?xml version=\"1.0\"?>\n<svg/>"),
             ("image/png", "<svg width=\"1\"/>"),
         ] {
-            let text = format!("A picture is this SVG:\n{source}");
+            let text = format!("An image is this SVG:\n{source}");
             let prepared = fit(of(mime, source.as_bytes()), &LIMITS);
             assert_eq!(prepared, Ok(Prepared::Text(text)));
         }

@@ -169,7 +169,7 @@ impl ProvenSandbox {
             text.push_str(", control files not protected");
         }
         if !self.modes {
-            text.push_str(", file modes open");
+            text.push_str(", permission bits open");
         }
         if !self.signals {
             text.push_str(", signals to other processes open");
@@ -603,7 +603,7 @@ mod tests {
             (
                 proven(Some(Mechanism::Landlock)),
                 true,
-                "landlock, workspace-write, network and local services open, control files not protected, file modes open, reads open",
+                "landlock, workspace-write, network and local services open, control files not protected, permission bits open, reads open",
             ),
             (
                 ProvenSandbox {

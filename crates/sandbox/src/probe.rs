@@ -286,7 +286,7 @@ fn judge(claimed: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, 
         return Err("capabilities were kept".into());
     }
     if claimed.level == Level::ReadOnly && done.modes {
-        return Err("modes of files outside could be changed".into());
+        return Err("permission bits of files outside could be changed".into());
     }
     if claimed.level == Level::ReadOnly
         && done.local

@@ -201,8 +201,8 @@ fn unsent(content: &[Content], model: &Model) -> Vec<String> {
         }
         let kind = match file.mime.as_str() {
             "application/pdf" => "PDF",
-            mime if mime.starts_with("image/") => "picture",
-            mime if mime.starts_with("audio/") => "recording",
+            mime if mime.starts_with("image/") => "image",
+            mime if mime.starts_with("audio/") => "audio file",
             _ => "file",
         };
         match kinds.iter_mut().find(|(known, _)| *known == kind) {

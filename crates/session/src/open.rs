@@ -91,9 +91,7 @@ fn elsewhere_advice(kept: &Path, asked: &Path, gone: bool) -> String {
     if gone {
         let old = kept.display();
         let new = asked.display();
-        format!(
-            "{old} does not exist any more. If it was moved there: adjutant sessions move {old} {new}"
-        )
+        format!("{old} no longer exists. If it was moved there: adjutant sessions move {old} {new}")
     } else {
         "open it with that directory".into()
     }
@@ -663,7 +661,7 @@ impl Sessions {
             let dir = self.environment.dirs.data.display();
             let details = format!("The reason: {why}. They are in {dir}.");
             notices.push(warning(
-                "Sessions are kept in a temporary directory only.".into(),
+                "Sessions are stored in a temporary directory only.".into(),
                 Some(details),
             ));
         }

@@ -307,7 +307,7 @@ impl ConfigSnapshot {
     pub(super) fn news(&self, known: &[Problem]) -> Vec<Event> {
         let broken = self.broken.iter().flat_map(|broken| &broken.problems);
         let broken = broken.map(|problem| {
-            notice(format!("The earlier settings are kept, and new denies hold as far as they can be read: {problem}"))
+            notice(format!("The earlier settings stay in force, and new denies apply as far as they can be read: {problem}"))
         });
         let fresh = self
             .problems

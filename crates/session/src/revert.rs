@@ -428,7 +428,10 @@ async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
     if done.is_err()
         && let Err(e) = step(FileRestoration::give_up).await
     {
-        tracing::warn!("{} may not have the mode it had: {e}", file.path.display());
+        tracing::warn!(
+            "{} may not have the permission bits it had: {e}",
+            file.path.display()
+        );
     }
     done
 }

@@ -411,7 +411,7 @@ impl FileIndex {
         let content = self.git.as_ref().and_then(|git| git.content(&state.hash));
         let hash = content.and_then(|bytes| objects.put(&bytes).ok());
         if hash.is_none() {
-            tracing::warn!("git does not keep {} any more", state.hash);
+            tracing::warn!("git no longer has {}", state.hash);
         }
         Some(FileState {
             hash: hash.unwrap_or(state.hash),

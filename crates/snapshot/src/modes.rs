@@ -82,7 +82,7 @@ impl FileModes {
             // The modes that were not written have to be written the next time.
             *list = ModeList::default();
             tracing::warn!(
-                "the modes of files are not kept in {}: {e}",
+                "the permission bits of files are not stored in {}: {e}",
                 self.list.display()
             );
         }
@@ -113,7 +113,7 @@ impl FileModes {
         for (list, path) in [(&mut *list, &self.list), (&mut *old, &self.old)] {
             if let Err(e) = list.catch_up(path) {
                 tracing::warn!(
-                    "the modes of files cannot be read in {}: {e}",
+                    "the permission bits of files cannot be read in {}: {e}",
                     path.display()
                 );
             }

@@ -613,7 +613,7 @@ impl Store {
             entry,
         };
         if !self.jobs.send(job).await {
-            tracing::error!("the store is gone; session {session} is not saved any more");
+            tracing::error!("the store is gone; session {session} is no longer saved");
         }
     }
 

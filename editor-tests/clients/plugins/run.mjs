@@ -120,7 +120,7 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
       assert.ok(names(requests[0]).includes("google_search"));
       assert.equal(results(requests[1]).length, 1);
       assert.match(err, /which adjutant does not have/);
-      assert.doesNotMatch(err, /The earlier settings are kept/);
+      assert.doesNotMatch(err, /The earlier settings stay in force/);
       // What the plugins say of the same words stays the same, for the provider's cache.
       assert.equal(JSON.stringify(requests[0].messages[0]), JSON.stringify(requests[1].messages[0]));
     },

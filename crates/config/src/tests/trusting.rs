@@ -653,7 +653,7 @@ fn missing_guard_is_reported_and_keeps_its_coverage() {
     };
     // The settings afterwards; the report about the guard; the tools that are asked about.
     let gone = "this guard, which you trusted, is gone or switched off; until you answer";
-    let silent = "this guard, which you trusted, can refuse no call any more; until you answer";
+    let silent = "this guard, which you trusted, can no longer refuse a call; until you answer";
     let changed = "this guard does not hold, because something of this project has changed since you trusted it";
     let table = [
         (
@@ -746,7 +746,7 @@ fn plugin_that_no_longer_guards_is_reported() {
     );
     let lost = lost(&place.load());
     assert!(
-        lost.len() == 1 && lost[0].contains("can refuse no call any more"),
+        lost.len() == 1 && lost[0].contains("can no longer refuse a call"),
         "{lost:?}"
     );
     std::fs::remove_file(place.path("work/repo/.opencode/plugin/guard.js")).unwrap();

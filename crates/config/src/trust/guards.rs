@@ -110,7 +110,7 @@ fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Opti
         Some(_) if now.iter().any(|now| now.key == guard.key) => {
             "this guard does not hold, because something of this project has changed since you trusted it"
         }
-        Some(_) => "this guard, which you trusted, can refuse no call any more",
+        Some(_) => "this guard, which you trusted, can no longer refuse a call",
         None => "this guard, which you trusted, is gone or switched off",
     };
     let text = format!("{text}; {UNTIL_ANSWERED}");

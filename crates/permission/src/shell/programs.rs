@@ -403,7 +403,7 @@ impl EffectCollector<'_> {
                 self.add(UnitEffect::Secret(name, reason));
             }
             _ => {
-                let reason = format!("its program names {name}, which decides what runs here");
+                let reason = format!("its program names {name}, which determines what runs here");
                 self.add(UnitEffect::Floor(Action::Ask, reason));
             }
         }

@@ -48,9 +48,7 @@ pub(in super::super) fn watch(
             match holder.keep(listener.as_fd()) {
                 Ok(number) => Some(number),
                 Err(e) => {
-                    tracing::error!(
-                        "a command could not write any more if adjutant were killed: {e}"
-                    );
+                    tracing::error!("a command could no longer write if adjutant were killed: {e}");
                     None
                 }
             }
@@ -108,7 +106,7 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
                 continue;
             }
             Err(rustix::io::Errno::INTR) => continue,
-            Err(e) => return tracing::error!("the writes of a command are not seen any more: {e}"),
+            Err(e) => return tracing::error!("the writes of a command are no longer seen: {e}"),
         }
         let report = match kernel::receive(listener) {
             Ok(report) => report,

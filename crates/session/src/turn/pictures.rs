@@ -78,8 +78,8 @@ pub(super) async fn leave_out(
         }
     }
     let (what, is) = match names.as_slice() {
-        [one] => (format!("The picture {one}"), "is"),
-        more => (format!("The pictures {}", more.join(", ")), "are"),
+        [one] => (format!("The image {one}"), "is"),
+        more => (format!("The images {}", more.join(", ")), "are"),
     };
     let title = format!("{what} {is} no longer sent: {model} does not accept it.");
     let details = Some(text::title(why));

@@ -63,7 +63,7 @@ pub fn limit(history: &History, scope: &TurnContext) -> Event {
         Some(max) if scope.budget.is_empty(Some(max)) => budget::spent(max),
         _ => next::steps(history),
     };
-    let details = Some("Say \"continue\" to let it go on.".to_owned());
+    let details = Some("Say \"continue\" to continue.".to_owned());
     Event::Notice {
         severity: Severity::Warning,
         title,

@@ -216,7 +216,7 @@ fn shortened(mut call: Call, bytes: usize, context: &ToolContext) -> Call {
                 let path = path.map_or_else(|| truncate::keep(&whole, context), Ok);
                 hint = Some(match &path {
                     Ok(path) => truncate::hint(path),
-                    Err(e) => format!("The rest could not be kept: {e}."),
+                    Err(e) => format!("The rest could not be stored: {e}."),
                 });
                 done.facts.output_path = path.ok();
                 text.push_str(&cut(data, limit, keep));

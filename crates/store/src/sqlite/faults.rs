@@ -149,7 +149,7 @@ fn fd08_damage_is_reported_and_contained() {
                     Err(damaged @ Error::Damaged { .. }) => {
                         match salvage::salvage(dir.path(), &id(), Some(known), damaged) {
                             Ok(stored) => {
-                                (stored.messages, stored.damage[0].contains("is kept as"))
+                                (stored.messages, stored.damage[0].contains("is saved as"))
                             }
                             Err(Error::Damaged { .. }) => {
                                 assert_eq!(

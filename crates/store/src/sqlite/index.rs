@@ -211,7 +211,7 @@ impl SessionIndex {
         let path = dir.join("index.db");
         let aside = free_name(dir);
         tracing::warn!(
-            "the session index is damaged ({reason}); kept as {} and made again",
+            "the session index is damaged ({reason}); saved as {} and built again",
             aside.display()
         );
         // The companion files go first: they would damage a new index.

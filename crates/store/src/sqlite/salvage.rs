@@ -38,11 +38,13 @@ pub(super) fn salvage(
         Error::Unwritable(format!("{damaged}; putting it aside failed as well: {e}"))
     })?;
     tracing::warn!(
-        "{damaged}; kept as {}, {entries} entries read",
+        "{damaged}; saved as {}, {entries} entries read",
         aside.display()
     );
     let read = match entries {
-        0 => "None of its messages could be read, and it goes on without them".to_owned(),
+        0 => {
+            "None of its messages could be read, and the session continues without them".to_owned()
+        }
         _ => format!("{entries} of its entries could be read{lost}"),
     };
     let reason = reason(&damaged);
@@ -127,9 +129,9 @@ fn reason(damaged: &Error) -> String {
 /// Describes the location of the damaged file.
 fn describe_location(path: &Path, aside: &Path) -> String {
     match (aside.exists(), wal::path(aside).exists()) {
-        (true, _) => format!("the damaged file is kept as {}", aside.display()),
-        (false, true) => format!("its log is kept as {}", wal::path(aside).display()),
-        (false, false) => format!("there was nothing to keep of {}", path.display()),
+        (true, _) => format!("the damaged file is saved as {}", aside.display()),
+        (false, true) => format!("its log is saved as {}", wal::path(aside).display()),
+        (false, false) => format!("there was nothing to save of {}", path.display()),
     }
 }
 
@@ -139,8 +141,8 @@ pub(super) fn torn_log(path: &Path) -> Option<String> {
     let torn = wal::torn(&std::fs::read(&log).ok()?)?;
     let aside = with_suffix(&free_name(path), "-wal");
     let location = match std::fs::copy(&log, &aside) {
-        Ok(_) => format!("a copy is kept as {}", aside.display()),
-        Err(e) => format!("no copy could be kept: {e}"),
+        Ok(_) => format!("a copy is saved as {}", aside.display()),
+        Err(e) => format!("no copy could be saved: {e}"),
     };
     Some(format!(
         "The newest {torn} bytes of this session were not whole and are cut off; {location}."

@@ -264,7 +264,7 @@ async fn damage_is_salvaged_and_reported() {
         let store = Store::start(dir.path());
         let stored = store.load(&record.id).await.unwrap();
         assert!(
-            stored.damage[0].contains("damaged file is kept as"),
+            stored.damage[0].contains("damaged file is saved as"),
             "{:?}",
             stored.damage
         );

@@ -1,8 +1,8 @@
-//! `read`: reads a file or directory; an image, PDF or recording if the model accepts it; for other
-//! models the text of a PDF, if `pdftotext` is installed.
+//! `read`: reads a file or directory; an image, PDF, audio or video file if the model accepts it; for
+//! other models the text of a PDF, if `pdftotext` is installed.
 //!
 //! Limits: 2,000 lines of 2,000 characters, images 50 MiB (resized according to `attachment.image`;
-//! BMP and TIFF are converted to PNG), PDFs and recordings 20 MiB.
+//! BMP and TIFF are converted to PNG), PDFs, audio and video 20 MiB.
 
 mod large;
 
@@ -35,7 +35,7 @@ const MAX_LINE_CHARS: usize = 2_000;
 const DEFAULT_LINES: usize = 2_000;
 /// The maximum size of an image, in bytes; it is reduced later.
 const MAX_IMAGE_BYTES: usize = 50 << 20;
-/// The maximum size of a PDF or a recording, in bytes.
+/// The maximum size of a PDF, an audio or a video file, in bytes.
 const MAX_PDF_BYTES: usize = 20 << 20;
 
 /// Names of the path in tools that list a directory.

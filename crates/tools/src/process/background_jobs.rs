@@ -624,7 +624,7 @@ impl JobFollower {
 /// protect.
 pub(crate) fn changed_note(changed: &[String]) -> String {
     format!(
-        "It changed control files, which decide what runs on this machine: {}. Tell the user.",
+        "It changed control files, which determine what runs on this machine: {}. Tell the user.",
         changed.join(", ")
     )
 }

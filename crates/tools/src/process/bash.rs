@@ -1,12 +1,13 @@
 //! `bash`: runs a command in a new shell.
 //!
-//! Limits: 2 minutes unless the model requests more; of a long output the end is shown.
+//! Limits: 2 minutes unless the model requests more; if the output is long, only its end is
+//! shown.
 //!
 //! Each call is a new shell, without start-up files and without input. Output is sent to the editor
 //! while it comes, a few times per second. Memory holds the beginning and the end of it; long
 //! output is stored in a file. A timeout or a cancel ends all processes.
 //!
-//! A call ends with its shell. Processes that the shell leaves behind become a background job
+//! A call ends with its shell. Processes that the shell leaves behind become a background command
 //! ([`crate::process::background_jobs`]) with an id. So does a command that was started for the background, after it
 //! has been observed for its first output or an early end, and a command that exceeds its timeout,
 //! if that is requested.
@@ -358,7 +359,7 @@ impl Tool for BashTool {
         if !changed.is_empty() {
             result_notes.notes.push(changed_note(&changed));
             let title = format!(
-                "A command changed control files, which decide what runs on this machine: {}.",
+                "A command changed control files, which determine what runs on this machine: {}.",
                 changed.join(", ")
             );
             context

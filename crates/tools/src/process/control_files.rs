@@ -1,4 +1,4 @@
-//! Control files: files that decide what runs on this machine or what an agent may do. Finds those
+//! Control files: files that determine what runs on this machine or what an agent may do. Finds those
 //! of a project, and detects whether a command has changed any, since the system cannot protect all
 //! of them.
 //!

@@ -557,13 +557,13 @@ fn writes(level: Level, control: Option<bool>) -> &'static str {
     match (level, control) {
         (Level::ReadOnly, _) => "only $TMPDIR",
         (Level::WorkspaceWrite, Some(true)) => {
-            "the workspace root, further directories, package caches, $TMPDIR and /tmp, but not control files (git hooks, settings of agents and editors)"
+            "the workspace root, additional directories, package caches, $TMPDIR and /tmp, but not control files (git hooks, settings of agents and editors)"
         }
         (Level::WorkspaceWrite, Some(false)) => {
-            "the workspace root, further directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are reported to the user"
+            "the workspace root, additional directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are reported to the user"
         }
         (Level::WorkspaceWrite, None) => {
-            "the workspace root, further directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are refused, or reported to the user"
+            "the workspace root, additional directories, package caches, $TMPDIR and /tmp; changes of control files (git hooks, settings of agents and editors) are refused, or reported to the user"
         }
     }
 }

@@ -102,7 +102,7 @@ impl Tool for WebfetchTool {
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
-        "Fetching a page; patterns are addresses.",
+        "Fetching a page; patterns are hosts or URLs.",
     ));
     const ALIASES: Aliases = Aliases {
         also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],

@@ -1,6 +1,6 @@
 //! `websearch`: searches the web; offered only if a [search engine](#web-searches) is available.
 //!
-//! Limits: 8 results by default, at most 20; 25 seconds.
+//! Limits: 8 results by default, at most 20; 25 seconds, or 120 if the model's provider searches.
 //!
 //! The engine is the user's, with its key, or else the search of the model's provider.
 //!

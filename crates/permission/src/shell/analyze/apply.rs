@@ -538,8 +538,9 @@ impl Analyzer<'_> {
                 );
             }
             Some((path, _)) => {
-                let reason =
-                    format!("it is given a text that names {path}, which decides what runs here");
+                let reason = format!(
+                    "it is given a text that names {path}, which determines what runs here"
+                );
                 unit.set_minimum(Action::Ask, &reason);
             }
             None => {}
@@ -612,7 +613,7 @@ fn record(effect: UnitEffect, unit: &mut CommandUnit) {
                 .text()
                 .is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) =>
         {
-            unit.set_opaque("it removes a variable that decides what runs");
+            unit.set_opaque("it removes a variable that determines what runs");
         }
         UnitEffect::Danger(option) => unit.add_danger(&option),
         UnitEffect::Opaque(reason) => unit.set_opaque(&reason),

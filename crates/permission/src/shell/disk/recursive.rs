@@ -91,7 +91,7 @@ impl Disk<'_> {
             {
                 if let Ok(Some(path)) = self.first_below(normal(&path), "objects", &is_control) {
                     let reason = format!(
-                        "it may change {}, which decides what runs here",
+                        "it may change {}, which determines what runs here",
                         self.shown(&path)
                     );
                     return unit.set_minimum(Action::Ask, &reason);
@@ -129,7 +129,7 @@ impl Disk<'_> {
                 })
             };
             if let Ok(Some(path)) = self.first_below(dir.clone(), "objects", &becomes_control) {
-                let reason = format!("a copy of {} decides what runs here", self.shown(&path));
+                let reason = format!("a copy of {} determines what runs here", self.shown(&path));
                 return unit.set_minimum(Action::Ask, &reason);
             }
         }
@@ -189,7 +189,7 @@ impl Disk<'_> {
         {
             unit.set_minimum(
                 Action::Ask,
-                &format!("the patch names {name}, which decides what runs here"),
+                &format!("the patch names {name}, which determines what runs here"),
             );
         }
     }

@@ -249,7 +249,7 @@ impl Disk<'_> {
             let is_guess = spelling == Spelling::Guess;
             if is_guess && located.inside && protected::control(Path::new(&located.relative)) {
                 let reason = format!(
-                    "{text} decides what runs here, and what the program does with it is not known"
+                    "{text} determines what runs here, and what the program does with it is not known"
                 );
                 unit.set_minimum(Action::Ask, &reason);
             }
@@ -397,7 +397,7 @@ impl Disk<'_> {
             need.floor = Some((
                 Action::Ask,
                 format!(
-                    "{} decides what runs on this machine or what the agent may do",
+                    "{} determines what runs on this machine or what the agent may do",
                     shown.display()
                 ),
             ));

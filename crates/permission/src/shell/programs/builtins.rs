@@ -117,7 +117,7 @@ impl Builtin<'_> {
                     match plain_name(arg) {
                         Some(name) => self.add(ShellEffect::Assign(name.to_owned(), Value::Foreign)),
                         None => {
-                            self.set_opaque("it sets a variable that decides what runs, or one whose name is computed")
+                            self.set_opaque("it sets a variable that determines what runs, or one whose name is computed")
                         }
                     }
                 }
@@ -136,7 +136,7 @@ impl Builtin<'_> {
                         Some(_) => {}
                         None => {
                             self.set_opaque(
-                                "it removes a variable that decides what runs, or one whose name is computed",
+                                "it removes a variable that determines what runs, or one whose name is computed",
                             );
                         }
                     }

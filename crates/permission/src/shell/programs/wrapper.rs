@@ -21,7 +21,7 @@ pub(super) fn settings_first(
         .filter(|arg| arg.prefix().contains('='))
     {
         if arg.is_several() {
-            collector.set_opaque("a variable's value may go on with the name of a program");
+            collector.set_opaque("a variable's value may continue with the name of a program");
         }
         if program.special == "env" {
             let name = arg.prefix().split('=').next().unwrap_or_default();
