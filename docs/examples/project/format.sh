@@ -1,5 +1,5 @@
 #!/bin/sh
-# Removes blanks at the ends of lines.
+# Removes trailing whitespace.
 set -eu
 sed -i.bak 's/[ \t]*$//' "$1"
 rm -f "$1.bak"

@@ -15,7 +15,7 @@ def add_note(text: str) -> str:
 
 @server.resource("notes://all")
 def all_notes() -> str:
-    """All notes, one a line."""
+    """All notes, one per line."""
     return "\n".join(notes)
 
 
