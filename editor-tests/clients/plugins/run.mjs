@@ -1,13 +1,15 @@
 // Plugins that others wrote, as users install them from npm: node run.mjs path/to/adjutant
 //
 // Each is loaded by adjutant in Node, and in Bun where npm's package of it runs; a pretended provider then has the
-// tools called that need no key. None of them reaches the network.
+// tools called that need no key. Three that watch events are judged by what they make of them. None of them needs the
+// network; opencode-prompt-recorder asks npm for a newer version of itself, and works without an answer.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync, watch, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
 import { place, run } from "../check.mjs";
@@ -74,6 +76,50 @@ async function prompt(plugin, words, script, more) {
   assert.equal(code, 0, err);
   return { requests: asked.slice(), err };
 }
+/** Holds a conversation with these plugins and one prompt; `until` is called while the session is open. */
+async function conversation(plugin, words, script, more, until) {
+  asked.length = 0;
+  answers = script;
+  writeFileSync(join(project, "opencode.json"), JSON.stringify({ plugin }));
+  const child = spawn(binary, ["acp"], { cwd: project, env: { ...env, ADJUTANT_TRUST: "all", ...more }, stdio: ["pipe", "pipe", "ignore"] });
+  const ended = new Promise((resolve) => child.once("close", resolve));
+  const waiting = new Map();
+  createInterface({ input: child.stdout }).on("line", (line) => {
+    const { id, result, error } = JSON.parse(line);
+    const { resolve, reject } = waiting.get(id) ?? {};
+    if (error) reject?.(new Error(JSON.stringify(error)));
+    else resolve?.(result);
+  });
+  let id = 0;
+  const request = (method, params) =>
+    new Promise((resolve, reject) => {
+      waiting.set(++id, { resolve, reject });
+      child.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`);
+    });
+  try {
+    await request("initialize", { protocolVersion: 1 });
+    const { sessionId } = await request("session/new", { cwd: project, mcpServers: [] });
+    await request("session/prompt", { sessionId, prompt: [{ type: "text", text: words }] });
+    return await until(sessionId);
+  } finally {
+    child.stdin.end();
+    await ended;
+  }
+}
+/** Waits until a file in a directory that exists has a certain content, and gives it. */
+function written(dir, isRight) {
+  return new Promise((resolve) => {
+    const watcher = watch(dir, look);
+    function look() {
+      const texts = readdirSync(dir).map((name) => readFileSync(join(dir, name), "utf8"));
+      const right = texts.find(isRight);
+      if (right === undefined) return;
+      watcher.close();
+      resolve(right);
+    }
+    look();
+  });
+}
 const results = (request) => request.messages.filter((message) => message.role === "tool").map((message) => message.content);
 const names = (request) => (request.tools ?? []).map((tool) => tool.function.name);
 
@@ -95,6 +141,9 @@ const plugins = [
   ["opencode-openai-codex-auth", [], ["auth"]],
   ["opencode-antigravity-auth", ["google_search"], ["auth", "event"]],
   ["opencode-beads", [], ["config", "chat.message"]],
+  ["opencode-session-recorder", [], ["event"]],
+  ["opencode-prompt-recorder", [], ["event"]],
+  ["@ranger-testing/opencode-plugin", ["ranger_enable"], ["event"]],
   ["@sureshsankaran/opencode-destructive-check", ["destructive-check-status"], ["tool.execute.before"]],
 ];
 const checks = [];
@@ -142,6 +191,49 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
       const { err } = await adjutant(["@sureshsankaran/opencode-destructive-check"], ["run", "Clean up."], more);
       // Nobody is there to be asked.
       assert.match(err, /not allowed, no user to ask: rm -rf \/tmp\/nothing-of-adjutant/);
+    },
+  ]);
+  checks.push([
+    `opencode-session-recorder writes a session down after its end in ${kind}`,
+    async () => {
+      mkdirSync(join(project, "sessions"), { recursive: true });
+      const isRight = (text) => text.includes("Light the lamp.") && text.includes("It burns.");
+      await conversation(["opencode-session-recorder"], "Light the lamp.", ["It burns."], more, () =>
+        written(join(project, "sessions"), isRight));
+      rmSync(join(project, "sessions"), { recursive: true });
+    },
+  ]);
+  checks.push([
+    `opencode-prompt-recorder records a prompt and the answer in ${kind}`,
+    async () => {
+      // The session with all plugins has left some.
+      rmSync(join(project, ".prompts"), { recursive: true, force: true });
+      await prompt(["opencode-prompt-recorder"], "Oil the wick.", ["It is oiled."], more);
+      const all = readdirSync(join(project, ".prompts"), { recursive: true, withFileTypes: true });
+      const files = all.filter((entry) => entry.isFile());
+      assert.equal(files.length, 1);
+      const text = readFileSync(join(files[0].parentPath, files[0].name), "utf8");
+      assert.match(text, /SessionID: ses_/);
+      assert.match(text, /Oil the wick\.[^]*Model: acme\/m[^]*It is oiled\./);
+    },
+  ]);
+  checks.push([
+    `@ranger-testing/opencode-plugin follows a session, an edit and its end in ${kind}`,
+    async () => {
+      // Its program, which only writes down how it is called.
+      const bin = join(project, "bin");
+      mkdirSync(bin, { recursive: true });
+      writeFileSync(join(bin, "ranger"), '#!/bin/sh\necho "$*" >> ranger.log\necho yes\n');
+      chmodSync(join(bin, "ranger"), 0o755);
+      const path = { ...more, PATH: `${bin}:${more.PATH}` };
+      const call = ["write", { filePath: "lamp.txt", content: "lit\n" }];
+      await prompt(["@ranger-testing/opencode-plugin"], "Write it.", [call, "Done."], path);
+      const calls = readFileSync(join(project, "ranger.log"), "utf8").trim().split("\n");
+      const named = calls.map((line) => /^hook --name=(\S+) --session-id=ses_/.exec(line)?.[1]);
+      for (const name of ["session-start", "plan-reminder", "post-edit", "stop", "session-end"])
+        assert.ok(named.includes(name), `no ${name} in ${calls.join("; ")}`);
+      assert.equal(named[0], "session-start");
+      for (const file of ["ranger.log", "lamp.txt"]) rmSync(join(project, file));
     },
   ]);
   checks.push([
