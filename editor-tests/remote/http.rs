@@ -10,7 +10,7 @@ use super::{Served, model_that, project};
 use crate::editor::RESPONSE_TIMEOUT;
 
 /// A stream of events, and the id of the last one.
-pub(super) struct Events(BufReader<TcpStream>, String);
+pub(super) struct Events(BufReader<TcpStream>, pub(super) String);
 
 impl Events {
     fn open(served: &Served, headers: &str) -> (String, Self) {

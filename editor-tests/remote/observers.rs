@@ -72,5 +72,29 @@ pub(super) fn observers_receive_events_of_their_own_user() {
     let first = his.receive();
     assert_eq!(first["properties"]["sessionID"], Value::from(&*session));
     drop(other);
+    // A client that was cut off continues after the last event that it has received, and one that waited for the
+    // server begins with the first.
+    let again = |last: &str| {
+        let headers = format!("Authorization: Bearer {ada}\r\nLast-Event-ID: {last}");
+        Events::open_at(&served, "/events", &headers)
+    };
+    let (first, _) = again("x");
+    assert!(first.starts_with("HTTP/1.1 400"), "{first}");
+    let last = hers.1.clone();
+    let (_, mut all) = again("0");
+    assert_eq!(all.receive()["type"], "server.connected");
+    assert_eq!(all.receive()["type"], "session.created");
+    until(&mut all, "session.idle");
+    assert_eq!(all.1, last);
+    let (_, mut rest) = again(&last);
+    assert_eq!(rest.receive()["type"], "server.connected");
+    let mut socket = Socket::try_open(&served.address, &format!("Authorization: Bearer {ada}\r\n"));
+    socket.hello();
+    socket.session(&project);
+    let kinds = until(&mut rest, "session.created");
+    assert!(
+        !kinds.iter().any(|kind| kind.starts_with("message.")),
+        "{kinds:?}"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }

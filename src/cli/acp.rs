@@ -14,7 +14,8 @@ use super::wire::{self, WireLog};
 use acp_server::server::Server;
 use acp_server::{v1, v2};
 use base::environment::Environment;
-use remote::{observe, serve};
+use remote::observe::Offer;
+use remote::serve;
 use session::Sessions;
 
 /// Options of `adjutant acp`.
@@ -97,11 +98,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
     telemetry.watch(&shared);
-    base::task::spawn(observe::offer(
-        shared.events.clone(),
-        shared.environment.clone(),
-        ended.clone(),
-    ));
+    let readers = Offer::start(&shared.events, &shared.environment);
     // Each version has a server of its own, and the handshake selects one of them.
     let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
     let second = draft.then(|| v2::table(&server(v2::view)));
@@ -109,6 +106,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let signal = base::task::spawn(super::signalled(ended.clone(), true));
     serve(&versions, input, &peer, &ended).await;
     shared.finish().await;
+    readers.finish().await;
     telemetry.finish().await;
     signal.abort();
     match signal.await {

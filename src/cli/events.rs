@@ -1,10 +1,10 @@
 //! `adjutant events`: the events of the user's sessions, for other programs.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
+use anyhow::Context;
 use clap_complete::ArgValueCandidates;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -13,10 +13,7 @@ use super::terminal::JsonWriter;
 use super::{complete, sessions};
 use base::environment::Environment;
 use base::id::SessionId;
-use remote::observe;
-
-/// The interval at which processes that were started meanwhile are looked for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+use remote::observe::{EventLines, EventReader};
 
 /// The number of events that may wait to be printed. The rest waits in the processes.
 const MAX_WAITING: usize = 64;
@@ -29,44 +26,43 @@ pub(super) struct Args {
     session: Option<String>,
 }
 
-/// A message from a connection to a process.
-enum FromProcess {
-    Line(String),
-    /// The process has ended.
-    Ended(PathBuf),
-}
-
 /// Prints events as lines of JSON, until a signal arrives or the reader has gone.
 pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     let session = match &args.session {
         None => None,
         Some(name) => Some(session_id(name, environment).await?),
     };
-    let dir = observe::directory(environment);
+    let reader = EventReader::start(environment, session.as_ref())
+        .context("no program can be told that events are read here")?;
+    let reader = Arc::new(reader);
     let ended = CancellationToken::new();
     let mut signal = base::task::spawn(super::signalled(ended.clone(), true));
     let (sender, mut lines) = mpsc::channel(MAX_WAITING);
-    let mut known = BTreeSet::new();
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    for socket in reader.earlier() {
+        let reader = reader.clone();
+        base::task::spawn(follow(
+            async move { reader.connect(&socket).await },
+            sender.clone(),
+        ));
+    }
     let mut out = JsonWriter::new();
     loop {
         tokio::select! {
             code = &mut signal => return Ok(code.ok().flatten().unwrap_or_default()),
-            _ = looks.tick() => for socket in observe::sockets(&dir) {
-                if known.insert(socket.clone()) {
-                    base::task::spawn(follow(socket, session.clone(), sender.clone()));
+            stream = reader.accept() => {
+                let stream = stream.context("no more programs can send their events")?;
+                let reader = reader.clone();
+                base::task::spawn(follow(
+                    async move { reader.request(stream).await },
+                    sender.clone(),
+                ));
+            }
+            Some(line) = lines.recv() => {
+                // A reader that has gone wants no more events.
+                if out.line(&line).and_then(|()| io::Write::flush(&mut out)).is_err() {
+                    return Ok(0);
                 }
-            },
-            line = lines.recv() => match line {
-                Some(FromProcess::Line(line)) => {
-                    // A reader that has gone wants no more events.
-                    if out.line(&line).and_then(|()| io::Write::flush(&mut out)).is_err() {
-                        return Ok(0);
-                    }
-                }
-                Some(FromProcess::Ended(socket)) => drop(known.remove(&socket)),
-                None => return Ok(0),
-            },
+            }
         }
     }
 }
@@ -85,21 +81,17 @@ async fn session_id(name: &str, environment: &Environment) -> anyhow::Result<Ses
 }
 
 /// Passes on the events of one process until it ends.
-async fn follow(socket: PathBuf, session: Option<SessionId>, out: mpsc::Sender<FromProcess>) {
-    match observe::connect(&socket, session.as_ref()).await {
-        Ok(mut lines) => {
-            while let Ok(Some(line)) = lines.next_line().await {
-                if out.send(FromProcess::Line(line)).await.is_err() {
-                    return;
-                }
-            }
+async fn follow(
+    process: impl Future<Output = io::Result<EventLines>> + Send,
+    out: mpsc::Sender<String>,
+) {
+    let mut lines = match process.await {
+        Ok(lines) => lines,
+        Err(e) => return tracing::debug!("a process cannot be read: {e}"),
+    };
+    while let Ok(Some(line)) = lines.next_line().await {
+        if out.send(line).await.is_err() {
+            return;
         }
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            // The process was killed, and left its file.
-            std::fs::remove_file(&socket).ok();
-        }
-        Err(e) => tracing::debug!("{} cannot be read: {e}", socket.display()),
     }
-    // The receiver is dropped at the end of the program.
-    out.send(FromProcess::Ended(socket)).await.ok();
 }

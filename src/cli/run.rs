@@ -37,7 +37,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use providers::editor::EditorEndpoints;
 use providers::local;
-use remote::observe;
+use remote::observe::Offer;
 use session::Sessions;
 use session::commands::{CommandUses, Commands};
 use session::mention::{self, MentionPlace};
@@ -213,11 +213,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
     telemetry.watch(&shared);
-    base::task::spawn(observe::offer(
-        shared.events.clone(),
-        shared.environment.clone(),
-        ended.clone(),
-    ));
+    let readers = Offer::start(&shared.events, &shared.environment);
     let routes = Table::new(client.clone())
         .notification(Client::update)
         .request(Client::permit)
@@ -261,6 +257,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     // The server first, so that all its messages are written.
     in_process.stop_serving().await;
     shared.finish().await;
+    readers.finish().await;
     telemetry.finish().await;
     in_process.end().await;
     code

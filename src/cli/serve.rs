@@ -17,8 +17,9 @@ use base::environment::{Environment, private_file};
 use base::worktree::Worktree;
 use config::settings::{ServeSettings, TlsFiles};
 use remote::host::Host;
+use remote::observe::Offer;
 use remote::tokens::Tokens;
-use remote::{listen, observe, tokens};
+use remote::{listen, tokens};
 
 /// Options of `adjutant serve`. They take the place of what the settings say.
 #[derive(Debug, clap::Args)]
@@ -197,11 +198,7 @@ async fn run(
     };
     let signal = base::task::spawn(super::signalled(stop.clone(), true));
     let own = host.own_sessions();
-    base::task::spawn(observe::offer(
-        own.events.clone(),
-        own.environment.clone(),
-        own.ended.clone(),
-    ));
+    let readers = Offer::start(&own.events, &own.environment);
     let serving = base::task::spawn(listen::listen(host.clone(), listener, tls));
     stop.cancelled().await;
     let code = signal.await.ok().flatten().unwrap_or_default();
@@ -234,6 +231,7 @@ async fn run(
     // Prompts from the store that are cut off continue on another host.
     host.leave();
     host.finish().await;
+    readers.finish().await;
     telemetry.finish().await;
     serving.abort();
     // SIGTERM is the regular way to stop the server.

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -22,6 +22,9 @@ const MAX_SEARCHED: usize = 64;
 
 /// The size from which on a queue loses events, in bytes. The half of it is for the oldest ones.
 const MAX_QUEUE_BYTES: usize = 16 << 20;
+
+/// The same limit of a history.
+const MAX_HISTORY_BYTES: usize = 1 << 20;
 
 /// The longest merged delta, in bytes.
 const MAX_DELTA_BYTES: usize = 64 << 10;
@@ -100,6 +103,7 @@ impl SessionEvent {
         }
         text.push_str(more);
         self.size += more.len();
+        self.id.clone_from(&next.id);
         true
     }
 }
@@ -120,7 +124,7 @@ fn size(value: &Value) -> usize {
 }
 
 /// The unread events of one observer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone)]
 struct Queue {
     /// The oldest events.
     front: VecDeque<SessionEvent>,
@@ -130,9 +134,27 @@ struct Queue {
     lost: u64,
     /// The size of all events.
     bytes: usize,
+    /// The size from which on it loses events.
+    max_bytes: usize,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::new(MAX_QUEUE_BYTES)
+    }
 }
 
 impl Queue {
+    fn new(max_bytes: usize) -> Self {
+        Self {
+            front: VecDeque::new(),
+            back: VecDeque::new(),
+            lost: 0,
+            bytes: 0,
+            max_bytes,
+        }
+    }
+
     /// Adds an event. `merges` allows it to take the place of an earlier one.
     fn push(&mut self, event: SessionEvent, merges: bool) {
         if merges && let Some(last) = self.back.back_mut().or(self.front.back_mut()) {
@@ -145,7 +167,7 @@ impl Queue {
         if merges && event.kind != DELTA && event.subject.is_some() && self.replace(&event) {
             return;
         }
-        let is_room = self.front.len() < MAX_HALF && self.bytes < MAX_QUEUE_BYTES / 2;
+        let is_room = self.front.len() < MAX_HALF && self.bytes < self.max_bytes / 2;
         self.bytes += event.size;
         if self.back.is_empty() && self.lost == 0 && is_room {
             self.front.push_back(event);
@@ -153,7 +175,7 @@ impl Queue {
         }
         self.back.push_back(event);
         // The newest event remains, whatever its size.
-        while self.back.len() > MAX_HALF || self.bytes > MAX_QUEUE_BYTES && self.back.len() > 1 {
+        while self.back.len() > MAX_HALF || self.bytes > self.max_bytes && self.back.len() > 1 {
             let Some(oldest) = self.back.pop_front() else {
                 return;
             };
@@ -220,15 +242,58 @@ impl Queue {
     fn is_empty(&self) -> bool {
         self.front.is_empty() && self.back.is_empty() && self.lost == 0
     }
+
+    /// Removes the events that `keeps` refuses.
+    fn retain(&mut self, mut keeps: impl FnMut(&SessionEvent) -> bool) {
+        self.front.retain(&mut keeps);
+        self.back.retain(&mut keeps);
+        let all = self.front.iter().chain(&self.back);
+        self.bytes = all.map(|event| event.size).sum();
+    }
+
+    /// Returns the events with a greater id than `after` that a filter lets through.
+    fn after(&self, after: &str, filter: &EventFilter) -> Self {
+        let mut rest = self.clone();
+        rest.max_bytes = MAX_QUEUE_BYTES;
+        if rest.back.front().is_some_and(|event| *event.id <= *after) {
+            rest.lost = 0;
+        }
+        rest.retain(|event| *event.id > *after && filter.covers(event));
+        rest
+    }
 }
 
 /// The observer's side of the queue, shared with the bus.
 #[derive(Debug)]
 struct Observer {
     filter: EventFilter,
+    /// The session that the observer has selected later.
+    only: OnceLock<SessionId>,
+    /// Newer events may take the place of unread ones.
+    merges: bool,
     // A leaf lock around the queue.
     queue: Mutex<Queue>,
     news: Notify,
+}
+
+impl Observer {
+    fn covers(&self, event: &SessionEvent) -> bool {
+        self.filter.covers(event)
+            && self
+                .only
+                .get()
+                .is_none_or(|session| event.is_about(session))
+    }
+
+    fn new(filter: EventFilter, queue: Queue) -> Arc<Self> {
+        Arc::new(Self {
+            merges: !filter.traces,
+            filter,
+            only: OnceLock::new(),
+            queue: Mutex::new(queue),
+            news: Notify::new(),
+        })
+    }
 }
 
 /// The events that an observer receives.
@@ -275,6 +340,8 @@ struct BusState {
     readers: AtomicUsize,
     /// True once an observer has requested traces. Such an observer stays until the process ends.
     is_traced: AtomicBool,
+    /// Past events for observers that come later, one by one. It is an observer that never reads.
+    history: OnceLock<Arc<Observer>>,
 }
 
 impl BusState {
@@ -306,20 +373,46 @@ impl EventBus {
         self.0.is_traced.load(Ordering::Relaxed)
     }
 
+    /// Stores the first and the newest events from now on, for [`EventBus::subscribe_after`].
+    pub fn keep_history(&self) {
+        self.0.history.get_or_init(|| {
+            let history = Arc::new(Observer {
+                filter: EventFilter::default(),
+                only: OnceLock::new(),
+                merges: false,
+                queue: Mutex::new(Queue::new(MAX_HISTORY_BYTES)),
+                news: Notify::new(),
+            });
+            self.add(&history, &mut locked(&self.0.observers));
+            history
+        });
+    }
+
     /// Returns a subscription to the events from now on.
     pub fn subscribe(&self, filter: EventFilter) -> Subscription {
-        let observer = Arc::new(Observer {
-            filter,
-            queue: Mutex::default(),
-            news: Notify::new(),
-        });
+        let observer = Observer::new(filter, Queue::default());
+        self.add(&observer, &mut locked(&self.0.observers));
+        Subscription { observer }
+    }
+
+    /// Returns a subscription to the stored events with a greater id than `after`, and to those from
+    /// now on.
+    pub fn subscribe_after(&self, filter: EventFilter, after: &str) -> Subscription {
+        // Nothing is published between the past and the future.
         let mut observers = locked(&self.0.observers);
+        let history = self.0.history.get();
+        let past = history.map(|history| locked(&history.queue).after(after, &filter));
+        let observer = Observer::new(filter, past.unwrap_or_default());
+        self.add(&observer, &mut observers);
+        Subscription { observer }
+    }
+
+    fn add(&self, observer: &Arc<Observer>, observers: &mut Vec<Weak<Observer>>) {
         if observer.filter.traces {
             self.0.is_traced.store(true, Ordering::Relaxed);
         }
-        observers.push(Arc::downgrade(&observer));
-        self.0.count(&observers);
-        Subscription { observer }
+        observers.push(Arc::downgrade(observer));
+        self.0.count(observers);
     }
 
     /// Adds an event to the queues of its observers.
@@ -330,8 +423,8 @@ impl EventBus {
             let Some(observer) = observer.upgrade() else {
                 return false;
             };
-            if observer.filter.covers(event) {
-                locked(&observer.queue).push(event.clone(), !observer.filter.traces);
+            if observer.covers(event) {
+                locked(&observer.queue).push(event.clone(), observer.merges);
                 observer.news.notify_one();
             }
             true
@@ -379,6 +472,12 @@ impl Subscription {
     /// Returns the next event, if there is one.
     pub fn try_next(&mut self) -> Option<Value> {
         locked(&self.observer.queue).pop()
+    }
+
+    /// Selects a session: the events of others are removed, and no longer received.
+    pub fn select(&mut self, session: SessionId) {
+        let only = self.observer.only.get_or_init(|| session);
+        locked(&self.observer.queue).retain(|event| event.is_about(only));
     }
 
     /// Returns access to the same queue for its other side.
@@ -681,6 +780,93 @@ mod tests {
             }
             assert_eq!(read(&mut seen).len(), count, "{filter:?}");
         }
+    }
+
+    #[test]
+    fn late_observer_receives_stored_events_once() {
+        let environment = Environment::from_vars([].into());
+        let bus = EventBus::default();
+        let mut unstored = bus.subscribe_after(EventFilter::default(), "");
+        bus.keep_history();
+        let one = Publisher {
+            environment: Some(environment),
+            ..publisher(&bus, "ses_1")
+        };
+        let other = one.of_subagent(SessionId::new("ses_2"));
+        one.publish("session.created", None, || json!({ "n": 1 }));
+        delta(&one, "a", "x");
+        delta(&one, "a", "y");
+        other.publish("session.created", None, || json!({ "n": 2 }));
+        let all = [
+            "session.created 1",
+            "message.part.delta \"xy\"",
+            "session.created 2",
+        ];
+        assert_eq!(read(&mut unstored), all);
+        let ids: Vec<_> = {
+            let mut each = bus.subscribe_after(EventFilter::default(), "");
+            std::iter::from_fn(|| each.try_next_event())
+                .map(|event| event.id)
+                .collect()
+        };
+        assert_eq!(ids.len(), 4);
+        let only = |session: &str| EventFilter {
+            session: Some(SessionId::new(session)),
+            ..EventFilter::default()
+        };
+        let table = [
+            (
+                EventFilter::default(),
+                &*ids[1],
+                vec!["message.part.delta \"y\"", all[2]],
+            ),
+            (EventFilter::default(), &*ids[3], vec![]),
+            (only("ses_2"), "", vec![all[2]]),
+        ];
+        let mut observers: Vec<Subscription> = Vec::new();
+        for (filter, after, wanted) in table {
+            let mut seen = bus.subscribe_after(filter, after);
+            assert_eq!(read(&mut seen), wanted, "{after}");
+            observers.push(seen);
+        }
+        one.publish("session.idle", None, || json!({ "n": 3 }));
+        let counts: Vec<usize> = observers.iter_mut().map(|seen| read(seen).len()).collect();
+        assert_eq!(counts, [1, 1, 0]);
+    }
+
+    #[test]
+    fn history_keeps_the_first_and_the_newest_events_and_counts_the_rest() {
+        let bus = EventBus::default();
+        bus.keep_history();
+        let one = Publisher {
+            environment: Some(Environment::from_vars([].into())),
+            ..publisher(&bus, "ses_1")
+        };
+        for n in 0..2000 {
+            one.publish("session.status", None, || json!({ "n": n }));
+        }
+        let mut all = bus.subscribe_after(EventFilter::default(), "");
+        let newest = all.observer.queue.lock().unwrap().back[0].id.clone();
+        let texts = read(&mut all);
+        assert_eq!(texts[0], "session.status 0");
+        assert!(texts.contains(&format!("{LOST} 976")));
+        assert_eq!(texts.last().unwrap(), "session.status 1999");
+        let mut rest = bus.subscribe_after(EventFilter::default(), &newest);
+        assert_eq!(read(&mut rest).len(), MAX_HALF - 1);
+    }
+
+    #[test]
+    fn session_that_is_selected_later_is_the_only_one_left() {
+        let bus = EventBus::default();
+        let mut seen = bus.subscribe(EventFilter::default());
+        let one = publisher(&bus, "ses_1");
+        let other = publisher(&bus, "ses_3");
+        for n in 1..3 {
+            one.publish("session.status", None, || json!({ "n": n }));
+            other.publish("session.status", None, || json!({ "n": 7 }));
+            seen.select(SessionId::new("ses_1"));
+        }
+        assert_eq!(read(&mut seen), ["session.status 1", "session.status 2"]);
     }
 
     #[test]

@@ -177,11 +177,17 @@ impl Host {
         self: &Arc<Self>,
         identity: &Identity,
         filter: EventFilter,
+        after: Option<&str>,
     ) -> Result<Watch, String> {
         let user = self.user(identity.user.as_deref());
         let places = self.places(&user)?;
+        let bus = &user.sessions.events;
+        let events = match after {
+            Some(after) => bus.subscribe_after(filter, after),
+            None => bus.subscribe(filter),
+        };
         Ok(Watch {
-            events: user.sessions.events.subscribe(filter),
+            events,
             places,
             ended: self.ended.clone(),
         })
@@ -243,6 +249,8 @@ impl Host {
                 exec: self.settings.exec.clone().into(),
                 account: self.account(name),
             };
+            // A client that was cut off continues, also one of the server before this one.
+            sessions.events.keep_history();
             if let Some(start) = self.telemetry.get() {
                 sessions.telemetry.set(start.clone()).ok();
             }

@@ -1,23 +1,33 @@
 //! The events of this process's sessions for other programs of the same user on this machine, over
 //! a socket in a directory that only the user can enter. `adjutant events` reads them.
+//!
+//! A reader has a socket there as well. A process that starts calls the readers that are there before
+//! its first event, so none is missed; a reader that starts calls the processes that are there.
 
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use base::environment::{Environment, private_dir};
 use base::id::SessionId;
-use events::bus::{EventBus, EventFilter};
+use events::bus::{EventBus, EventFilter, Subscription};
 
-/// The extension of the sockets.
-const EXTENSION: &str = "sock";
+/// The extension of the sockets at which processes serve their events.
+const PROCESS: &str = "sock";
+
+/// The extension of the sockets at which readers wait for processes that start.
+const READER: &str = "reader";
 
 /// The longest path of a socket on every system, in bytes.
 const MAX_PATH_BYTES: usize = 100;
@@ -29,17 +39,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a failed accept.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Returns the directory of the sockets.
-pub fn directory(environment: &Environment) -> PathBuf {
-    environment.dirs.state.join("events")
-}
+/// The time at the end of a process for readers to receive the last events.
+const LAST_EVENTS_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the sockets of processes, some of which may have ended.
-pub fn sockets(dir: &Path) -> Vec<PathBuf> {
+fn sockets(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     paths
-        .filter(|path| path.extension().is_some_and(|known| known == EXTENSION))
+        .filter(|path| path.extension().is_some_and(|known| known == extension))
         .collect()
 }
 
@@ -49,6 +57,32 @@ struct Availability {
     path: PathBuf,
 }
 
+impl Availability {
+    fn new(environment: &Environment, extension: &str) -> io::Result<Self> {
+        let dir = environment.dirs.state.join("events");
+        private_dir(&dir)?;
+        let path = dir.join(environment.fresh("events"));
+        let (_held, reachable) = reachable(&path)?;
+        let listener = UnixListener::bind(reachable)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        // Others find it when it accepts connections, and so never take it for one that was left.
+        let offered = path.with_extension(extension);
+        std::fs::rename(&path, &offered)?;
+        Ok(Self {
+            listener,
+            path: offered,
+        })
+    }
+
+    fn dir(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.path.file_name()?.to_str()
+    }
+}
+
 impl Drop for Availability {
     fn drop(&mut self) {
         // A file that remains is removed by the next reader.
@@ -56,20 +90,99 @@ impl Drop for Availability {
     }
 }
 
-/// Serves the events to every reader of this user until `ended` is cancelled. Without a socket
-/// there are no readers, which is only logged.
-pub async fn offer(bus: EventBus, environment: Environment, ended: CancellationToken) {
-    if environment.temporary.is_some() {
-        return;
+/// The events of this process on their way to readers.
+pub struct Offer {
+    tasks: TaskTracker,
+    /// Cancelled when no more events will come.
+    ended: CancellationToken,
+}
+
+impl Offer {
+    /// Serves the events to every reader of this user. Readers that run already receive each event
+    /// from now on. Without a socket there are no readers, which is only logged.
+    pub fn start(bus: &EventBus, environment: &Environment) -> Self {
+        let offer = Self {
+            tasks: TaskTracker::new(),
+            ended: CancellationToken::new(),
+        };
+        if environment.temporary.is_some() {
+            return offer;
+        }
+        let availability = match Availability::new(environment, PROCESS) {
+            Ok(availability) => availability,
+            Err(e) => {
+                tracing::warn!("other programs cannot read the events here: {e}");
+                return offer;
+            }
+        };
+        // A reader that starts now finds the socket.
+        let running = sockets(availability.dir(), READER);
+        for reader in &running {
+            let events = bus.subscribe(EventFilter::default());
+            base::task::spawn_in(
+                &offer.tasks,
+                greet(events, reader.clone(), offer.ended.clone()),
+            );
+        }
+        let access = ReaderAccess {
+            bus: bus.clone(),
+            greeted: running.into(),
+            ended: offer.ended.clone(),
+        };
+        let tasks = offer.tasks.clone();
+        base::task::spawn_in(&offer.tasks, accept(availability, access, tasks));
+        offer
     }
-    let offer = match bind(&environment) {
-        Ok(offer) => offer,
-        Err(e) => return tracing::warn!("other programs cannot read the events here: {e}"),
+
+    /// Waits until the readers have received the last events. One that does not read is left.
+    pub async fn finish(self) {
+        self.ended.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(LAST_EVENTS_GRACE, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::debug!("a reader of events did not receive the last ones");
+        }
+    }
+}
+
+/// The access to the events of this process.
+#[derive(Clone)]
+struct ReaderAccess {
+    bus: EventBus,
+    /// The sockets of the readers that this process has called at its start.
+    greeted: Arc<[PathBuf]>,
+    ended: CancellationToken,
+}
+
+/// Calls a reader that was there before this process.
+async fn greet(events: Subscription, reader: PathBuf, ended: CancellationToken) {
+    let called = async {
+        let (_held, path) = reachable(&reader)?;
+        UnixStream::connect(path).await
     };
-    sweep(&directory(&environment)).await;
+    let served = match called.await {
+        Ok(stream) => serve(stream, &ended, |_| Some(events)).await,
+        Err(e) => {
+            if e.kind() == io::ErrorKind::ConnectionRefused {
+                // It was killed, and left its file.
+                std::fs::remove_file(&reader).ok();
+            }
+            Err(e)
+        }
+    };
+    if let Err(e) = served {
+        tracing::debug!("a reader of events has ended: {e}");
+    }
+}
+
+/// Serves the readers that connect.
+async fn accept(availability: Availability, access: ReaderAccess, tasks: TaskTracker) {
+    sweep(availability.dir()).await;
     loop {
         let stream = tokio::select! {
-            accepted = offer.listener.accept() => match accepted {
+            accepted = availability.listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(e) => {
                     tracing::warn!("no more programs can read the events at the moment: {e}");
@@ -77,40 +190,29 @@ pub async fn offer(bus: EventBus, environment: Environment, ended: CancellationT
                     continue;
                 }
             },
-            () = ended.cancelled() => return,
+            () = access.ended.cancelled() => return,
         };
-        let bus = bus.clone();
-        let ended = ended.clone();
-        base::task::spawn(async move {
-            tokio::select! {
-                served = serve(bus, stream) => if let Err(e) = served {
-                    tracing::debug!("a reader of events has ended: {e}");
-                },
-                () = ended.cancelled() => {}
+        let access = access.clone();
+        base::task::spawn_in(&tasks, async move {
+            if let Err(e) = serve(stream, &access.ended, |reader| access.open(reader)).await {
+                tracing::debug!("a reader of events has ended: {e}");
             }
         });
     }
 }
 
-fn bind(environment: &Environment) -> io::Result<Availability> {
-    let dir = directory(environment);
-    private_dir(&dir)?;
-    let path = dir.join(environment.fresh("events"));
-    let (_held, reachable) = reachable(&path)?;
-    let listener = UnixListener::bind(reachable)?;
-    std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-    // Readers find it when it accepts connections, and so never take it for one that was left.
-    let offered = path.with_extension(EXTENSION);
-    std::fs::rename(&path, &offered)?;
-    Ok(Availability {
-        listener,
-        path: offered,
-    })
+impl ReaderAccess {
+    /// Returns a subscription for a reader, unless it has one.
+    fn open(&self, reader: Option<&str>) -> Option<Subscription> {
+        let is_same = |path: &PathBuf| path.file_name().and_then(OsStr::to_str) == reader;
+        let is_greeted = reader.is_some() && self.greeted.iter().any(is_same);
+        (!is_greeted).then(|| self.bus.subscribe(EventFilter::default()))
+    }
 }
 
 /// Removes the sockets that killed processes have left. Does not wait for a process that is stopped.
 async fn sweep(dir: &Path) {
-    for socket in sockets(dir) {
+    for socket in sockets(dir, PROCESS) {
         let Ok((_held, path)) = reachable(&socket) else {
             continue;
         };
@@ -142,46 +244,115 @@ fn reachable(path: &Path) -> io::Result<(Option<File>, PathBuf)> {
     Ok((Some(held), short))
 }
 
-/// Serves one reader: its request, then events until it leaves.
-async fn serve(bus: EventBus, stream: UnixStream) -> io::Result<()> {
+/// The first line of a reader.
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    /// Only the events of this session and of its subagents.
+    session: Option<SessionId>,
+    /// The file name of the reader's own socket.
+    reader: Option<String>,
+}
+
+/// Serves one reader: its request, then events until it leaves or `ended` is cancelled. `open`
+/// returns its subscription, or `None` if it needs none.
+async fn serve(
+    stream: UnixStream,
+    ended: &CancellationToken,
+    open: impl FnOnce(Option<&str>) -> Option<Subscription> + Send,
+) -> io::Result<()> {
     let (input, mut output) = stream.into_split();
     let mut input = BufReader::new(input.take(MAX_REQUEST_BYTES));
     let mut line = String::new();
     tokio::time::timeout(REQUEST_TIMEOUT, input.read_line(&mut line)).await??;
-    let request: Value = serde_json::from_str(&line)?;
-    let session = request.get("session").and_then(Value::as_str);
-    let mut events = bus.subscribe(EventFilter {
-        session: session.map(SessionId::new),
-        roots: None,
-        traces: false,
-    });
+    let request: Request = serde_json::from_str(&line)?;
+    let Some(mut events) = open(request.reader.as_deref()) else {
+        return Ok(());
+    };
+    if let Some(session) = request.session {
+        events.select(session);
+    }
     let first =
         json!({ "type": "server.connected", "properties": { "process": std::process::id() } });
     output.write_all(format!("{first}\n").as_bytes()).await?;
     let mut rest = [0];
     loop {
         let event = tokio::select! {
+            biased; // the last events are sent
             event = events.next() => event,
             // A reader sends nothing more, so this is its end.
             _ = input.read(&mut rest) => return Ok(()),
+            () = ended.cancelled() => return Ok(()),
         };
         output.write_all(format!("{event}\n").as_bytes()).await?;
     }
 }
 
-/// Connects to the process behind a socket. Its lines are events.
-///
-/// # Errors
-/// The process has ended, or its socket cannot be used.
-pub async fn connect(
-    socket: &Path,
-    session: Option<&SessionId>,
-) -> io::Result<tokio::io::Lines<BufReader<UnixStream>>> {
-    let (_held, reachable) = reachable(socket)?;
-    let mut stream = UnixStream::connect(reachable).await?;
-    let request = json!({ "session": session.map(SessionId::as_str) });
-    stream.write_all(format!("{request}\n").as_bytes()).await?;
-    Ok(BufReader::new(stream).lines())
+/// The lines of a process, each an event.
+pub type EventLines = tokio::io::Lines<BufReader<UnixStream>>;
+
+/// A reader of the events of all processes of the user, those that start later included.
+pub struct EventReader {
+    availability: Availability,
+    /// The line that each process receives.
+    request: String,
+}
+
+impl EventReader {
+    /// Makes the reader known to processes that start from now on.
+    ///
+    /// # Errors
+    /// Its socket cannot be created.
+    pub fn start(environment: &Environment, session: Option<&SessionId>) -> io::Result<Self> {
+        let availability = Availability::new(environment, READER)?;
+        let request = Request {
+            session: session.cloned(),
+            reader: availability.name().map(str::to_owned),
+        };
+        let request = format!("{}\n", serde_json::to_string(&request)?);
+        Ok(Self {
+            availability,
+            request,
+        })
+    }
+
+    /// Returns the sockets of processes that were started before, some of which may have ended.
+    pub fn earlier(&self) -> Vec<PathBuf> {
+        sockets(self.availability.dir(), PROCESS)
+    }
+
+    /// Connects to an earlier process.
+    ///
+    /// # Errors
+    /// The process has ended, or its socket cannot be used.
+    pub async fn connect(&self, socket: &Path) -> io::Result<EventLines> {
+        let (_held, path) = reachable(socket)?;
+        let connected = UnixStream::connect(path).await;
+        if let Err(e) = &connected
+            && e.kind() == io::ErrorKind::ConnectionRefused
+        {
+            // The process was killed, and left its file.
+            std::fs::remove_file(socket).ok();
+        }
+        self.request(connected?).await
+    }
+
+    /// Waits for the next process that starts. Cancel-safe.
+    ///
+    /// # Errors
+    /// The socket accepts no connection.
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.availability.listener.accept().await?;
+        Ok(stream)
+    }
+
+    /// Requests the events of a process.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub async fn request(&self, mut stream: UnixStream) -> io::Result<EventLines> {
+        stream.write_all(self.request.as_bytes()).await?;
+        Ok(BufReader::new(stream).lines())
+    }
 }
 
 #[cfg(test)]
@@ -203,10 +374,10 @@ mod tests {
             assert!(path.as_os_str().len() <= MAX_PATH_BYTES);
             let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
             sweep(&deep).await;
-            assert_eq!(sockets(&deep), [deep.join("a.sock")]);
+            assert_eq!(sockets(&deep, PROCESS), [deep.join("a.sock")]);
             drop(listener);
             sweep(&deep).await;
-            assert!(sockets(&deep).is_empty());
+            assert!(sockets(&deep, PROCESS).is_empty());
         }
     }
 }

@@ -32,7 +32,7 @@ pub const CONNECTION_ID: &str = "acp-connection-id";
 pub const SESSION_ID: &str = "acp-session-id";
 
 /// The header with the number of the last event that a client has received on a stream.
-const LAST_EVENT_ID: &str = "last-event-id";
+pub const LAST_EVENT_ID: &str = "last-event-id";
 
 /// The interval of comments on an idle stream, which show that it is alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);

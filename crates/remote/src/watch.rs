@@ -10,13 +10,14 @@ use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::{Caller, Identity};
 use super::host::Host;
 use super::places::{Counted, SocketPlace};
 use super::reply::{ResponseBody, plain};
+use super::streams::LAST_EVENT_ID;
 use base::id::SessionId;
 use events::bus::{EventFilter, Subscription};
 
@@ -42,12 +43,16 @@ pub fn get(
         Ok(session) => session,
         Err(why) => return plain(StatusCode::BAD_REQUEST, why),
     };
+    let after = match last(head) {
+        Ok(after) => after,
+        Err(why) => return plain(StatusCode::BAD_REQUEST, why),
+    };
     let filter = EventFilter {
         session,
         roots: identity.roots.clone(),
         traces: false,
     };
-    let watch = match host.watch(identity, filter) {
+    let watch = match host.watch(identity, filter, after) {
         Ok(watch) => watch,
         Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
     };
@@ -84,6 +89,25 @@ fn session(query: &str) -> Result<Option<SessionId>, &'static str> {
     Ok(selected)
 }
 
+/// Returns the id of the last event that a client has received, or 0 to receive all that are stored.
+fn last(head: &Parts) -> Result<Option<&str>, &'static str> {
+    let Some(id) = head.headers.get(LAST_EVENT_ID) else {
+        return Ok(None);
+    };
+    let is_known = |id: &&str| *id == "0" || id.starts_with("evt_");
+    let id = id.to_str().ok().filter(is_known);
+    id.map(Some)
+        .ok_or("Last-Event-ID is the id of an event, or 0 for all events that are stored")
+}
+
+/// Returns an event as the stream has it.
+fn frame(event: &Value) -> Bytes {
+    match event.get("id").and_then(Value::as_str) {
+        Some(id) => format!("id: {id}\ndata: {event}\n\n").into(),
+        None => format!("data: {event}\n\n").into(),
+    }
+}
+
 struct Stream {
     watch: Watch,
     /// The socket is counted as long as the stream is open.
@@ -97,11 +121,11 @@ impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.begun, true) {
             let first = json!({ "type": "server.connected", "properties": {} });
-            return Some(format!("data: {first}\n\n").into());
+            return Some(frame(&first));
         }
         tokio::select! {
-            event = self.watch.events.next() => Some(format!("data: {event}\n\n").into()),
-            () = self.watch.ended.cancelled() => None,
+            event = self.watch.events.next() => Some(frame(&event)),
+            () = self.watch.ended.cancelled() => self.watch.events.try_next().as_ref().map(frame),
             () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => Some(Bytes::from_static(b":\n\n")), // the interval itself
         }
     }
