@@ -270,8 +270,21 @@ fn walk(schema: &Value, at: &str, visit: &mut dyn FnMut(&Map<String, Value>, &st
     }
 }
 
-/// Checks the rules that all providers share: an object at the top, known types, arrays with items, references with a
-/// target, required arguments that exist.
+/// The formats that OpenAI and Anthropic both document for strings.
+const FORMATS: [&str; 9] = [
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+];
+
+/// Checks the rules that all providers share: an object at the top, known types and formats, arrays with items, references
+/// with a target, required arguments that exist.
 fn common_problems(schema: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     if schema["type"] != "object" || !schema["properties"].is_object() {
@@ -302,6 +315,10 @@ fn common_problems(schema: &Value) -> Vec<String> {
             .is_some_and(|list| list.as_array().is_none_or(Vec::is_empty))
         {
             problems.push(format!("{at}: an enumeration without values"));
+        }
+        let format = map.get("format").and_then(Value::as_str);
+        if format.is_some_and(|format| !FORMATS.contains(&format)) {
+            problems.push(format!("{at}: the undocumented format {}", map["format"]));
         }
         let target = map.get("$ref").and_then(Value::as_str);
         let has_target = |path: &str| {

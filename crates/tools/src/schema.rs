@@ -89,6 +89,19 @@ const TEXTS: [&str; 6] = [
 ];
 const FLAGS: [&str; 4] = ["uniqueItems", "deprecated", "readOnly", "writeOnly"];
 
+/// The formats of strings that both OpenAI and Anthropic document for schemas of tools.
+const FORMATS: [&str; 9] = [
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+];
+
 /// Keywords with one schema, with a list of schemas, and with schemas by name.
 const ONE: [&str; 8] = [
     "not",
@@ -409,6 +422,7 @@ impl<'a> Normaliser<'a> {
         require(schema, &mut out);
         literals(&mut out);
         ranges(&mut out);
+        format(&mut out);
         if schema.get("nullable") == Some(&Value::Bool(true)) {
             admit_null(&mut out);
         }
@@ -680,6 +694,26 @@ fn ranges(out: &mut Map<String, Value>) {
         _ => true,
     };
     out.retain(|key, value| is_right(key, value));
+}
+
+/// Moves the format of a string into its description, unless providers know it. Other values have
+/// none.
+fn format(out: &mut Map<String, Value>) {
+    let known = out.get("format").and_then(Value::as_str);
+    let Some(format) = known.filter(|format| !FORMATS.contains(format)) else {
+        return;
+    };
+    let note = format!("Format: {format}.");
+    out.shift_remove("format");
+    if out.contains_key("type") && !admits(out, "string") {
+        return;
+    }
+    let described = match out.get("description").and_then(Value::as_str) {
+        Some(text) if text.contains(&note) => return,
+        Some(text) if !text.trim().is_empty() => format!("{text}\n{note}"),
+        _ => note,
+    };
+    out.insert("description".into(), described.into());
 }
 
 /// Gives an object properties, including those that it requires.

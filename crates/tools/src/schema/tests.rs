@@ -115,6 +115,25 @@ fn published_schemas_are_normalised_for_providers() {
             ),
         ),
         (
+            "formats that providers do not document",
+            object(json!({
+                "a": { "type": "string", "format": "date-time" },
+                "b": { "type": "string", "format": "uri", "description": "A page" },
+                "c": { "type": ["string", "null"], "format": "binary" },
+                "d": { "type": "integer", "format": "int64", "description": "A number" },
+                "e": { "format": "objectId" },
+                "format": { "type": "string" },
+            })),
+            object(json!({
+                "a": { "type": "string", "format": "date-time" },
+                "b": { "type": "string", "description": "A page\nFormat: uri." },
+                "c": { "type": ["string", "null"], "description": "Format: binary." },
+                "d": { "type": "integer", "description": "A number" },
+                "e": { "description": "Format: objectId." },
+                "format": { "type": "string" },
+            })),
+        ),
+        (
             "required as draft 3 has it",
             object(
                 json!({ "a": { "type": "string", "required": true }, "b": { "type": "int", "required": false } }),
