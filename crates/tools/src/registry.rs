@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::aliases::Aliases;
+use crate::todowrite::TodowriteTool;
 use crate::unlisted::UnlistedTool;
 use crate::{AnyTool, Availability, PROPERTIES, PermissionKey, Tool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate};
@@ -68,7 +69,7 @@ impl ToolRegistry {
     /// Returns the tools that a model may call, sorted by name: no tool that is denied for
     /// everything, and only the kind of edit tools that the model was trained on. `made` are the
     /// tools that were created for this step. The other edit tools are not listed, but run if the model
-    /// calls one from habit.
+    /// calls one from habit. So do parts of denied tools that have a permission of their own.
     pub fn callable(
         &self,
         rules: &Rules,
@@ -80,7 +81,15 @@ impl ToolRegistry {
             evaluate(rules, &Rules::default(), &AccessRequest::new(name, "*")).action
                 != Action::Deny
         };
+        let is_part_callable = |tool: &Arc<dyn AnyTool>| {
+            let mut parts = INDEPENDENT_PARTS.iter();
+            parts.any(|(of, key)| *of == tool.name() && !rules.hides(key))
+        };
         let offer = |tool: &Arc<dyn AnyTool>| {
+            if rules.hides(tool.permission()) {
+                return is_part_callable(tool)
+                    .then(|| Arc::new(UnlistedTool(tool.clone())) as Arc<dyn AnyTool>);
+            }
             let is_taught = match find_properties(tool.name()).map(|tool| tool.offer) {
                 Some(Availability::PerStep) => return None,
                 Some(Availability::ByName) if !by_name(tool.name()) => return None,
@@ -94,17 +103,16 @@ impl ToolRegistry {
                 Some(Arc::new(UnlistedTool(tool.clone())) as Arc<dyn AnyTool>)
             }
         };
-        let mut tools: Vec<_> = self
-            .tools
-            .iter()
-            .filter(|tool| !rules.hides(tool.permission()))
-            .filter_map(offer)
-            .collect();
+        let mut tools: Vec<_> = self.tools.iter().filter_map(offer).collect();
         tools.extend(made);
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         tools
     }
 }
+
+/// Tools of which a part needs only a permission of its own: a call from habit that OpenCode would
+/// have made to another tool.
+const INDEPENDENT_PARTS: [(&str, &str); 1] = [(TodowriteTool::NAME, "todoread")];
 
 /// Returns whether a model edits with patches.
 fn patches(model: &str) -> bool {
@@ -356,6 +364,7 @@ mod tests {
             ("edit", "*", Action::Deny),
             ("read", "*", Action::Deny),
             ("todowrite", "*", Action::Deny),
+            ("todoread", "*", Action::Deny),
         ];
         for (model, name, input, _) in table {
             let tool = meant(&callable(&denied, model), name, input);
@@ -364,6 +373,15 @@ mod tests {
                 "{model} {name}"
             );
         }
+        // The todo list may be read by those who may not write it.
+        let tools = callable(&denied[..3], "gpt-5");
+        assert!(
+            !tools
+                .iter()
+                .any(|tool| tool.listed() && tool.name() == "todowrite")
+        );
+        let tool = meant(&tools, "todoread", &none);
+        assert_eq!(tool.as_ref().map(|tool| tool.name()), Some("todowrite"));
     }
 
     #[test]
