@@ -237,6 +237,57 @@ fn is_host_credential(setting: &str) -> bool {
         .is_some_and(|(first, _)| SETTINGS.split(' ').all(|known| known != first))
 }
 
+/// Returns the secrets in the arguments of a command, each with the index of its argument, of which
+/// it is the end: values of options, variables and headers whose names suggest a secret (`--token
+/// abc`, `--api-key=abc`, `API_KEY=abc`, `Authorization: Bearer abc`), and arguments that look like
+/// keys.
+pub fn secret_arguments(arguments: &[String]) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut is_value = false;
+    for (at, argument) in arguments.iter().enumerate() {
+        if std::mem::take(&mut is_value) {
+            found.push((at, argument.as_str()));
+            continue;
+        }
+        let option = argument
+            .strip_prefix('-')
+            .map(|option| option.trim_start_matches('-').replace('-', "_"));
+        let is_named = |name: &str| is_secret(&name.trim_start_matches('-').replace('-', "_"));
+        is_value = option.is_some_and(|option| !option.contains(['=', ':']) && is_secret(&option));
+        let value = match (argument.split_once('='), argument.split_once(": ")) {
+            (Some((name, value)), _) if is_named(name) => Some(value),
+            (_, Some((name, value))) if is_header_secret(name) => {
+                value.trim_end().rsplit(' ').next()
+            }
+            _ => holds_secret(argument).then_some(argument.as_str()),
+        };
+        found.extend(
+            value
+                .filter(|value| !value.is_empty())
+                .map(|value| (at, value)),
+        );
+    }
+    found
+}
+
+/// Returns whether the value of a header is a secret.
+fn is_header_secret(name: &str) -> bool {
+    let name = name.rsplit('=').next().unwrap_or(name);
+    name.to_ascii_lowercase().ends_with("authorization") || is_secret(&name.replace('-', "_"))
+}
+
+/// Returns the arguments of a command for display, with `hidden` in place of secrets.
+pub fn shown_arguments(arguments: &[String], hidden: &str) -> Vec<String> {
+    let mut shown = arguments.to_vec();
+    for (at, secret) in secret_arguments(arguments) {
+        if let Some(argument) = shown.get_mut(at) {
+            argument.truncate(argument.trim_end().len() - secret.trim_end().len());
+            argument.push_str(hidden);
+        }
+    }
+    shown
+}
+
 /// Returns whether a text looks like a key, or like an address with a password.
 fn holds_secret(value: &str) -> bool {
     const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
@@ -546,5 +597,42 @@ mod tests {
             variables(&[], &[]).left_out(&environment),
             ["BASH_ENV", "GH_TOKEN", "MAVEN_OPTS", "OTHER"]
         );
+    }
+
+    #[test]
+    fn secrets_in_arguments_are_found_and_hidden() {
+        let words = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<_>>();
+        let table = [
+            ("server|--token|abc|--port|1", "server|--token|…|--port|1"),
+            ("server|--api-key=abc|-v", "server|--api-key=…|-v"),
+            ("server|-api_key|abc", "server|-api_key|…"),
+            (
+                "server|--keyboard|us|token|x",
+                "server|--keyboard|us|token|x",
+            ),
+            ("server|--token", "server|--token"),
+            ("server|--token=", "server|--token="),
+            (
+                "docker|-e|API_KEY=abc|-e|HOME=/h",
+                "docker|-e|API_KEY=…|-e|HOME=/h",
+            ),
+            (
+                "mcp-remote|--header|Authorization: Bearer abc",
+                "mcp-remote|--header|Authorization: Bearer …",
+            ),
+            (
+                "mcp-remote|--header=X-Api-Key: abc",
+                "mcp-remote|--header=X-Api-Key: …",
+            ),
+            ("server|sk-1234567890abcdef", "server|…"),
+            ("npx|-y|@scope/server@1.2", "npx|-y|@scope/server@1.2"),
+        ];
+        for (line, shown) in table {
+            assert_eq!(
+                shown_arguments(&words(line), "…").join("|"),
+                shown,
+                "{line}"
+            );
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::LoadedSettings;
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, UNTIL_FIXED};
 use base::store_location::DatabaseLocation;
+use base::variables::shown_arguments;
 
 /// The maximum number of further locations, or names, listed for a repeated problem.
 const MAX_PLACES: usize = 3;
@@ -99,6 +100,7 @@ pub fn setting<'a>(loaded: &'a LoadedSettings, path: &[String]) -> Option<Settin
         }
         NodeValue::Text(_) if is_secret(path) => HIDDEN.to_owned(),
         NodeValue::Text(_) if path == ["store", "url"] => value(path, node),
+        NodeValue::Text(text) if is_command(path) => without_arguments(text),
         NodeValue::Text(text) => text.clone(),
         _ => without_secrets(node.to_json(), is_secret(path)).to_string(),
     };
@@ -117,6 +119,10 @@ pub fn to_json(loaded: &LoadedSettings, below: &[String]) -> Vec<serde_json::Val
         let shown = if path == ["store", "url"] {
             let location = node.as_text().map(|url| DatabaseLocation::new(url).shown());
             serde_json::json!(location)
+        } else if let NodeValue::Text(line) = &node.value
+            && is_command(path)
+        {
+            without_arguments(line).into()
         } else {
             without_secrets(node.to_json(), is_secret(path))
         };
@@ -257,8 +263,17 @@ fn without_secrets(value: serde_json::Value, is_hidden: bool) -> serde_json::Val
     match value {
         Value::String(_) if is_hidden => Value::Null,
         Value::Array(all) => {
-            let all = all.into_iter().map(|one| without_secrets(one, is_hidden));
-            Value::Array(all.collect())
+            let words = all
+                .iter()
+                .map(|one| one.as_str().unwrap_or_default().to_owned());
+            let words: Vec<String> = words.collect();
+            let shown = shown_arguments(&words, HIDDEN).into_iter();
+            let one = |(one, shown): (Value, String)| match one {
+                Value::String(_) if is_hidden || shown == HIDDEN => Value::Null,
+                Value::String(_) => Value::String(shown),
+                other => without_secrets(other, is_hidden),
+            };
+            Value::Array(all.into_iter().zip(shown).map(one).collect())
         }
         Value::Object(all) => {
             let all = all.into_iter().map(|(key, one)| {
@@ -272,6 +287,17 @@ fn without_secrets(value: serde_json::Value, is_hidden: bool) -> serde_json::Val
     }
 }
 
+/// Returns whether a setting is a command line.
+fn is_command(path: &[String]) -> bool {
+    path.last().is_some_and(|key| key == "command")
+}
+
+/// Returns a command line with [`HIDDEN`] in place of its secrets.
+fn without_arguments(line: &str) -> String {
+    let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    shown_arguments(&words, HIDDEN).join(" ")
+}
+
 /// Formats a value on one line: long texts are cut, secrets are not shown.
 fn value(path: &[String], node: &Node) -> String {
     if is_secret(path) && matches!(node.value, NodeValue::Text(_)) {
@@ -282,7 +308,12 @@ fn value(path: &[String], node: &Node) -> String {
     {
         return serde_json::Value::from(DatabaseLocation::new(url).shown()).to_string();
     }
-    let text = without_secrets(node.to_json(), is_secret(path)).to_string();
+    let text = match &node.value {
+        NodeValue::Text(line) if is_command(path) => {
+            serde_json::Value::from(without_arguments(line)).to_string()
+        }
+        _ => without_secrets(node.to_json(), is_secret(path)).to_string(),
+    };
     let mut cut: String = text.chars().take(100).collect();
     if cut.len() < text.len() {
         cut.push_str("...");
@@ -397,5 +428,28 @@ mod tests {
         let expected = json!(["a", { "apiKey": null, "name": "n", "headers": { "x": [null, 1] } }]);
         assert_eq!(without_secrets(list, false), expected);
         assert_eq!(without_secrets(json!(["a"]), true), json!([null]));
+        let command = json!([
+            "server",
+            "--api-key",
+            "xyz",
+            "--token=xyz",
+            1,
+            "--port",
+            "1"
+        ]);
+        let expected = json!([
+            "server",
+            "--api-key",
+            null,
+            "--token=(not shown)",
+            1,
+            "--port",
+            "1"
+        ]);
+        assert_eq!(without_secrets(command, false), expected);
+        assert_eq!(
+            without_arguments("notify --token abc $FILE"),
+            "notify --token (not shown) $FILE"
+        );
     }
 }

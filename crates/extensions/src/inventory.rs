@@ -16,6 +16,7 @@ use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::listing::EntryState;
 use base::text;
+use base::variables::shown_arguments;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
 use config::script::{ScriptEntry, ScriptKind};
@@ -229,7 +230,7 @@ fn hook_entry(hook: &HookEntry, tallies: &Tallies) -> ListedExtension {
         about: format!(
             "on {}{tools}{pattern}: {} ({}){}",
             hook.on.as_str(),
-            hook.command.join(" "),
+            shown_arguments(&hook.command, "***").join(" "),
             hook.source,
             done.map(statistics).unwrap_or_default()
         ),

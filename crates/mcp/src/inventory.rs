@@ -12,6 +12,7 @@ use super::connection::{McpLink, ServerState, Trouble};
 use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use base::text;
+use base::variables::shown_arguments;
 use config::settings::{McpEntry, Transport};
 use events::EventSender;
 use tools::ToolOutput;
@@ -111,7 +112,7 @@ impl McpServers {
                 .find(|server| server.settings == *entry)
                 .map(|server| server.link.clone());
             let place = match &entry.transport {
-                Transport::Local { command, .. } => command.join(" "),
+                Transport::Local { command, .. } => shown_arguments(command, "***").join(" "),
                 Transport::Remote { url, .. } => url.clone(),
                 Transport::Editor { .. } => "in the editor".to_owned(),
             };

@@ -410,21 +410,9 @@ fn header_secrets<'h>(
         .filter_map(|(_, value)| value.rsplit(' ').next().map(str::to_owned))
 }
 
-/// Returns the secrets in a command line: the values of options whose names suggest a secret, as in
-/// `--token abc` and `--api-key=abc`.
-fn option_secrets(command: &[String]) -> impl Iterator<Item = String> {
-    command.iter().enumerate().filter_map(|(at, word)| {
-        let option = word.strip_prefix('-')?.trim_start_matches('-');
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (option, command.get(at + 1).map(String::as_str)),
-        };
-        let name = name.replace('-', "_");
-        if !base::variables::is_secret(&name) {
-            return None;
-        }
-        value.map(str::to_owned)
-    })
+fn argument_secrets(command: &[String]) -> impl Iterator<Item = String> {
+    let secrets = base::variables::secret_arguments(command);
+    secrets.into_iter().map(|(_, secret)| secret.to_owned())
 }
 
 /// Returns the secrets in the settings of an MCP server: headers with credentials, variables and
@@ -439,7 +427,7 @@ fn server_secrets(entry: &McpEntry) -> Vec<String> {
             .iter()
             .filter(|(name, _)| base::variables::is_secret(name))
             .map(|(_, value)| value.clone())
-            .chain(option_secrets(command))
+            .chain(argument_secrets(command))
             .collect(),
         Transport::Remote { headers, oauth, .. } => header_secrets(headers)
             .chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone()))
@@ -515,21 +503,6 @@ mod tests {
         {
             Ok((_, output)) => output.text,
             Err(failure) => failure.to_string(),
-        }
-    }
-
-    #[test]
-    fn secret_options_of_a_command_are_found() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let table = [
-            ("server --token abc --port 1", vec!["abc"]),
-            ("server --api-key=abc -v", vec!["abc"]),
-            ("server --keyboard us token x", vec![]),
-            ("server --token", vec![]),
-        ];
-        for (line, expected) in table {
-            let found: Vec<String> = option_secrets(&words(line)).collect();
-            assert_eq!(found, expected, "{line}");
         }
     }
 
