@@ -15,10 +15,14 @@ use crate::project::Project;
 use crate::web::Web;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 4] = [
+pub const ALL: [(&str, fn()); 5] = [
     (
         "a package is fetched on request only, pinned, and part of the consent",
         package_is_fetched_on_request,
+    ),
+    (
+        "a flag does not answer about the project",
+        flag_does_not_answer_about_the_project,
     ),
     (
         "a package that is not what the registry says is not installed",
@@ -195,24 +199,13 @@ fn package_is_fetched_on_request() {
     assert_eq!(code, Some(1));
     assert!(!installed(&project).exists());
 
-    // A flag is no answer about the project.
+    adjutant(&project, &["trust", "--yes"]);
     let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(0), "{text}");
     assert!(
         text.contains("Installed opencode-hello 1.2.0 with 1 package it needs."),
         "{text}"
     );
-    assert!(
-        text.contains("not loaded yet, because you have not trusted this project"),
-        "{text}"
-    );
-    let (text, _) = adjutant(&project, &["extensions"]);
-    assert!(
-        text.contains("opencode-hello plugin waits for trust"),
-        "{text}"
-    );
-    let (text, code) = adjutant(&project, &["trust", "--yes"]);
-    assert_eq!(code, Some(0), "{text}");
     assert!(!project.cwd().join("ran").exists(), "a script has run");
     let (text, _) = adjutant(&project, &["trust"]);
     assert!(text.contains("is trusted"), "{text}");
@@ -256,6 +249,32 @@ fn package_is_fetched_on_request() {
     assert_eq!(code, Some(1));
 }
 
+/// Checks that a flag is no answer about the project, and that the answer is about the plugins that it names.
+fn flag_does_not_answer_about_the_project() {
+    if !has_npm() {
+        return;
+    }
+    let mut project = Project::new();
+    let web = hello(&project, Digest::Right).start();
+    set_up(&mut project, &json!({ "plugin": ["opencode-hello"] }), &web);
+    let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("Not installed, because this project is not trusted: opencode-hello."),
+        "{text}"
+    );
+    assert!(!text.contains("integrity"), "{text}");
+    let (text, code) = adjutant(&project, &["trust", "--yes"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Trusted: these may be fetched"), "{text}");
+    let other = json!({ "plugin": ["opencode-hello", "opencode-other"] });
+    project.write("opencode.json", &other.to_string());
+    let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
+    assert!(text.contains("Not installed, because"), "{text}");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(!installed(&project).exists());
+}
+
 fn tampered_package_is_not_installed() {
     if !has_npm() {
         return;
@@ -270,6 +289,7 @@ fn tampered_package_is_not_installed() {
         let mut project = Project::new();
         let web = hello(&project, digest).start();
         set_up(&mut project, &json!({ "plugin": ["opencode-hello"] }), &web);
+        adjutant(&project, &["trust", "--yes"]);
         let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
         assert!(text.contains(why), "{text}");
         assert_eq!(code, Some(1));
@@ -316,7 +336,8 @@ fn project_does_not_choose_the_registry() {
     project.write("~/.npmrc", &format!("registry={}/\n", web.base()));
     project.write(".npmrc", "registry=http://127.0.0.1:9/\n");
     project.write("package.json", "{}");
+    adjutant(&project, &["trust", "--yes"]);
     let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("Installed opencode-hello"), "{text}");
 }

@@ -47,7 +47,7 @@ pub(super) enum Verb {
     /// Uses npm or bun. Lists every package before it fetches any, and runs none of their scripts.
     /// The packages are stored in adjutant's own cache; your consent covers exactly these.
     Install {
-        /// Do not ask. Does not trust the project: run `adjutant trust` for that
+        /// Do not ask. Fetches nothing for a project that you have not trusted: `adjutant trust`
         #[arg(long)]
         yes: bool,
         /// Directory of the project
@@ -238,7 +238,9 @@ pub(super) async fn install(
         super::say("No plugin is missing: each one that the settings name is installed.");
         return Ok(0);
     }
-    let waits = |package: &&MissingPackage| package.project && review.is_withheld();
+    // At a terminal, the answer to the question below is the user's trust in exactly these packages.
+    let can_ask = review.decision == Decision::Nothing && !yes;
+    let waits = |package: &&MissingPackage| package.project && !review.can_install && !can_ask;
     let mut specs: Vec<&str> = Vec::new();
     for package in missing.iter().filter(|package| !waits(package)) {
         if !specs.contains(&package.spec.as_str()) {
@@ -252,7 +254,8 @@ pub(super) async fn install(
         .collect();
     if !waiting.is_empty() {
         super::say(&format!(
-            "Not installed, because this project is not trusted: {}. `adjutant trust` shows what it would do.",
+            "Not installed, because this project is not trusted: {}. `adjutant trust` shows what it would do, and \
+             `adjutant trust --yes` lets its plugins be installed.",
             text::escaped(&waiting.join(", "))
         ));
     }
@@ -271,7 +274,12 @@ pub(super) async fn install(
     }
     let has_agreed = !yes && agreed(environment)?;
     if !(yes || has_agreed) {
-        super::say("Nothing was installed; `--yes` installs these without asking.");
+        let asks_for_trust = missing.iter().any(|package| package.project) && !review.can_install;
+        super::say(if asks_for_trust {
+            "Nothing was installed; `adjutant trust --yes`, then `--yes` here, install these without asking."
+        } else {
+            "Nothing was installed; `--yes` installs these without asking."
+        });
         return Ok(1);
     }
     let mut installed = Vec::new();
@@ -340,7 +348,7 @@ fn agreed(environment: &Environment) -> anyhow::Result<bool> {
 }
 
 /// Stores the user's consent to the installed packages, if they are all that has changed in a
-/// project that was trusted, or that needed no trust and about which the user has answered the
+/// project that may install them, or that needed no trust and about which the user has answered the
 /// question (`has_agreed`). Returns whether the packages are loaded from now on.
 async fn consent(
     before: &ProjectContext,
@@ -367,12 +375,8 @@ async fn consent(
         super::say("Something else in this project has changed: `adjutant trust` asks about it.");
         return Ok(false);
     }
-    if !has_agreed && before.loaded.trust.decision != Decision::Trusted {
-        super::say(
-            "They are not loaded yet, because you have not trusted this project, and `--yes` does not do so: \
-             `adjutant trust` shows what it would load, and `adjutant trust --yes` turns it on.",
-        );
-        return Ok(false);
+    if !has_agreed && !before.loaded.trust.can_install {
+        return Ok(true);
     }
     let mut store = TrustStore::open(environment);
     store

@@ -103,6 +103,13 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         wants.push('\n');
     }
     match review.decision {
+        Decision::Nothing if args.yes && !review.not_installed.is_empty() && !review.is_pure => {
+            super::say(wants.trim_end_matches('\n'));
+            store_answer(&here, true, environment).await?;
+            super::say(
+                "Trusted: these may be fetched, and are loaded once they are. `adjutant trust --revoke` withdraws your trust.",
+            );
+        }
         Decision::Nothing => super::say(
             format!("Nothing in {} needs trust.\n{wants}", root.display()).trim_end_matches('\n'),
         ),
@@ -152,18 +159,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                 );
                 return Ok(0);
             }
-            let mut store = TrustStore::open(environment);
-            let aside = store.aside();
-            store
-                .decide(root, review, yes, environment.now())
-                .context("the answer cannot be saved")?;
-            if let Some(aside) = aside {
-                super::say(&format!(
-                    "The answers that could not be read are in {}.",
-                    aside.display()
-                ));
-            }
-            share_decision(&here.worktree, environment).await?;
+            store_answer(&here, yes, environment).await?;
             super::say(if yes {
                 "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` withdraws your trust."
             } else {
@@ -176,6 +172,31 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         }
     }
     Ok(0)
+}
+
+/// Stores the user's answer about a project, also for other machines.
+async fn store_answer(
+    here: &ProjectContext,
+    yes: bool,
+    environment: &Environment,
+) -> anyhow::Result<()> {
+    let mut store = TrustStore::open(environment);
+    let aside = store.aside();
+    store
+        .decide(
+            &here.worktree.root,
+            &here.loaded.trust,
+            yes,
+            environment.now(),
+        )
+        .context("the answer cannot be saved")?;
+    if let Some(aside) = aside {
+        super::say(&format!(
+            "The answers that could not be read are in {}.",
+            aside.display()
+        ));
+    }
+    share_decision(&here.worktree, environment).await
 }
 
 /// Asks whether to look up the plugins that are not installed.
@@ -228,6 +249,12 @@ fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         super::say(&format!("{root}: {decision} ({})", entry.at.iso()));
         for item in &entry.items {
             super::say(&format!("  - {}", base::text::escaped(item)));
+        }
+        for package in &entry.packages {
+            super::say(&format!(
+                "  - plugin {}, which was not installed",
+                base::text::escaped(package)
+            ));
         }
     }
     if !any {

@@ -201,6 +201,15 @@ impl<'a> Loading<'a> {
             .filter(|package| package.project)
             .map(|package| package.spec.clone())
             .collect();
+        trust.can_install = match trust.decision {
+            trust::Decision::Trusted => true,
+            trust::Decision::Nothing => {
+                is_trusted_everywhere
+                    || trust::TrustStore::open(environment)
+                        .lets_fetch(&worktree.root, &trust.not_installed)
+            }
+            trust::Decision::Unasked | trust::Decision::Refused => false,
+        };
         Reviewed {
             trust,
             lost_guards,

@@ -172,6 +172,8 @@ pub struct Review {
     /// The packages that the project names as plugins and that are not installed. They do nothing,
     /// so they need no trust until they are.
     pub not_installed: Vec<String>,
+    /// The user's trust covers fetching them.
+    pub can_install: bool,
 }
 
 /// The user's decision about a project.
@@ -320,7 +322,7 @@ impl Review {
         if names.is_empty() {
             return None;
         }
-        let once = if self.decision == Decision::Trusted {
+        let once = if self.can_install {
             ""
         } else {
             "Once you trust the project, "

@@ -47,6 +47,9 @@ pub struct TrustEntry {
     /// The items that the answer is about, one line each, for listing.
     #[serde(default)]
     pub items: Vec<String>,
+    /// The packages that were named as plugins and were not installed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packages: Vec<String>,
     /// The hooks and plugins among the items that could refuse calls.
     #[serde(default)]
     pub guards: Vec<TrustedGuard>,
@@ -67,9 +70,18 @@ impl TrustStore {
             digest: String::new(),
             at: now,
             items: Vec::new(),
+            packages: Vec::new(),
             guards: Vec::new(),
             covered: Vec::new(),
         }
+    }
+
+    /// Returns whether the user's answer about a project lets these packages be fetched.
+    pub fn lets_fetch(&self, root: &Path, specs: &[String]) -> bool {
+        self.entry(root).is_some_and(|entry| {
+            entry.decision == Decision::Trusted
+                && specs.iter().all(|spec| entry.packages.contains(spec))
+        })
     }
 
     /// Reads the answers. A file that cannot be read counts as empty and is reported as a problem.
@@ -175,6 +187,7 @@ impl TrustStore {
             digest: review.digest.clone(),
             at: now,
             items: review.items.iter().map(ToString::to_string).collect(),
+            packages: review.not_installed.clone(),
             guards: review.guards.clone(),
             covered: review.items.iter().map(CoveredItem::of).collect(),
         };
