@@ -245,14 +245,15 @@ async fn edit(environment: &Environment) -> anyhow::Result<u8> {
     Ok(u8::from(is_wrong))
 }
 
-/// Prints the problems of the settings. Loads the extensions, to find those that do not load.
+/// Prints the problems of the settings. Loads the extensions as a session would, to find the
+/// parts of them that have no effect.
 async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let sources = ModelSources::new(environment);
     let mut problems = here.every_problem_asked(&sources).await;
     let settings = Arc::new(here.loaded.settings.clone());
     let found = inventory::survey(
-        Scripts::compiling(),
+        Scripts::default(),
         &settings,
         environment,
         &here.worktree,
@@ -260,6 +261,7 @@ async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     )
     .await;
     problems.extend(inventory::problems(&settings, &found));
+    problems.extend(inventory::withheld_problems(&here.loaded.trust));
     if json {
         let all: Vec<Value> = problems.iter().map(Problem::to_json).collect();
         super::terminal::json(&serde_json::to_string_pretty(&all)?);

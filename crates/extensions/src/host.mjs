@@ -552,6 +552,10 @@ function addTool(name, made, file) {
   return { name, file, description: String(made.description ?? ""), schema: objectOf(made.args ?? made.parameters) }
 }
 
+/** Returns whether a value looks like a tool, but cannot be called. */
+const isUnfinished = (made) => made && typeof made === "object" && typeof made.execute !== "function"
+  && ["description", "args", "parameters", "execute"].some((key) => key in made)
+
 /** Hooks that are objects. */
 const OBJECTS = ["tool", "auth", "provider"]
 /**
@@ -597,12 +601,16 @@ async function load({ directory, worktree, project, files, config, standIn, base
       const all = await import(pathToFileURL(at).href)
       if (file.kind === "tool") {
         const name = path.basename(file.path).replace(/\.[^.]+$/, "")
+        const unfinished = []
         let any = false
         for (const [key, made] of Object.entries(all)) {
-          const added = addTool(key === "default" ? name : `${name}_${key}`, made, file.id)
+          const own = key === "default" ? name : `${name}_${key}`
+          const added = addTool(own, made, file.id)
           if (added) { any = true; result.tools.push(added) }
+          else if (isUnfinished(made)) unfinished.push({ file: file.id, tool: own })
         }
-        if (!any) throw new Error("it exports no tool: an object with description, args and execute")
+        if (any) result.wrong.push(...unfinished)
+        else throw new Error("it exports no tool: an object with description, args and execute")
         continue
       }
       if (check) continue
@@ -625,6 +633,7 @@ async function load({ directory, worktree, project, files, config, standIn, base
         for (const [name, made] of Object.entries(hooks.tool ?? {})) {
           const added = addTool(name, made, file.id)
           if (added) result.tools.push(added)
+          else result.wrong.push({ file: file.id, tool: name })
         }
         result.hooks.push({ file: file.id, names })
       }

@@ -19,8 +19,9 @@ use base::text;
 use base::variables::shown_arguments;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
-use config::script::{ScriptEntry, ScriptKind};
+use config::script::{HOOKS, ScriptEntry, ScriptKind};
 use config::settings::HookEntry;
+use config::trust::{Review, TrustKind};
 use config::{Problem, ProblemCode, Settings};
 use events::{EventSender, LiveFacts};
 use lsp::SessionServers;
@@ -151,32 +152,101 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
         ))
     };
     let mut problems: Vec<Problem> = settings.scripts.iter().filter_map(one).collect();
-    problems.extend(settings.scripts.iter().flat_map(hook_problems));
+    for script in &settings.scripts {
+        let own = if script.kind == ScriptKind::Plugin && !script.package {
+            hook_problems(&script.path, &script.place)
+        } else {
+            Vec::new()
+        };
+        let is_known = |part: &str| own.iter().any(|known| known.key == part);
+        let others = loaded_problems(script, &survey.report, is_known);
+        problems.extend(own);
+        problems.extend(others);
+    }
     problems
 }
 
-/// Returns the hooks of a plugin that have no effect, as far as its text shows them.
-fn hook_problems(script: &ScriptEntry) -> Vec<Problem> {
+/// Returns the hooks of plugins that wait for trust and have no effect, as far as their texts show
+/// them. They are not loaded.
+pub fn withheld_problems(trust: &Review) -> Vec<Problem> {
+    let waiting = trust.withheld(TrustKind::Extension);
+    let files = waiting.filter_map(|item| Some((item.place.origin.path.clone()?, &item.place)));
+    files
+        // Others are named in the settings, which have another text.
+        .filter(|(_, place)| place.line == 0)
+        .flat_map(|(path, place)| hook_problems(&path, place))
+        .collect()
+}
+
+/// Returns the hooks of a plugin that have no effect, as far as its text shows them. `place` is its
+/// entry in the settings, or the file itself.
+fn hook_problems(path: &Path, place: &SourceLocation) -> Vec<Problem> {
     const MAX_BYTES: u64 = 1 << 20;
     let is_small =
-        std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
-    if script.kind != ScriptKind::Plugin || script.package || !is_small {
+        std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
+    if !is_small {
         return Vec::new();
     }
-    let source = std::fs::read_to_string(&script.path).unwrap_or_default();
+    let source = std::fs::read_to_string(path).unwrap_or_default();
     let one = |mistake: lint::HookMistake| {
-        let at = SourceLocation {
-            line: mistake.line,
-            column: 1,
-            ..script.place.clone()
+        let at = if place.line == 0 {
+            SourceLocation {
+                line: mistake.line,
+                column: 1,
+                ..place.clone()
+            }
+        } else {
+            place.clone()
         };
         let problem = Problem::warning(ProblemCode::NoEffect, &at, &mistake.hook, mistake.words);
-        match mistake.meant {
-            Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
-            None => problem,
-        }
+        with_hint(problem, mistake.meant)
     };
     lint::mistakes(&source).into_iter().map(one).collect()
+}
+
+/// Returns the hooks and tools of a loaded script that have no effect, except those that `is_known`.
+fn loaded_problems(
+    script: &ScriptEntry,
+    report: &ScriptReport,
+    is_known: impl Fn(&str) -> bool,
+) -> Vec<Problem> {
+    let of_script = |file: &String| *file == script.name;
+    // The place of a plugin that the settings name is not in its own file.
+    let (key, of) = if script.place.line > 0 {
+        ("plugin", format!("{}: ", text::title(&script.name)))
+    } else {
+        ("", String::new())
+    };
+    let problem = |words: String| {
+        Problem::warning(
+            ProblemCode::NoEffect,
+            &script.place,
+            key,
+            format!("{of}{words}"),
+        )
+    };
+    let wrong = report
+        .wrong
+        .iter()
+        .filter(|part| of_script(&part.file) && !is_known(&part.name))
+        .map(|part| problem(format!("{} {}", text::title(&part.named()), part.mistake())));
+    let has_no_effect = |(hook, files): &(&String, &Vec<String>)| {
+        !HOOKS.contains(&hook.as_str()) && files.iter().any(of_script) && !is_known(hook)
+    };
+    let unknown = report.hooks.iter().filter(has_no_effect);
+    let unknown = unknown.map(|(hook, _)| {
+        let hook_name = text::title(hook);
+        let found = problem(format!("there is no hook {hook_name}, so it is not called"));
+        with_hint(found, lint::meant(hook))
+    });
+    wrong.chain(unknown).collect()
+}
+
+fn with_hint(problem: Problem, meant: Option<&str>) -> Problem {
+    match meant {
+        Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
+        None => problem,
+    }
 }
 
 /// Returns the line of a file that an error is about: the first position in it that the stack
@@ -267,8 +337,8 @@ fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> Lis
         .report
         .wrong
         .iter()
-        .filter(|(file, _)| *file == script.name);
-    about.extend(wrong.map(|(_, hook)| format!("{hook} {}", lint::expected(hook))));
+        .filter(|part| part.file == script.name);
+    about.extend(wrong.map(|part| format!("{} {}", part.named(), part.mistake())));
     let (state, about) = match (failed, &survey.failed) {
         (Some((_, why, _)), _) | (None, Some(why)) => (EntryState::Failed, why.clone()),
         (None, None) if about.is_empty() => {

@@ -1,5 +1,7 @@
 //! Finds hooks in the text of a plugin that have no effect, without running it.
 
+use serde_json::Value;
+
 use base::text::nearest;
 use config::script::HOOKS;
 
@@ -31,8 +33,63 @@ pub(super) struct HookMistake {
     pub(super) meant: Option<&'static str>,
 }
 
+/// A part of a script that is of another type than it should be, and so has no effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongPart {
+    /// The script.
+    pub file: String,
+    pub kind: PartKind,
+    /// The name of the hook or tool.
+    pub name: String,
+}
+
+/// The kinds of parts of scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartKind {
+    Hook,
+    Tool,
+}
+
+impl WrongPart {
+    /// Reads the host's message about a part.
+    pub(super) fn of(message: &Value) -> Option<Self> {
+        let text = |key: &str| Some(message.get(key)?.as_str()?.to_owned());
+        let (kind, name) = match text("tool") {
+            Some(tool) => (PartKind::Tool, tool),
+            None => (PartKind::Hook, text("hook")?),
+        };
+        Some(Self {
+            file: text("file")?,
+            kind,
+            name,
+        })
+    }
+
+    /// Describes the mistake as the end of a sentence about the part.
+    pub(super) fn mistake(&self) -> &'static str {
+        match self.kind {
+            PartKind::Hook => expected(&self.name),
+            PartKind::Tool => "has no function execute, so models do not get it",
+        }
+    }
+
+    /// Returns the name of the part in a sentence.
+    pub(super) fn named(&self) -> String {
+        match self.kind {
+            PartKind::Hook => self.name.clone(),
+            PartKind::Tool => format!("tool {}", self.name),
+        }
+    }
+}
+
+/// Returns the name of the hook that an unknown one probably means.
+pub(super) fn meant(hook: &str) -> Option<&'static str> {
+    let meant = nearest(hook, HOOKS.iter().copied())?;
+    HOOKS.iter().copied().find(|hook| *hook == meant)
+}
+
 /// Describes the mistake in a hook of another type, as the end of a sentence.
-pub(super) fn expected(hook: &str) -> &'static str {
+fn expected(hook: &str) -> &'static str {
     if matches!(hook, "tool" | "auth" | "provider") {
         "is not an object, so it has no effect"
     } else {
@@ -84,10 +141,9 @@ fn mistake(name: &str, after: &str) -> Option<(String, Option<&'static str>)> {
         return None;
     }
     if !HOOKS.contains(&name) {
-        let meant = nearest(name, HOOKS.iter().copied());
         return Some((
             "there is no such hook, so it is not called".into(),
-            meant.and_then(|meant| HOOKS.iter().copied().find(|hook| *hook == meant)),
+            meant(name),
         ));
     }
     let value = value?;

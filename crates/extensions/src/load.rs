@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::{Notifier, seen_settings};
 use super::feed::Feed;
 use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
-use super::lint;
+use super::lint::{PartKind, WrongPart};
 use super::packages;
 use super::tool::{CustomTool, Home};
 use base::text;
@@ -44,8 +44,8 @@ pub(super) struct LoadedScripts {
     pub(super) lost: Vec<LostPlugin>,
     /// The files that could not be loaded: name, message, stack.
     pub(super) errors: Vec<(String, String, String)>,
-    /// The hooks that are not functions, with their files.
-    pub(super) wrong: Vec<(String, String)>,
+    /// The hooks and tools that have no effect because of their type.
+    pub(super) wrong: Vec<WrongPart>,
     /// The programs that cannot run the host, and why.
     pub(super) unable: Vec<String>,
     pub(super) runtime: String,
@@ -213,14 +213,21 @@ pub(super) async fn load(
     });
     let errors: Vec<_> = failed
         .iter()
-        .map(|e| (words(e, "file"), words(e, "message"), words(e, "stack")))
+        .map(|e| {
+            let message = words(e, "message");
+            let why = match e.get("hook").and_then(Value::as_str) {
+                Some(hook) => format!("its hook {hook} failed: {message}"),
+                None => message,
+            };
+            (words(e, "file"), why, words(e, "stack"))
+        })
         .chain(changed)
         .collect();
     report_errors(&errors, &lost, notifier);
     let wrong: Vec<_> = list("wrong")
         .iter()
-        .map(|one| (words(one, "file"), words(one, "hook")))
-        .filter(|(file, _)| known(file))
+        .filter_map(WrongPart::of)
+        .filter(|part| known(&part.file))
         .collect();
     report_wrong(&wrong, notifier);
     report_unused(&hooks, notifier);
@@ -286,15 +293,15 @@ fn report_errors(
     }
 }
 
-/// Reports the hooks that are not functions.
-fn report_wrong(wrong: &[(String, String)], notifier: &dyn Notifier) {
-    for (file, hook) in wrong {
-        let file = text::title(file);
-        let hook = text::title(hook);
-        let title = format!(
-            "The plugin {file} has a {hook} that {}.",
-            lint::expected(&hook)
-        );
+/// Reports the hooks and tools that have no effect because of their type.
+fn report_wrong(wrong: &[WrongPart], notifier: &dyn Notifier) {
+    for part in wrong {
+        let file = text::title(&part.file);
+        let name = text::title(&part.named());
+        let title = match part.kind {
+            PartKind::Hook => format!("The hook {name} of the plugin {file} {}.", part.mistake()),
+            PartKind::Tool => format!("The {name} of {file} {}.", part.mistake()),
+        };
         notifier.tell(Severity::Warning, title, None);
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::client::{Notifier, PluginHandlers, PluginPrompt, SessionState};
 use super::feed::Feed;
 use super::host::{PluginHost, ScriptOrigin};
+use super::lint::WrongPart;
 use super::load::{self, LoadPurpose, LoadedScripts, LostPlugin};
 use super::shapes::MessagePlace;
 use super::subagents::{PluginTurnAccess, SessionControl, Subagents};
@@ -104,8 +105,8 @@ pub struct ScriptReport {
     pub hooks: BTreeMap<String, Vec<String>>,
     /// The files that could not be loaded, with the message and the stack.
     pub errors: Vec<(String, String, String)>,
-    /// The hooks that are not functions, with their files.
-    pub wrong: Vec<(String, String)>,
+    /// The hooks and tools that have no effect because of their type.
+    pub wrong: Vec<WrongPart>,
     /// The programs that cannot run extensions, and why.
     pub unable: Vec<String>,
 }
