@@ -27,6 +27,8 @@ const MAX_DEPTH: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PathStamp {
     changed: Option<(i64, i64)>,
+    /// The time of the last change of the inode, which programs cannot restore.
+    inode_changed: (i64, i64),
     size: u64,
     inode: u64,
 }
@@ -89,6 +91,7 @@ fn stamp_of(meta: &Metadata) -> PathStamp {
         use std::os::unix::fs::MetadataExt;
         PathStamp {
             changed: Some((meta.mtime(), meta.mtime_nsec())),
+            inode_changed: (meta.ctime(), meta.ctime_nsec()),
             size: meta.len(),
             inode: meta.ino(),
         }
@@ -107,6 +110,7 @@ fn stamp_of(meta: &Metadata) -> PathStamp {
         });
         PathStamp {
             changed,
+            inode_changed: (0, 0),
             size: meta.len(),
             inode: 0,
         }

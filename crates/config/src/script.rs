@@ -10,6 +10,7 @@ use super::node::{Layer, Node, NodeValue, SourceLocation};
 use super::package::{self, MissingPackage, PackageRecord, PackageSpec, UnusableScript};
 use super::problem::{Problem, ProblemCode};
 use super::reader::ConfigReader;
+use super::script_inputs;
 use base::environment::Environment;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +43,8 @@ pub struct ScriptEntry {
     pub options: Value,
     /// Whether a project's file names it, it is one, or it is installed in the project.
     pub project: bool,
-    /// The modification time in seconds and nanoseconds, and the size.
-    pub stamp: Option<(i64, i64, u64)>,
+    /// The digest of the file, or of the package's manifest; see [`digest`].
+    pub digest: Option<String>,
     pub place: SourceLocation,
     /// The description of a package that adjutant has installed.
     pub record: Option<PackageRecord>,
@@ -149,7 +150,7 @@ pub(crate) fn in_directory(
             found.push(ScriptEntry {
                 kind,
                 name: origin.name.clone(),
-                stamp: stamp(&path),
+                digest: digest(&path),
                 path,
                 package: false,
                 options: Value::Null,
@@ -189,11 +190,11 @@ impl ScriptEntry {
     }
 }
 
-/// Returns the metadata by which a change of a file is noticed.
-pub fn stamp(path: &Path) -> Option<(i64, i64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    let meta = std::fs::metadata(path).ok()?;
-    Some((meta.mtime(), meta.mtime_nsec(), meta.len()))
+/// Returns a text that changes with the content of a file: its digest, or its metadata if it is too
+/// large. Not the metadata alone, because programs can restore times. `None` if the file cannot be
+/// read.
+pub fn digest(path: &Path) -> Option<String> {
+    script_inputs::digest(path).or_else(|| script_inputs::metadata(path))
 }
 
 /// Returns the plugins that a settings layer names. Packages are looked up in the places where they
@@ -261,7 +262,7 @@ pub(crate) fn in_list(
         found.push(ScriptEntry {
             kind: ScriptKind::Plugin,
             name: spec.to_owned(),
-            stamp: stamp(&manifest),
+            digest: digest(&manifest),
             package,
             options: options.unwrap_or(Value::Null),
             project,

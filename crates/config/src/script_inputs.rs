@@ -667,7 +667,22 @@ fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> bool {
     true
 }
 
-fn digest(path: &Path) -> Option<String> {
+/// Returns the metadata of a file, of which the time of the last change of its inode cannot be
+/// restored.
+pub(crate) fn metadata(path: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::metadata(path).ok()?;
+    let times = (
+        file.mtime(),
+        file.mtime_nsec(),
+        file.ctime(),
+        file.ctime_nsec(),
+    );
+    Some(format!("{:?}", (file.dev(), file.ino(), times, file.len())))
+}
+
+/// Returns the digest of a file, unless it is large or cannot be read.
+pub(crate) fn digest(path: &Path) -> Option<String> {
     let mut file = base::file::open_regular(path).ok()?.take(MAX_BYTES + 1);
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
     let mut buffer = vec![0; 64 << 10];

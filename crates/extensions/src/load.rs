@@ -135,7 +135,7 @@ pub(super) async fn load(
         tracing::warn!("extensions do not run in {why}");
     }
     let changed = changed_packages(scripts, context).await;
-    let stale = stale_files(scripts, &changed);
+    let stale = stale_files(scripts, &changed).await;
     let left_out: BTreeSet<&str> = changed.iter().chain(&stale).map(String::as_str).collect();
     let params = params((scripts, origin), &left_out, purpose, context);
     let loaded = host
@@ -330,7 +330,15 @@ async fn changed_packages(scripts: &[ScriptEntry], context: &ToolContext) -> BTr
 
 /// Returns the names of the files that have changed since the settings were read. Packages that have
 /// changed since they were installed are not among them.
-fn stale_files(scripts: &[ScriptEntry], changed: &BTreeSet<String>) -> Vec<String> {
+async fn stale_files(scripts: &[ScriptEntry], changed: &BTreeSet<String>) -> Vec<String> {
+    let all: Vec<String> = scripts.iter().map(|script| script.name.clone()).collect();
+    let scripts = scripts.to_vec();
+    let changed = changed.clone();
+    let stale = base::task::spawn_blocking(move || stale_now(&scripts, &changed));
+    stale.await.unwrap_or(all)
+}
+
+fn stale_now(scripts: &[ScriptEntry], changed: &BTreeSet<String>) -> Vec<String> {
     let is_stale = |script: &&ScriptEntry| {
         let manifest = script.path.join("package.json");
         let file = if script.package {
@@ -339,7 +347,7 @@ fn stale_files(scripts: &[ScriptEntry], changed: &BTreeSet<String>) -> Vec<Strin
             &script.path
         };
         let is_changed_package = script.record.is_some() && changed.contains(&script.name);
-        !is_changed_package && script::stamp(file) != script.stamp
+        !is_changed_package && script::digest(file) != script.digest
     };
     scripts
         .iter()
