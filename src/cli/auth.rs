@@ -225,6 +225,9 @@ fn opened(key: &FoundKey, is_first: bool, settings: &Settings, registry: &Regist
     if summary.access != key.access || !is_first {
         return "nothing: another key comes first".to_owned();
     }
+    if let Some(why) = summary.obstacle() {
+        return format!("nothing: {}", why.trim_end_matches('.'));
+    }
     let models = registry.ranked(id);
     match models.first() {
         None if summary.open => "any model".to_owned(),

@@ -19,7 +19,7 @@ use mcp::inventory::ReportedState;
 use permission::credentials;
 use providers::editor::EditorEndpoints;
 use providers::local::{self, WindowCheck};
-use providers::registry::{KeySource, Registry};
+use providers::registry::Registry;
 use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
 use session::models::{ModelSources, without_tools};
@@ -495,14 +495,8 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
     let configured = sources.configured(settings);
     let mut list = Vec::new();
     for facts in configured.providers() {
-        let (usable, how) = match &facts.access {
-            KeySource::Configured => (true, "key from the settings".to_owned()),
-            KeySource::Editor => (true, "set by the editor".to_owned()),
-            KeySource::Kept => (true, "key from auth.json".to_owned()),
-            KeySource::Variable(name) => (true, format!("key from {name}")),
-            KeySource::Free => (true, "no key needed".to_owned()),
-            KeySource::Missing(why) => (false, why.clone()),
-        };
+        let usable = facts.obstacle().is_none();
+        let how = facts.describe();
         report.say("provider", &format!("{}: {how}", facts.id));
         list.push(json!({ "id": facts.id, "usable": usable, "access": how }));
     }

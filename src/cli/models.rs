@@ -115,6 +115,8 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         id: Registry::OFFLINE.into(),
         name: "Offline".into(),
         access: KeySource::Free,
+        unaddressed: None,
+        waits_for_trust: false,
         open: false,
         known: false,
     };
@@ -275,7 +277,7 @@ impl ModelListing<'_> {
     /// Returns the providers in the order of their use, those without a key last.
     fn sorted<'p>(&self, mut providers: Vec<&'p ProviderSummary>) -> Vec<&'p ProviderSummary> {
         providers.sort_by_key(|facts| {
-            let is_missing = matches!(facts.access, KeySource::Missing(_));
+            let is_missing = facts.obstacle().is_some();
             let use_of_first = self.used.iter().position(|it| it.provider == facts.id);
             let is_offline = facts.id == Registry::OFFLINE;
             (is_missing, is_offline, use_of_first.unwrap_or(usize::MAX))
@@ -297,15 +299,7 @@ impl ModelListing<'_> {
         });
         let hidden = models.len().saturating_sub(self.limit);
         models.truncate(self.limit);
-        let key = match &facts.access {
-            KeySource::Configured => "key from the settings".to_owned(),
-            KeySource::Editor => "set by the editor".to_owned(),
-            KeySource::Kept => "key from auth.json".to_owned(),
-            KeySource::Variable(name) => format!("key from {name}"),
-            KeySource::Free => "no key needed".to_owned(),
-            KeySource::Missing(why) => why.clone(),
-        };
-        let _ = writeln!(out, "{} ({}): {key}", facts.id, facts.name);
+        let _ = writeln!(out, "{} ({}): {}", facts.id, facts.name, facts.describe());
         if facts.open {
             let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
         }
@@ -418,13 +412,14 @@ fn dollars(rates: &Rates) -> String {
 }
 
 fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
-    let (key, missing) = match &facts.access {
-        KeySource::Configured => ("settings", None),
-        KeySource::Editor => ("editor", None),
-        KeySource::Kept => ("auth.json", None),
-        KeySource::Variable(name) => (name.as_str(), None),
-        KeySource::Free => ("none needed", None),
-        KeySource::Missing(why) => ("", Some(why)),
+    let missing = facts.obstacle();
+    let key = match &facts.access {
+        KeySource::Configured => "settings",
+        KeySource::Editor => "editor",
+        KeySource::Kept => "auth.json",
+        KeySource::Variable(name) => name.as_str(),
+        KeySource::Free if missing.is_none() => "none needed",
+        KeySource::Free | KeySource::Missing(_) => "",
     };
     let rates = |rates: &Rates| {
         json!({ "input": rates.input, "output": rates.output, "cacheRead": rates.cache_read,

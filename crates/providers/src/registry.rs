@@ -74,10 +74,45 @@ pub struct ProviderSummary {
     pub id: String,
     pub name: String,
     pub access: KeySource,
+    /// The reason why its address is unknown, whatever the model.
+    pub unaddressed: Option<String>,
+    /// A part of the project's settings for it waits for trust.
+    pub waits_for_trust: bool,
     /// Whether any model name is accepted, because the provider's models are not listed.
     pub open: bool,
     /// Whether the provider is in the catalogue.
     pub known: bool,
+}
+
+impl ProviderSummary {
+    /// Returns the reason why the provider cannot be used: a key or an address is missing.
+    pub fn obstacle(&self) -> Option<&str> {
+        match &self.access {
+            KeySource::Missing(why) => Some(why),
+            _ => self.unaddressed.as_deref(),
+        }
+    }
+
+    /// Describes the source of the key, or the obstacle, for lists.
+    pub fn describe(&self) -> String {
+        let key = match (&self.access, self.obstacle()) {
+            (_, Some(why)) => return why.to_owned(),
+            (KeySource::Editor, _) => "set by the editor".to_owned(),
+            (KeySource::Kept, _) => "key from auth.json".to_owned(),
+            (KeySource::Variable(name), _) => format!("key from {name}"),
+            (KeySource::Free, _) => "no key needed".to_owned(),
+            (KeySource::Configured | KeySource::Missing(_), _) => {
+                "key from the settings".to_owned()
+            }
+        };
+        if self.waits_for_trust {
+            format!(
+                "{key}; a part of this project's settings for it waits for trust (`adjutant trust`)"
+            )
+        } else {
+            key
+        }
+    }
 }
 
 /// The source of a provider's key.
@@ -319,6 +354,7 @@ impl Registry {
             KeySource::Missing(_) => None,
             _ => platform::usual_address(&settings, &self.make.environment),
         };
+        let unaddressed = self.make.unaddressed(&settings);
         let api = ApiType::of_package(settings.npm.as_deref());
         let current = current.map(|address| (api, shown(&address)));
         self.configurable.push(configurable(&settings, current));
@@ -326,6 +362,8 @@ impl Registry {
             id: settings.id.clone(),
             name,
             access,
+            unaddressed,
+            waits_for_trust: settings.waits_for_trust,
             open,
             known,
         });
@@ -674,19 +712,42 @@ impl EntryFactory {
             Some((key, access)) => (Some(key), access),
             None if self.auth.tokens(&settings.id).is_some() => (None, KeySource::Kept),
             None => {
-                if let Some(why) = settings.trust_notice() {
-                    return (None, KeySource::Missing(why));
-                }
                 let name = settings.name.as_deref().unwrap_or(&settings.id);
                 let missing = platform::needs_key(npm, settings, None, name);
-                (
-                    None,
-                    missing.map_or(KeySource::Free, |error| {
-                        KeySource::Missing(error.to_string())
-                    }),
-                )
+                let why = |error: Error| settings.trust_notice().unwrap_or(error.to_string());
+                let access =
+                    missing.map_or(KeySource::Free, |error| KeySource::Missing(why(error)));
+                (None, access)
             }
         }
+    }
+
+    /// Returns the reason why the address of a provider is unknown for each of its models.
+    fn unaddressed(&self, settings: &ProviderEntry) -> Option<String> {
+        let any = [ModelEntry::default()];
+        let models = match settings.models.as_slice() {
+            [] => &any,
+            models => models,
+        };
+        let mut why = None;
+        for model in models {
+            let id = ModelRef {
+                provider: settings.id.clone(),
+                model: model.key.clone(),
+                effort: None,
+            };
+            let npm = model.npm.as_ref().or(settings.npm.as_ref());
+            let base = model.api.as_ref().or(settings.base_url.as_ref());
+            let address = platform::address(
+                npm.map(String::as_str),
+                base.map(String::as_str),
+                settings,
+                &Model::unknown(id),
+                &self.environment,
+            );
+            why = Some(address.err()?.to_string());
+        }
+        settings.trust_notice().or(why)
     }
 
     /// Returns the key for one of the provider's models, and its source.
