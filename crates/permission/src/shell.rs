@@ -20,6 +20,7 @@ mod unit;
 
 use std::sync::Arc;
 
+pub use disk::root_commit;
 pub use expand::variable_danger;
 pub use named::{Name, commands};
 pub(crate) use programs::protected_in;

@@ -16,7 +16,7 @@ use super::live::HistoryGuard;
 use super::project::{ConfigSnapshot, ConfigWatcher, ProjectConfig, ProjectPaths};
 use super::published::SessionEvents;
 use super::recent::RecentModels;
-use super::relocate::{self, share_trust};
+use super::relocate::{self, repository, share_trust};
 use super::replay::Replay;
 use super::revert::{RevertError, RevertPoint};
 use super::session_control::PluginSessionControl;
@@ -479,7 +479,8 @@ impl Sessions {
         let current = registry.current();
         let worktree = paths.worktree.clone();
         let checked = base::task::spawn_blocking(move || {
-            (worktree.origin(), read.check_models(&current, &sources))
+            let checked = read.check_models(&current, &sources);
+            (repository(&worktree), checked)
         });
         let read = match checked.await {
             Ok((origin, read)) => {

@@ -13,6 +13,7 @@ use base::environment::{Environment, private_dir, private_file};
 use base::id::{MessageId, SessionId};
 use base::worktree::Worktree;
 use config::trust;
+use permission::shell::root_commit;
 use store::{Store, StoredSession};
 use tools::truncate;
 use transcript::{CallState, Content, FileChange, Message, Part};
@@ -108,6 +109,17 @@ pub async fn carry_contents(
         .map_err(std::io::Error::other)?
 }
 
+/// Returns the name of a project's repository, by which its sessions are recognized after a move:
+/// the address of its `origin`, otherwise its first commit. Blocks on file access.
+pub fn repository(worktree: &Worktree) -> Option<String> {
+    worktree.origin().or_else(|| first_commit(worktree))
+}
+
+/// Returns the name of a repository without an `origin`. Blocks on file access.
+pub fn first_commit(worktree: &Worktree) -> Option<String> {
+    root_commit(&worktree.root).map(|id| format!("commit:{id}"))
+}
+
 /// Moves a session that is open here to another directory, and stores the change.
 pub async fn relocate(
     store: &Store,
@@ -127,7 +139,7 @@ pub async fn relocate(
     for (message, part) in moved(stored, roots.old, roots.new) {
         store.part(&stored.record.id, &message, &part).await;
     }
-    stored.record.origin = worktree.origin();
+    stored.record.origin = repository(&worktree);
     if store.is_shared().await {
         stored.record.place = Some(worktree.shared_place(cwd));
     }

@@ -20,8 +20,8 @@ pub struct Record {
     /// not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// The address of the repository's `origin`, as `host/path`, by which a moved directory is
-    /// recognized.
+    /// The address of the repository's `origin`, as `host/path`, otherwise `commit:` and the id of
+    /// its first commit. A moved directory is recognized by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Further directories; absolute.

@@ -1,5 +1,6 @@
 //! `adjutant sessions move`: sessions follow a directory that was moved or renamed.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::normal;
+use session::relocate::first_commit;
 use store::{ListQuery, Record, Store, StoredSession};
 
 /// The largest number of sessions that are examined for a moved directory, the newest first.
@@ -155,9 +157,6 @@ async fn left_behind(store: &Store, environment: &Environment) -> BTreeMap<Gone,
     let Ok(here) = ProjectContext::read(Path::new("."), environment) else {
         return gone;
     };
-    let Some(origin) = here.worktree.origin() else {
-        return gone;
-    };
     let root = &here.worktree.root;
     let query = ListQuery {
         limit: MAX_EXAMINED,
@@ -166,8 +165,12 @@ async fn left_behind(store: &Store, environment: &Environment) -> BTreeMap<Gone,
     let Ok(page) = store.list_where(query).await else {
         return gone;
     };
+    let origin = here.worktree.origin();
+    // A repository that has an origin now may have had none.
+    let first = LazyCell::new(|| first_commit(&here.worktree));
+    let is_ours = |name: &String| Some(name) == origin.as_ref() || Some(name) == first.as_ref();
     let is_left =
-        |record: &&Record| record.origin.as_deref() == Some(&origin) && !record.cwd.exists();
+        |record: &&Record| record.origin.as_ref().is_some_and(is_ours) && !record.cwd.exists();
     for record in page.sessions.iter().filter(is_left) {
         let old = gone_root(&record.cwd, root).to_path_buf();
         let new = root.clone();

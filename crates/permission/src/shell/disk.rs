@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub(super) use git_config::{Cause, Repository};
+pub use git_objects::root_commit;
 use git_shown::TrackedSecrets;
 pub(super) use git_shown::{NotKnown, ShownFiles};
 use globs::Globs;

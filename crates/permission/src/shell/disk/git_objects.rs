@@ -16,6 +16,8 @@ use base::git;
 const MAX_TREES: usize = 4_096;
 /// The maximum size of an object in memory, in bytes.
 const MAX_OBJECT_BYTES: usize = 16 << 20;
+/// The maximum number of commits between the present one and the first one of a repository.
+const MAX_HISTORY: usize = 4_096;
 /// The maximum length of a chain of references.
 const MAX_REFERENCES: usize = 5;
 
@@ -40,6 +42,23 @@ pub(super) struct CommitReader {
     /// Commits of a shallow clone whose parents are missing: git treats them as root commits.
     shallow: HashSet<ObjectId>,
     trees: usize,
+}
+
+/// Returns the id of the first commit of a working tree's repository, along first parents. `None` if
+/// there is no commit, or the history is long, incomplete or damaged. Blocks on file access.
+pub fn root_commit(top: &Path) -> Option<String> {
+    let reader = CommitReader::open(top).ok()?;
+    let mut id = reader.peeled(reader.resolve("HEAD").ok()?).ok()?;
+    for _ in 0..MAX_HISTORY {
+        if reader.shallow.contains(&id) {
+            return None;
+        }
+        match reader.commit(id).ok()?.parents.first() {
+            Some(parent) => id = *parent,
+            None => return Some(id.to_string()),
+        }
+    }
+    None
 }
 
 /// The parts of a commit that determine its changes.
