@@ -479,8 +479,9 @@ impl ErrorBody {
         .iter()
         .find_map(|key| inner.get(key).and_then(text_of))
         .or_else(|| inner.pointer("/errors/0/message").and_then(text_of))
-        .or_else(|| inner.pointer("/detail/0/msg").and_then(text_of))
+        .or_else(|| inner.pointer("/detail/0").and_then(text_of_place))
         .or_else(|| inner.as_str().map(str::to_owned));
+        let direct = direct.map(|direct| with_tool(direct, inner));
         let text = match (direct, upstream) {
             (Some(direct), Some(upstream)) => format!("{direct} ({upstream})"),
             (Some(reason), None) | (None, Some(reason)) => reason,
@@ -519,6 +520,34 @@ fn text_of(value: &Value) -> Option<String> {
         Value::String(s) if !s.trim().is_empty() => Some(s.clone()),
         Value::Object(_) => value.get("message").and_then(text_of),
         _ => None,
+    }
+}
+
+/// Returns the message of FastAPI about a part of the request, after the path of that part.
+fn text_of_place(detail: &Value) -> Option<String> {
+    let text = detail.get("msg").and_then(text_of)?;
+    let steps = detail.get("loc").and_then(Value::as_array);
+    let steps = steps.into_iter().flatten().filter_map(|step| match step {
+        Value::String(name) => Some(name.clone()),
+        Value::Number(index) => Some(index.to_string()),
+        _ => None,
+    });
+    let path = steps.collect::<Vec<_>>().join(".");
+    Some(if path.is_empty() {
+        text
+    } else {
+        format!("{path}: {text}")
+    })
+}
+
+/// Adds the parameter that an error is about to its message, if it is a declared tool.
+fn with_tool(message: String, error: &Value) -> String {
+    let param = error.get("param").and_then(Value::as_str);
+    match param.filter(|param| param.starts_with("tools") || param.starts_with("functions")) {
+        Some(param) if !message.contains(param) => {
+            format!("{} ({param})", message.trim_end_matches('.'))
+        }
+        _ => message,
     }
 }
 

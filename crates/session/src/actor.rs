@@ -324,6 +324,7 @@ impl Actor {
         session.choices.record_change().apply(&mut session.record);
         session.record.updated = self.scope.now();
         session.record.todos = self.scope.resources.shared.todos.get();
+        session.record.refused_tools = self.scope.resources.refused_tools.tools();
         session.record.cost = self.history.cost();
         let fresh = match session.record.title {
             Some(_) => None,

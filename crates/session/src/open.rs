@@ -25,6 +25,7 @@ use super::title::Titling;
 use super::{beginning, child, interrupted, revert};
 use crate::grants::Grants;
 use crate::turn::record::Recorder;
+use crate::turn::refused_tools::RefusedTools;
 use crate::turn::{
     self, History, Permissions, SessionChoices, SessionResources, TurnContext, Workspace,
 };
@@ -786,7 +787,7 @@ impl Sessions {
             files: options.files,
             snapshots: Some(snapshots),
             late_changes: Arc::default(),
-            refused_tools: Arc::default(),
+            refused_tools: Arc::new(RefusedTools::new(&record.refused_tools)),
         }
     }
 

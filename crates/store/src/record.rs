@@ -48,6 +48,13 @@ pub struct Record {
     /// The denied permissions and patterns of the parent, which apply here too.
     #[serde(default)]
     pub denied: Vec<(String, String)>,
+    /// The permissions and patterns about which its client wants the user to be asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<(String, String)>,
+    /// Tools that are not sent to a provider that has rejected them: pairs of the provider and the
+    /// name of the tool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_tools: Vec<(String, String)>,
     /// The chosen agent; `None` leaves the choice to the settings.
     #[serde(default)]
     pub agent: Option<String>,
@@ -165,6 +172,8 @@ impl Record {
             parent: None,
             depth: 0,
             denied: Vec::new(),
+            asked: Vec::new(),
+            refused_tools: Vec::new(),
             agent: None,
             model: None,
             steer: None,

@@ -262,6 +262,11 @@ fn responses_are_classified() {
             r#"{"detail":[{"loc":["body","messages"],"msg":"field required"}]}"#,
             "bad",
         ),
+        (
+            422,
+            r#"{"detail":[{"loc":["body","tools",3,"function","parameters"],"msg":"no array"}]}"#,
+            "bad",
+        ),
         (301, "", "bad"),
         (407, "", "network"),
     ];
@@ -427,4 +432,32 @@ fn excerpt_is_short_and_escaped() {
             .len()
             < 800
     );
+}
+
+#[test]
+fn message_names_the_part_of_the_request() {
+    let table = [
+        (
+            r#"{"detail":[{"loc":["body","tools",3,"function","parameters"],"msg":"no array"}]}"#,
+            "body.tools.3.function.parameters: no array.",
+        ),
+        (r#"{"detail":[{"msg":"no array"}]}"#, "no array."),
+        (
+            r#"{"error":{"message":"No array.","param":"tools[3].function.parameters"}}"#,
+            "No array (tools[3].function.parameters).",
+        ),
+        (
+            r#"{"error":{"message":"Invalid 'tools[3].name': no.","param":"tools[3].name"}}"#,
+            "Invalid 'tools[3].name': no.",
+        ),
+        (
+            r#"{"error":{"message":"No number.","param":"temperature"}}"#,
+            "No number.",
+        ),
+    ];
+    for (body, wanted) in table {
+        let error = reply("Acme", 400, &HeaderMap::new(), body, Timestamp(0)).to_string();
+        let message = error.strip_prefix("Acme answered 400 Bad Request: ");
+        assert_eq!(message, Some(wanted), "{body}: {error}");
+    }
 }

@@ -44,6 +44,26 @@ fn key(model: &Model, field: &str) -> ModelKey {
 }
 
 impl RefusedTools {
+    /// Restores the pairs of a provider and the name of a tool from the record of a session.
+    pub fn new(tools: &[(String, String)]) -> Self {
+        Self {
+            tools: Mutex::new(tools.iter().cloned().collect()),
+            fields: Mutex::default(),
+        }
+    }
+
+    /// Returns the pairs of a provider and the name of a tool, for the record of the session.
+    pub fn tools(&self) -> Vec<(String, String)> {
+        locked(&self.tools).iter().cloned().collect()
+    }
+
+    /// Returns the names of the tools that a provider rejects.
+    fn of(&self, provider: &str) -> Vec<String> {
+        let tools = locked(&self.tools);
+        let own = tools.iter().filter(|(known, _)| known == provider);
+        own.map(|(_, tool)| tool.clone()).collect()
+    }
+
     pub fn has(&self, provider: &str, tool: &str) -> bool {
         locked(&self.tools).contains(&(provider.to_owned(), tool.to_owned()))
     }
@@ -62,6 +82,8 @@ impl RefusedTools {
 /// The rejected tools and fields of one request.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
+    /// The tools that were rejected before, and so are not in the request.
+    earlier: Vec<String>,
     all: Vec<RefusedTool>,
     fields: Vec<RefusedField>,
     /// The number of tools that were rejected one by one, by server.
@@ -86,6 +108,13 @@ struct RefusedField {
 }
 
 impl Refusals {
+    pub(super) fn after(known: &RefusedTools, model: &Model) -> Self {
+        Self {
+            earlier: known.of(&model.id.provider),
+            ..Self::default()
+        }
+    }
+
     /// Returns the request without the tool or the field that an error rejects; `None` if the
     /// error is about something else.
     pub(super) fn without(
@@ -122,7 +151,9 @@ impl Refusals {
         reason: &str,
     ) -> Option<Request> {
         let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
-        let spec = find_refused(reason, &request.tools)?;
+        let now = self.all.iter().flat_map(|refused| &refused.names);
+        let left_out: Vec<&str> = self.earlier.iter().chain(now).map(String::as_str).collect();
+        let spec = find_refused(reason, &request.tools, &left_out)?;
         let tool = find(&spec.name).filter(|tool| tool.is_foreign())?;
         let name = tool.name();
         let provider = &frame.model.id.provider;
@@ -201,8 +232,11 @@ impl Refusals {
 }
 
 /// Parts of error messages that are about the declaration of a tool.
-const DECLARATION: [&str; 6] = [
+const DECLARATION: [&str; 9] = [
     "invalid schema for function",
+    "(tools",
+    "(functions",
+    "body.tools",
     "input_schema",
     "function_declarations[",
     "functiondeclarations[",
@@ -221,10 +255,17 @@ const CALL: [&str; 6] = [
     "messages.",
 ];
 
+/// The characters between the name of a list and an index in it, in the notations of paths:
+/// `tools.3`, `tools[3]`, `/tools/3`, `["tools",3]`, `['tools', 3]`, `tools -> 3`.
+const STEPS: [&str; 9] = [".", "[", "/", "\",", "\", ", "',", "', ", " -> ", "]["];
+
+/// The lists of tools in requests.
+const LISTS: [&str; 2] = ["tools", "functions"];
+
 /// Returns the tool whose declaration is rejected: by its index in the list
 /// (`tools.3.custom.input_schema`, `tools[3].function`, `tools[0].function_declarations[3]`), or
-/// else the first whose name occurs as a separate word.
-fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
+/// else the first whose name occurs as a separate word, unless that one was left out.
+fn find_refused<'a>(why: &str, tools: &'a [ToolSpec], left_out: &[&str]) -> Option<&'a ToolSpec> {
     let folded = why.to_ascii_lowercase();
     let place_after = |before: &str| {
         folded.match_indices(before).find_map(|(at, _)| {
@@ -239,7 +280,11 @@ fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
     let in_declarations = ["function_declarations[", "functiondeclarations["]
         .into_iter()
         .find_map(place_after);
-    let in_tools = ["tools.", "tools["].into_iter().find_map(place_after);
+    let in_tools = LISTS.into_iter().find_map(|list| {
+        STEPS
+            .into_iter()
+            .find_map(|step| place_after(&format!("{list}{step}")))
+    });
     let is_about_one = in_tools.is_some() || DECLARATION.iter().any(|words| folded.contains(words));
     if !is_about_one || CALL.iter().any(|words| folded.contains(words)) {
         return None;
@@ -254,17 +299,35 @@ fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
         })
     };
     let named = || {
-        let places = tools
-            .iter()
-            .filter_map(|tool| Some((first_place(&tool.name)?, tool)));
-        places
-            .min_by_key(|(at, tool)| (*at, usize::MAX - tool.name.len()))
-            .map(|(_, tool)| tool)
+        let sent = tools.iter().map(|tool| (&*tool.name, Some(tool)));
+        let unsent = left_out.iter().map(|name| (*name, None));
+        let places = sent
+            .chain(unsent)
+            .filter_map(|(name, tool)| Some((first_place(name)?, name, tool)));
+        let first = places.min_by_key(|(at, name, _)| (*at, usize::MAX - name.len()));
+        first.and_then(|(_, _, tool)| tool)
     };
+    // Gateways change the order of tools, but not their names.
+    if let Some(name) = declared_name(why) {
+        if left_out.contains(&name) {
+            return None;
+        }
+        if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
+            return Some(tool);
+        }
+    }
     match in_declarations.or(in_tools) {
         Some(place) => tools.get(place),
         None => named(),
     }
+}
+
+/// Returns the name of the function whose declaration a message is about, if it is quoted.
+fn declared_name(why: &str) -> Option<&str> {
+    const QUOTES: [char; 3] = ['\'', '"', '`'];
+    let (_, rest) = why.split_once("function ")?;
+    let rest = rest.strip_prefix(QUOTES)?;
+    Some(&rest[..rest.find(QUOTES)?])
 }
 
 #[cfg(test)]
@@ -302,6 +365,45 @@ mod tests {
                 "* GenerateContentRequest.tools[0].function_declarations[2].parameters.properties[a].items: missing field.",
                 Some("db_query_all"),
             ),
+            (
+                "Invalid schema for function 'db_query': no (tools[3].function.parameters).",
+                Some("db_query"),
+            ),
+            (
+                "Array schema missing items (tools[3].function.parameters).",
+                Some("deploy"),
+            ),
+            (
+                "body.tools.3.function.parameters: Input should be a valid dictionary.",
+                Some("deploy"),
+            ),
+            (
+                r#"[{"code":"invalid_type","path":["tools",3,"function"],"message":"no"}]"#,
+                Some("deploy"),
+            ),
+            (
+                r#"{"loc": ["body", "tools", 2, "function", "parameters"], "msg": "no"}"#,
+                Some("db_query_all"),
+            ),
+            (
+                "['tools', 1, 'input_schema'] is not allowed",
+                Some("db_query"),
+            ),
+            ("#/tools/1/function/parameters: no array", Some("db_query")),
+            ("body -> tools -> 1 -> function: no array", Some("db_query")),
+            ("functions[1].parameters: no array", Some("db_query")),
+            (
+                "toolConfig.tools.2.member.toolSpec.inputSchema: no object",
+                Some("db_query_all"),
+            ),
+            ("deploy: the array has no items (tools).", Some("deploy")),
+            ("Too many tools: 130 instead of 128.", None),
+            // Tools that are not in the request any more.
+            ("Invalid schema for function 'gone': not as deploy.", None),
+            (
+                "Invalid schema for function 'deploy': not as gone.",
+                Some("deploy"),
+            ),
             ("The model `deploy` does not exist.", None),
             (
                 "Unknown parameter: 'reasoning'; the tool deploy is fine",
@@ -324,7 +426,7 @@ mod tests {
         ];
         for (why, wanted) in table {
             assert_eq!(
-                find_refused(why, &tools).map(|tool| tool.name.as_str()),
+                find_refused(why, &tools, &["gone"]).map(|tool| tool.name.as_str()),
                 wanted,
                 "{why}"
             );

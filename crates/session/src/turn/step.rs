@@ -159,7 +159,7 @@ async fn ask(
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<(Finish, Usage), Fault> {
-    let mut refusals = Refusals::default();
+    let mut refusals = Refusals::after(&scope.resources.refused_tools, &frame.model);
     let mut waits = retry::Backoff::new(!first);
     let mut attempt = 0;
     // The last failure's.
