@@ -75,6 +75,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             servers: vec![],
             system: None,
             denied: vec![],
+            asked: vec![],
             approvals: None,
             notices: vec![],
             quiet: false,

@@ -159,8 +159,9 @@ impl<S> LiveTurns<S> {
     pub fn is_opened_as(&self, options: &OpenOptions) -> bool {
         let plain = |options: &OpenOptions| OpenOptions {
             notices: Vec::new(),
-            // Compared by `lacks_denied`; the session may have more.
+            // Compared by `is_less_strict`; the session may have more.
             denied: Vec::new(),
+            asked: Vec::new(),
             // Can be chosen at any time.
             approvals: None,
             // Are replaced when another connection has the session.
@@ -172,14 +173,14 @@ impl<S> LiveTurns<S> {
             .is_some_and(|opened| plain(opened) == plain(options))
     }
 
-    /// Returns whether the session may have permissions that these options deny.
-    pub fn lacks_denied(&self, options: &OpenOptions) -> bool {
-        let is_denied = |denied: &(String, String)| {
-            self.options
-                .as_ref()
-                .is_some_and(|opened| opened.denied.contains(denied))
+    /// Returns whether the session may have permissions that these options deny, or ask about.
+    pub fn is_less_strict(&self, options: &OpenOptions) -> bool {
+        let Some(opened) = &self.options else {
+            return !(options.denied.is_empty() && options.asked.is_empty());
         };
-        !options.denied.iter().all(is_denied)
+        let is_denied = |denied| opened.denied.contains(denied);
+        let is_asked = |asked| opened.asked.contains(asked);
+        !(options.denied.iter().all(is_denied) && options.asked.iter().all(is_asked))
     }
 }
 

@@ -37,8 +37,8 @@ pub const QUIET: &str = "quiet";
 /// In the capabilities of adjutant's own clients: a chosen model is for its session only, and the
 /// project's next session does not begin with it.
 pub const SESSION_MODEL: &str = "sessionModel";
-/// In a request that opens a session: permissions that it does not have, each `deny`, or an object of patterns. It can
-/// only be stricter than the user's rules.
+/// In a request that opens a session: permissions that it does not have, or about which it asks, each `deny` or `ask`,
+/// or an object of patterns. It can only be stricter than the user's rules.
 pub const PERMISSION: &str = "permission";
 /// In a request that opens a session: `ask`, to be asked about every change.
 pub const APPROVALS: &str = "approvals";
@@ -113,6 +113,8 @@ pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
 pub struct Restrictions {
     /// The denied permissions, each with a pattern.
     pub denied: Vec<(String, String)>,
+    /// The permissions about which the user is asked, each with a pattern.
+    pub asked: Vec<(String, String)>,
     pub approvals: Option<Approvals>,
 }
 
@@ -120,7 +122,7 @@ impl Restrictions {
     /// Returns the same restrictions with the names and patterns that mean this in settings.
     ///
     /// # Errors
-    /// Returns a name that would deny nothing; the message is for the client's author.
+    /// Returns a name that would restrict nothing; the message is for the client's author.
     pub fn as_settings(self, home: Option<&Path>) -> Result<Self, String> {
         let read = |(permission, pattern): (String, String)| {
             config::denial(&permission, &pattern, home).map_err(|meant| {
@@ -129,10 +131,14 @@ impl Restrictions {
                 )
             })
         };
-        let denied = self.denied.into_iter().map(read);
         Ok(Self {
-            denied: denied.collect::<Result<_, _>>()?,
-            ..self
+            denied: self
+                .denied
+                .into_iter()
+                .map(read)
+                .collect::<Result<_, _>>()?,
+            asked: self.asked.into_iter().map(read).collect::<Result<_, _>>()?,
+            approvals: self.approvals,
         })
     }
 }
@@ -177,23 +183,27 @@ pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
         }
     };
     for (permission, value) in permissions {
-        let mut deny = |pattern: &str, value: &Value| {
-            if value != "deny" {
-                return Err(format!(
-                    "_meta.{OWN}.{PERMISSION}.{permission} can only be \"deny\", or patterns with \"deny\": a session is never less strict than the user's rules. To be asked about every change, set _meta.{OWN}.{APPROVALS} to \"ask\""
-                ));
-            }
+        let mut restrict = |pattern: &str, value: &Value| {
             let current = modern(permission).unwrap_or(permission);
-            all.denied.push((current.to_owned(), pattern.to_owned()));
+            let restricted = (current.to_owned(), pattern.to_owned());
+            match value.as_str() {
+                Some("deny") => all.denied.push(restricted),
+                Some("ask") => all.asked.push(restricted),
+                _ => {
+                    return Err(format!(
+                        "_meta.{OWN}.{PERMISSION}.{permission} can only be \"deny\" or \"ask\", or patterns with these: a session is never less strict than the user's rules"
+                    ));
+                }
+            }
             Ok(())
         };
         match value {
             Value::Object(patterns) => {
                 for (pattern, value) in patterns {
-                    deny(pattern, value)?;
+                    restrict(pattern, value)?;
                 }
             }
-            value => deny("*", value)?,
+            value => restrict("*", value)?,
         }
     }
     Ok(all)
@@ -222,9 +232,14 @@ mod tests {
                 .map(|(one, pattern)| ((*one).into(), (*pattern).into()));
             Ok(Restrictions {
                 denied: denied.collect(),
+                asked: Vec::new(),
                 approvals,
             })
         };
+        let asks = of(json!({ "permission": { "bash": { "git push*": "ask", "*": "deny" } } }));
+        let asks = asks.unwrap();
+        assert_eq!(asks.denied, [("bash".to_owned(), "*".to_owned())]);
+        assert_eq!(asks.asked, [("bash".to_owned(), "git push*".to_owned())]);
         assert_eq!(of(json!({})), denied(&[], None));
         assert_eq!(
             of(
@@ -256,9 +271,11 @@ mod tests {
         let of = |permission: &str, pattern: &str| {
             let all = Restrictions {
                 denied: vec![(permission.into(), pattern.into())],
+                asked: vec![(permission.into(), pattern.into())],
                 approvals: None,
             };
             let read = all.as_settings(Some(Path::new("/h")))?;
+            assert_eq!(read.denied, read.asked);
             Ok::<_, String>(read.denied[0].clone())
         };
         let table = [

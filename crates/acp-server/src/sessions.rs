@@ -330,12 +330,12 @@ async fn come_back(
 ) -> Result<CameBack, RequestError> {
     let elsewhere = !server.shared.is_place(&live.handle.cwd, &place.cwd);
     let is_busy = live.live_turns.is_busy();
-    let lacks_denied = live.live_turns.lacks_denied(place);
-    let otherwise = !is_busy && (lacks_denied || !live.live_turns.is_opened_as(place));
+    let is_less_strict = live.live_turns.is_less_strict(place);
+    let otherwise = !is_busy && (is_less_strict || !live.live_turns.is_opened_as(place));
     let refused = if elsewhere {
         let kept = live.handle.cwd.clone();
         Some(OpenError::elsewhere(&live.handle.id, kept, place.cwd.clone()).into())
-    } else if is_busy && lacks_denied {
+    } else if is_busy && is_less_strict {
         Some(RequestError::Failed {
             message: format!(
                 "Session {} works on a prompt with permissions that this request denies.",
@@ -749,7 +749,11 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
     } = place;
     let home = server.shared.environment.home.as_deref();
     let restrictions = restrictions.and_then(|all| all.as_settings(home));
-    let Restrictions { denied, approvals } = restrictions.map_err(RequestError::Invalid)?;
+    let Restrictions {
+        denied,
+        asked,
+        approvals,
+    } = restrictions.map_err(RequestError::Invalid)?;
     let cwd = directory("cwd", &cwd)?;
     let system = match system {
         None => None,
@@ -800,6 +804,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
         servers,
         system,
         denied,
+        asked,
         endpoints: server.endpoints.current(),
         approvals,
         notices,

@@ -5,6 +5,9 @@
 //! `ask` turns an allow into a question if the call changes something or may do so: an edit, a
 //! command that is not known to be harmless, a tool of an MCP server. Grants make no difference.
 //!
+//! Rules of a session that ask ([`Policy::asks`]) turn an allow into a question as well, under all
+//! of them, and grants make no difference.
+//!
 //! `sandboxed` removes questions that come from rules if a tested sandbox confines the effects to
 //! the project, without network. It removes no question about effects that a sandbox does not
 //! prevent: reading outside the project or files that may hold keys, control files, lines that
@@ -45,6 +48,7 @@ impl Policy {
     pub fn judges_as(&self, other: &Self) -> bool {
         self.approvals == other.approvals
             && self.doubt == other.doubt
+            && self.asks.is_same(&other.asks)
             && self.rules.is_same(&other.rules)
             && self.grants.is_same(&other.grants)
     }
@@ -60,6 +64,43 @@ impl Policy {
     }
 
     fn judge_with(&self, grants: &Rules, need: &AccessRequest) -> Verdict {
+        let verdict = self.judge_in_doubt(grants, need);
+        if verdict.action != Action::Allow || !self.is_asked(grants, need) {
+            return verdict;
+        }
+        Verdict {
+            action: Action::Ask,
+            rule: None,
+            reason: Some("the client of this session asks about it".to_owned()),
+            ..verdict
+        }
+    }
+
+    /// Returns whether the session asks about a need that is allowed otherwise. Grants and the sandbox
+    /// make no difference.
+    fn is_asked(&self, grants: &Rules, need: &AccessRequest) -> bool {
+        if self.asks.is_empty() {
+            return false;
+        }
+        let need = AccessRequest {
+            isolated: false,
+            ..need.clone()
+        };
+        let none = Rules::default();
+        let asks =
+            |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.action == Action::Ask);
+        let everything = Rules::built_in(&[("*", "*", Action::Allow)]);
+        let alone = evaluate(&everything.then(&self.asks), &none, &need);
+        if asks(&alone.rule) || alone.units.iter().any(|unit| asks(&unit.rule)) {
+            return true;
+        }
+        // Another reason to ask hides the rule, unless the usual rules remove that reason.
+        let usual = self.rules.clone().then(grants);
+        let is_allowed = |rules: &Rules| evaluate(rules, &none, &need).action == Action::Allow;
+        is_allowed(&usual) && !is_allowed(&usual.clone().then(&self.asks))
+    }
+
+    fn judge_in_doubt(&self, grants: &Rules, need: &AccessRequest) -> Verdict {
         let Some(doubt) = &self.doubt else {
             return self.judge_under(self.approvals, grants, need);
         };
@@ -184,6 +225,61 @@ mod tests {
                 "{command}"
             );
         }
+    }
+
+    #[test]
+    fn asks_of_a_session_only_make_verdicts_stricter() {
+        let lab = PathFixture::new();
+        let rules = bash_rules(&lab.place, &[("*", Ask), ("touch *", Allow), ("rm*", Deny)])
+            .then(&Rules::written("edit", &[("*", Allow), ("*.lock", Deny)]));
+        let everything = Rules::written("*", &[("*", Ask)]);
+        let touches = Rules::written("bash", &[("touch *", Ask)]);
+        let text_files = Rules::written("edit", &[("*.txt", Ask)]);
+        let none = Rules::default();
+        let granted = Rules::written("bash", &[("ls *", Allow), ("touch *", Allow)]);
+        let command = |line: &str| isolated(command_need(line, &lab.place));
+        let edit = |path: &str| {
+            isolated(AccessRequest {
+                effect: RequestEffect::ChangesProject,
+                ..AccessRequest::new("edit", path)
+            })
+        };
+        // The asks of the session, the request; the verdicts without grants, with grants of
+        // commands, and under `sandboxed`.
+        let table = [
+            (&none, command("touch x"), [Allow, Allow, Allow]),
+            (&everything, command("touch x"), [Ask, Ask, Ask]),
+            (&everything, command("rm x"), [Deny, Deny, Deny]),
+            (&everything, edit("a.lock"), [Deny, Deny, Deny]),
+            (&touches, command("touch x"), [Ask, Ask, Ask]),
+            (&touches, command("ls; touch x"), [Ask, Ask, Ask]),
+            (&touches, command("ls"), [Ask, Allow, Allow]),
+            (&touches, edit("a.txt"), [Allow, Allow, Allow]),
+            (&text_files, edit("a.txt"), [Ask, Ask, Ask]),
+            (&text_files, edit("a.rs"), [Allow, Allow, Allow]),
+        ];
+        for (asks, need, wanted) in table {
+            let of = |approvals, grants: &Rules| {
+                let policy = Policy {
+                    asks: asks.clone(),
+                    grants: grants.clone(),
+                    ..judging(approvals, &rules)
+                };
+                policy.judge(&need).action
+            };
+            let found = [
+                of(Approvals::Default, &none),
+                of(Approvals::Default, &granted),
+                of(Approvals::Sandboxed, &none),
+            ];
+            assert_eq!(found, wanted, "{asks:?} {need:?}");
+        }
+        let policy = Policy {
+            asks: text_files,
+            ..judging(Approvals::Default, &rules)
+        };
+        assert!(!policy.settles(&edit("a.txt").always("*.txt")));
+        assert!(!policy.judges_as(&judging(Approvals::Default, &rules)));
     }
 
     #[test]

@@ -241,6 +241,8 @@ pub struct UnitVerdict {
 pub struct Policy {
     pub rules: Rules,
     pub grants: Rules,
+    /// Rules of the session that ask, whatever the other rules and the grants allow.
+    pub asks: Rules,
     /// The user's choice of how many questions are asked.
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.

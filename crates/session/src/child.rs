@@ -158,6 +158,10 @@ impl ChildTask<'_> {
         let (_claim, mut record, mut history) = self.session(resume).await?;
         let id = record.id.clone();
         record.denied = self.denied();
+        let asks = self.parent.permissions.asks.iter();
+        record.asked = asks
+            .map(|rule| (rule.permission.clone(), rule.pattern.clone()))
+            .collect();
         record.approvals = Some(self.parent.permissions.chosen.borrow().approvals());
         let model = self.model.clone();
         self.announce(&id, &model).await;
@@ -328,7 +332,7 @@ impl ChildTask<'_> {
                 ..self.parent.resources.clone()
             },
             permissions: Permissions {
-                inherited: rules(&record.denied),
+                inherited: rules(&record.denied, Action::Deny),
                 ..self.parent.permissions.clone()
             },
             record: Recorder::new(self.shared.store.clone(), record.id.clone())
@@ -511,15 +515,16 @@ fn missing(id: &SessionId) -> String {
     format!("There is no task \"{id}\" of this session. Leave task_id out to begin a new one.")
 }
 
-/// Returns the deny rules that a session inherits from its parent.
-pub(super) fn rules(denied: &[(String, String)]) -> Rules {
+/// Returns the rules that a session has from its parent or its client, given permissions and
+/// patterns.
+pub(super) fn rules(of: &[(String, String)], action: Action) -> Rules {
     let rule = |(permission, pattern): &(String, String)| Rule {
         permission: permission.clone(),
         pattern: pattern.clone(),
-        action: Action::Deny,
+        action,
         source: "the session that delegated, or the client of this one".into(),
     };
-    denied.iter().map(rule).collect()
+    of.iter().map(rule).collect()
 }
 
 /// Returns the child's last text in this turn, without adjutant's own texts to the user.

@@ -40,6 +40,7 @@ use events::{Event, EventSender, Severity};
 use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::{ForSession, McpServers};
+use permission::Action;
 use permission::account::AccountProperty;
 use providers::editor::EditorEndpoints;
 use providers::local;
@@ -124,6 +125,8 @@ pub struct OpenOptions {
     /// The permissions that the session does not have, each with a pattern. A stored session keeps
     /// those that it lacked before.
     pub denied: Vec<(String, String)>,
+    /// The permissions about which the user is asked, each with a pattern, likewise.
+    pub asked: Vec<(String, String)>,
     /// The endpoints of model providers that the client has set.
     pub endpoints: EditorEndpoints,
     /// The approvals of the session, if the client chooses them.
@@ -143,6 +146,11 @@ fn restrict(record: &mut Record, place: &OpenOptions) {
     for denied in &place.denied {
         if !record.denied.contains(denied) {
             record.denied.push(denied.clone());
+        }
+    }
+    for asked in &place.asked {
+        if !record.asked.contains(asked) {
+            record.asked.push(asked.clone());
         }
     }
     record.approvals = place.approvals.or(record.approvals);
@@ -225,6 +233,7 @@ impl Sessions {
             extra,
             place: called,
             denied: place.denied.clone(),
+            asked: place.asked.clone(),
             approvals: place.approvals,
             ..Record::new(id, place.cwd.clone(), now)
         };
@@ -742,7 +751,8 @@ impl Sessions {
     ) -> Permissions {
         Permissions {
             grants: self.grants(project).await,
-            inherited: child::rules(&record.denied),
+            inherited: child::rules(&record.denied, Action::Deny),
+            asks: child::rules(&record.asked, Action::Ask),
             confinement: tools::process::sandboxing::SandboxChoice::new(&self.sandbox),
             attended,
             account: self.account(),

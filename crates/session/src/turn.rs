@@ -235,6 +235,8 @@ pub struct Permissions {
     pub grants: Arc<Grants>,
     /// The deny rules of the parent sessions, which apply here as well.
     pub inherited: Rules,
+    /// Rules of the client that ask, for this session and its subagents.
+    pub asks: Rules,
     /// The sandbox of commands, and whether the user has been notified about it.
     pub confinement: tools::process::sandboxing::SandboxChoice,
     /// Whether a user is present to answer questions.

@@ -379,10 +379,9 @@ async fn remind_of(
 /// data, and are added as a part of their own after the note.
 async fn resources(history: &mut History, scope: &TurnContext, frame: &StepContext) {
     let servers = &scope.resources.servers;
-    for changed in servers
-        .changed_resources(&frame.agent.rules, &scope.cancelled)
-        .await
-    {
+    // Nothing that the session asks about is read unasked.
+    let rules = frame.agent.rules.clone().then(&scope.permissions.asks);
+    for changed in servers.changed_resources(&rules, &scope.cancelled).await {
         let ChangedResource { server, uri, now } = changed;
         let text = prompts::reminder::RESOURCE_CHANGED;
         let text = text

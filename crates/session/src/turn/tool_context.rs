@@ -16,6 +16,7 @@ pub fn rules(scope: &TurnContext, agent: &Agent) -> Policy {
     Policy {
         rules: agent.rules.clone(),
         grants: scope.permissions.grants.of(&agent.name),
+        asks: scope.permissions.asks.clone(),
         approvals: scope.permissions.chosen.borrow().approvals(),
         doubt: scope.project.settings.doubt(),
         ..Policy::default()

@@ -26,7 +26,7 @@ use crate::language::{self, Planned};
 use crate::{Failure, ToolContext};
 use base::text;
 use events::{Location, NotWritten};
-use permission::{AccessRequest, Action, Policy, evaluate};
+use permission::{AccessRequest, Action};
 use transcript::Change;
 
 #[derive(Debug, Clone)]
@@ -819,12 +819,11 @@ pub(crate) fn is_misread(
 
 /// Returns whether a file may be read without asking the user.
 fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
-    let Policy { rules, grants, .. } = &*context.policy;
     place
         .real
         .needs(Access::Read)
         .iter()
-        .all(|need| evaluate(rules, grants, need).action == Action::Allow)
+        .all(|need| context.policy.judge(need).action == Action::Allow)
 }
 
 /// Describes the difference between two texts: the changed lines if they are few, otherwise their

@@ -230,6 +230,7 @@ impl Stage {
             permissions: Permissions {
                 grants: Grants::open("project", &environment, store).await,
                 inherited: Rules::default(),
+                asks: Rules::default(),
                 confinement: tools::process::sandboxing::SandboxChoice::none(&environment),
                 attended: self.attended,
                 account: AccountAccess::default(),
