@@ -11,7 +11,8 @@ use base::text::cut_chars;
 /// The maximum number of lines shown of a file or an output.
 const MAX_LINES: usize = 40;
 
-/// A word of a prompt, or the content of backticks, quotation marks or a fence.
+/// A word of a prompt, or the content of backticks, quotation marks or a fence. A shell carries out
+/// backticks in a command line, so examples have single quotation marks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderToken<'a> {
     pub(super) text: &'a str,
@@ -23,7 +24,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<OrderToken<'_>> {
     let mut tokens = Vec::new();
     let mut rest = prompt.trim_start();
     while !rest.is_empty() {
-        let quotation = ["```", "`", "\""].into_iter().find_map(|mark| {
+        let quotation = ["```", "`", "\"", "'"].into_iter().find_map(|mark| {
             let (text, after) = rest.strip_prefix(mark)?.split_once(mark)?;
             Some((mark, text, after))
         });
@@ -88,7 +89,9 @@ pub(super) fn carry_out(turn: &OfflineTurn<'_>) -> OrEnd<String> {
         ("list" | "ls", []) => read(turn, "."),
         ("list" | "ls", [path]) => read(turn, path),
         ("run", [command]) if words[1].quoted => run(turn, command),
-        ("run", _) => Err(unable("Say which command, in backticks: run `cargo test`.")),
+        ("run", _) => Err(unable(
+            "Put the command in quotation marks: `run 'cargo test'`.",
+        )),
         ("replace" | "change", [old, "with" | "by" | "to", new, path]) => {
             replace(turn, old, new, path)
         }

@@ -469,7 +469,7 @@ fn answer_shows_at_most_two_places_or_a_reason() {
             "how does compaction decide when to summarise?",
             "I look up a single name",
         ),
-        ("run the tests", "Say which command"),
+        ("run the tests", "Put the command in quotation marks"),
     ] {
         let (_, answer) = play(&mut project, question);
         assert!(answer.starts_with(why), "{question}: {answer}");
