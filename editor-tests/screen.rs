@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::termios::LocalModes;
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ pub const ALL: [(&str, fn()); 21] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
+    ("narrower window keeps nothing of the spinner", narrowed),
     ("keys typed next to the spinner leave nothing", typed),
     ("running call shows its time and last lines", timed),
     ("subagent's calls are indented", subagent),
@@ -97,6 +98,45 @@ impl Terminal {
                 Err(_) => panic!("{words:?} never came:\n{}", self.text()),
             }
         }
+    }
+
+    /// Makes the window narrower, while the program is stopped. Like most terminals, it wraps the lines
+    /// that are too long now, and the cursor stays at its character.
+    fn narrow(&mut self, columns: u16) {
+        const MARK: &str = "\u{7}all is drawn\u{7}";
+        let program = Pid::from_child(&self.child);
+        rustix::process::kill_process(program, Signal::STOP).unwrap();
+        let stopped = rustix::process::waitpid(Some(program), WaitOptions::UNTRACED);
+        assert!(stopped.unwrap().unwrap().1.stopped());
+        pty::write_to_screen(&self.ours, MARK);
+        let mut drawn = Vec::new();
+        while !drawn.ends_with(MARK.as_bytes()) {
+            drawn.extend(self.pieces.recv_timeout(RESPONSE_TIMEOUT).unwrap());
+        }
+        drawn.truncate(drawn.len() - MARK.len());
+        self.screen.process(&drawn);
+        let before = self.screen.screen();
+        let (row, column) = before.cursor_position();
+        let [rows, width] = [ROWS, columns].map(|n| NonZero::new(n).unwrap());
+        let mut after = vt100::Parser::new(rows, width, 0);
+        let mut cursor = (0, 0);
+        for (at, line) in (0..).zip(before.rows(0, COLUMNS)) {
+            if at > 0 {
+                after.process(b"\r\n");
+            }
+            if at == row {
+                assert_eq!(column, 0, "the cursor is not at the beginning of a line");
+                cursor = after.screen().cursor_position();
+            }
+            if at > row && line.trim_end().is_empty() {
+                break;
+            }
+            after.process(line.as_bytes());
+        }
+        after.process(format!("\u{1b}[{};{}H", cursor.0 + 1, cursor.1 + 1).as_bytes());
+        self.screen = after;
+        pty::resize(&self.ours, ROWS, columns);
+        rustix::process::kill_process(program, Signal::CONT).unwrap();
     }
 
     fn enter(&mut self, words: &str) {
@@ -228,7 +268,7 @@ fn streamed() {
     let (_model, project) = stage("text: \"A few words \"\nhang", &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("A few words");
-    terminal.wait("answering, ");
+    terminal.wait("answering");
     interrupt(&terminal, Signal::INT);
     let (_, screen) = terminal.end();
     assert_eq!(screen.matches("A few words").count(), 1, "{screen}");
@@ -251,6 +291,44 @@ fn streamed() {
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(130), "{screen}");
     assert_eq!(screen.matches("word").count(), 30, "{screen}");
+}
+
+/// A spinner and a line of the answer that are wider than the new window.
+fn narrowed() {
+    let command = "until [ -e go ]; do sleep 0.1; done # with the words of sixty columns";
+    let script = format!(
+        "call bash {}\n---\ntext: Done.",
+        json!({ "command": command })
+    );
+    let (_model, project) = stage(&script, &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait(&format!("running {command}"));
+    terminal.narrow(40);
+    terminal.wait("running until [ -e go ]; do");
+    terminal.wait("..., ");
+    assert_eq!(
+        terminal.text().matches("running").count(),
+        1,
+        "{}",
+        terminal.text()
+    );
+    project.write("go", "");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert_eq!(screen.matches("running").count(), 0, "{screen}");
+    let (_model, project) = stage(
+        "text: \"The words of an answer of more than forty columns. \"\nhang",
+        &json!({}),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("answering");
+    terminal.wait("forty columns.");
+    terminal.narrow(20);
+    interrupt(&terminal, Signal::INT);
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(130), "{screen}");
+    assert_eq!(screen.matches("The words of an").count(), 1, "{screen}");
+    assert!(!screen.contains("answering"), "{screen}");
 }
 
 fn interrupt(terminal: &Terminal, signal: Signal) {
@@ -298,7 +376,7 @@ fn timed() {
         &json!({}),
     );
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("running until [ -e go ]; do sleep 0.1; done; seq 5, ");
+    terminal.wait("running until [ -e go ]; do sleep 0.1; done; seq 5");
     terminal.wait(", 4 s");
     project.write("go", "");
     let (code, screen) = terminal.end();
@@ -518,7 +596,7 @@ fn viewed() {
 fn activities() {
     let (_model, project) = stage("reasoning: Hm.\ntext: \"It is there. \"\nhang", &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("answering, ");
+    terminal.wait("answering");
     interrupt(&terminal, Signal::INT);
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(130), "{screen}");

@@ -74,15 +74,14 @@ const OUR_STYLES: [&str; 11] = [
     "0m", "1m", "2m", "3m", "4m", "31m", "32m", "33m", "34m", "35m", "36m",
 ];
 
-/// Returns the text after one of our own sequences: the spinner's, which erase the line and go up or down, and those
-/// that begin or end one of our styles.
+/// Returns the text after one of our own sequences: the spinner's, which erase the rest of the screen and go up, and
+/// those that begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
     if let Some(rest) = OUR_STYLES.iter().find_map(|s| sequence.strip_prefix(s)) {
         return Some(rest);
     }
-    let rest = sequence.trim_start_matches(|c: char| c.is_ascii_digit());
-    rest.strip_prefix(['K', 'A', 'B'])
+    sequence.strip_prefix(['J', 'A'])
 }
 
 /// The time without output after which a program on a terminal waits for a line.

@@ -10,6 +10,7 @@ mod echo;
 mod highlight;
 mod markdown;
 pub(super) mod screen;
+mod spinner;
 pub(super) mod styled;
 
 use std::borrow::Cow;
@@ -287,6 +288,12 @@ fn message(words: &Styled) {
 fn wrapped_aside(words: &Styled) -> Option<Styled> {
     let is_terminal = io::stderr().is_terminal();
     is_terminal.then(|| words.wrapped(columns()))
+}
+
+/// Writes our own sequences and cleaned text to the terminal that standard error is.
+fn draw(words: &str) {
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{words}").and_then(|()| stderr.flush()).ok();
 }
 
 /// Prints the reason for a failure on standard error.

@@ -1,25 +1,16 @@
 //! The display of a run: the answer, messages, and a spinner.
 
-use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use textwrap::core::display_width;
-
 use super::echo::Echo;
 use super::markdown::MarkdownStream;
+use super::spinner::{Spinner, SpinnerLines};
 use super::styled::{Palette, Styled};
 use base::environment::Environment;
 use base::lock::locked;
 use base::text::{self, UnseenFilter};
-
-/// The interval of the spinner.
-const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
-
-/// The columns next to the text: the spinner, the time and a margin.
-const SPINNER_COLUMNS: usize = 16;
 
 /// The two output streams and their state. A terminal receives the answer in rendered blocks, so
 /// that the spinner always has a line of its own. A pipe receives it byte for byte.
@@ -40,7 +31,7 @@ pub(in crate::cli) struct Screen {
 
 #[derive(Default)]
 struct State {
-    spinner: Option<ProgressBar>,
+    spinner: Option<Spinner>,
     /// The current activity, also while the spinner is hidden.
     doing: Option<Activity>,
     /// The time at which the question on the screen was shown.
@@ -123,8 +114,7 @@ impl Screen {
         let shown = state
             .markdown
             .push(piece, self.words.look(super::columns()));
-        print_rendered(state, &shown);
-        state.show_preview();
+        state.show_rendered(&shown);
     }
 
     /// Ends the paragraph, because another message follows.
@@ -139,8 +129,7 @@ impl Screen {
         let rest = state.shown.end();
         self.render(&mut state, &rest);
         let shown = state.markdown.end(self.words.look(super::columns()));
-        print_rendered(&mut state, &shown);
-        state.show_preview();
+        state.show_rendered(&shown);
         if std::mem::take(&mut state.within) {
             state.without_spinner(|| super::print(&[b"\n"]));
         }
@@ -182,9 +171,6 @@ impl Screen {
                 name: what.to_owned(),
                 since: Instant::now(),
             });
-            if let Some(spinner) = &state.spinner {
-                spinner.reset_elapsed();
-            }
             state.turn();
         }
     }
@@ -231,49 +217,12 @@ impl Screen {
     }
 }
 
-/// Returns whether each character has one column, except for those of our colours.
-fn has_single_columns(words: &str) -> bool {
-    let mut pieces = words.split('\u{1b}');
-    let first = pieces.next().unwrap_or_default();
-    let rest = pieces.map(|piece| piece.split_once('m').map_or("", |(_, rest)| rest));
-    std::iter::once(first)
-        .chain(rest)
-        .flat_map(str::chars)
-        .all(|c| display_width(c.encode_utf8(&mut [0; 4])) == 1)
-}
-
-/// Returns the look of the spinner.
-fn style(has_preview: bool, ascii: bool) -> Option<ProgressStyle> {
-    // Without padding: a full line would wrap when the window gets narrower.
-    let template = if has_preview {
-        "{prefix}\n{spinner} {msg}, {spoken}"
-    } else {
-        "{spinner} {msg}, {spoken}"
-    };
-    let time = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        out.write_str(&spoken(state.elapsed())).ok();
-    };
-    let style = ProgressStyle::with_template(template).ok()?;
-    let style = style.with_key("spoken", time);
-    Some(if ascii {
-        style.tick_chars("|/-\\ ")
-    } else {
-        style
-    })
-}
-
 impl Output {
     fn print(&self) {
         match self {
             Self::Words(words) => super::print(&[words.as_bytes()]),
             Self::Message(words) => super::message(words),
         }
-    }
-}
-
-fn print_rendered(state: &mut State, shown: &str) {
-    if !shown.is_empty() {
-        state.write(Output::Words(shown.to_owned()));
     }
 }
 
@@ -304,7 +253,10 @@ impl State {
 
     fn without_spinner(&self, write: impl FnOnce()) {
         match &self.spinner {
-            Some(spinner) => spinner.suspend(write),
+            Some(spinner) => spinner.suspend(|lines| {
+                lines.preview.clone_from(&self.preview);
+                write();
+            }),
             None => write(),
         }
     }
@@ -315,66 +267,40 @@ impl State {
             return;
         }
         self.echo.hide();
-        let spinner = self.spinner.get_or_insert_with(|| {
-            let spinner = ProgressBar::new_spinner().with_elapsed(doing.since.elapsed());
-            if let Some(style) = style(!self.preview.is_empty(), self.ascii) {
-                spinner.set_style(style);
+        let since = doing.since;
+        let activity = text::escaped(&doing.name);
+        match &self.spinner {
+            Some(spinner) => spinner.change(|lines| {
+                lines.activity = activity;
+                lines.since = since;
+            }),
+            None => {
+                let lines = SpinnerLines::new(activity, since, self.preview.clone(), self.ascii);
+                self.spinner = Some(Spinner::start(lines));
             }
-            spinner.set_prefix(self.preview.clone());
-            spinner.enable_steady_tick(SPINNER_INTERVAL);
-            spinner
-        });
-        // One line regardless of its length, because only one line is erased.
-        let room = super::columns().saturating_sub(SPINNER_COLUMNS);
-        let name = text::escaped(&doing.name);
-        spinner.set_message(super::markdown::cut(&name, room));
+        }
     }
 
-    /// Shows the beginning of the next line of the answer above the spinner.
-    fn show_preview(&mut self) {
-        let next = self.markdown.preview();
-        // A line that the terminal wraps could not be erased. Terminals differ in the widths of
-        // characters that do not have one column.
-        let fits = display_width(next) + 1 < super::columns() && has_single_columns(next);
-        let next = if fits { next } else { "" };
-        if next == self.preview {
-            return;
+    /// Prints finished lines of the answer, and shows the beginning of the next one above the spinner.
+    fn show_rendered(&mut self, shown: &str) {
+        let is_same = self.preview == self.markdown.preview();
+        self.markdown.preview().clone_into(&mut self.preview);
+        if !shown.is_empty() {
+            return self.write(Output::Words(shown.to_owned()));
         }
-        let had_preview = !self.preview.is_empty();
-        next.clone_into(&mut self.preview);
-        let Some(spinner) = &self.spinner else { return };
-        let has_preview = !self.preview.is_empty();
-        if has_preview != had_preview
-            && let Some(style) = style(has_preview, self.ascii)
-        {
-            spinner.set_style(style);
+        if !is_same && let Some(spinner) = &self.spinner {
+            spinner.change(|lines| lines.preview.clone_from(&self.preview));
         }
-        spinner.set_prefix(self.preview.clone());
     }
 
     fn stop(&mut self) {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
-        }
+        self.spinner = None;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn preview_needs_characters_of_one_column() {
-        for (words, expected) in [
-            ("• plain \u{1b}[1mbold\u{1b}[0m, it", true),
-            ("", true),
-            ("中文", false),
-            ("👩\u{200d}💻", false),
-            ("e\u{301}", false),
-        ] {
-            assert_eq!(has_single_columns(words), expected, "{words}");
-        }
-    }
 
     #[test]
     fn times_are_spoken() {

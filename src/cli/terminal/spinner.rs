@@ -1,0 +1,209 @@
+//! The spinner of a run: a line that is drawn again and again below the output, with the beginning of
+//! the next line of the answer above it.
+//!
+//! The cursor stays at the beginning of the drawing. All of it is therefore erased by erasing from
+//! the cursor to the end of the screen, even if the terminal has wrapped the lines because it got
+//! narrower, and nothing above it is touched by terminals that do not wrap them.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use textwrap::core::display_width;
+
+use super::markdown::cut;
+use super::screen::spoken;
+use base::lock::locked;
+
+/// The time between two drawings.
+const INTERVAL: Duration = Duration::from_millis(120);
+
+const MARKS: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+const ASCII_MARKS: [&str; 4] = ["|", "/", "-", "\\"];
+
+/// Moves to the beginning of the line, and erases from there to the end of the screen.
+const ERASE: &str = "\r\u{1b}[J";
+/// Moves to the line above.
+const UP: &str = "\u{1b}[A";
+
+/// A spinner on standard error, drawn by a thread until it is dropped.
+pub(super) struct Spinner(Arc<Shared>);
+
+struct Shared {
+    // A std mutex, a leaf lock.
+    lines: Mutex<SpinnerLines>,
+    /// Notified when the spinner ends.
+    ended: Condvar,
+}
+
+/// The content of a spinner.
+#[derive(Debug, Clone)]
+pub(super) struct SpinnerLines {
+    /// The current activity.
+    pub(super) activity: String,
+    /// Its beginning, later by the time that questions took.
+    pub(super) since: Instant,
+    /// The beginning of the next line of the answer.
+    pub(super) preview: String,
+    /// True if the marks are limited to ASCII.
+    pub(super) ascii: bool,
+    /// The number of drawings.
+    drawings: usize,
+    has_ended: bool,
+}
+
+impl SpinnerLines {
+    pub(super) fn new(activity: String, since: Instant, preview: String, ascii: bool) -> Self {
+        Self {
+            activity,
+            since,
+            preview,
+            ascii,
+            drawings: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Returns the drawing for a terminal of a width. It ends with the cursor at its beginning.
+    fn drawn(&self, elapsed: Duration, columns: usize) -> String {
+        let marks: &[&str] = if self.ascii { &ASCII_MARKS } else { &MARKS };
+        let mark = marks[self.drawings % marks.len()];
+        // Zero seconds are no information.
+        let time = match elapsed.as_secs() {
+            0 => String::new(),
+            _ => format!(", {}", spoken(elapsed)),
+        };
+        // A full line would be wrapped.
+        let room = columns.saturating_sub(display_width(mark) + " ".len() + time.len() + 1);
+        let line = format!("{mark} {}{time}", cut(&self.activity, room));
+        // Terminals differ in the widths of characters that do not have one column, so the end of a line
+        // with them is not known.
+        let has_preview = !self.preview.is_empty()
+            && display_width(&self.preview) < columns
+            && has_single_columns(&self.preview);
+        if has_preview {
+            return format!("{ERASE}{}\r\n{line}\r{UP}", self.preview);
+        }
+        format!("{ERASE}{line}\r")
+    }
+
+    fn draw(&self) {
+        super::draw(&self.drawn(self.since.elapsed(), super::columns()));
+    }
+}
+
+/// Returns whether each character has one column, except for those of our colours.
+fn has_single_columns(words: &str) -> bool {
+    let mut pieces = words.split('\u{1b}');
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.split_once('m').map_or("", |(_, rest)| rest));
+    std::iter::once(first)
+        .chain(rest)
+        .flat_map(str::chars)
+        .all(|c| display_width(c.encode_utf8(&mut [0; 4])) == 1)
+}
+
+impl Spinner {
+    /// Draws a spinner, and starts the thread that turns it.
+    pub(super) fn start(lines: SpinnerLines) -> Self {
+        lines.draw();
+        let shared = Arc::new(Shared {
+            lines: Mutex::new(lines),
+            ended: Condvar::new(),
+        });
+        let turning = shared.clone();
+        thread::spawn(move || turn(&turning));
+        Self(shared)
+    }
+
+    /// Changes the lines, and draws them at once.
+    pub(super) fn change(&self, change: impl FnOnce(&mut SpinnerLines)) {
+        let mut lines = self.lines();
+        change(&mut lines);
+        lines.draw();
+    }
+
+    /// Writes something in the place of the spinner, which then follows it; the lines may change as
+    /// well.
+    pub(super) fn suspend(&self, write: impl FnOnce(&mut SpinnerLines)) {
+        let mut lines = self.lines();
+        super::draw(ERASE);
+        write(&mut lines);
+        lines.draw();
+    }
+
+    fn lines(&self) -> MutexGuard<'_, SpinnerLines> {
+        locked(&self.0.lines)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let mut lines = self.lines();
+        lines.has_ended = true;
+        super::draw(ERASE);
+        self.0.ended.notify_all();
+    }
+}
+
+/// Draws a spinner until it ends, each time in the current width of the terminal.
+fn turn(shared: &Shared) {
+    let mut lines = locked(&shared.lines);
+    loop {
+        let waited = shared.ended.wait_timeout(lines, INTERVAL);
+        lines = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if lines.has_ended {
+            return;
+        }
+        lines.drawings += 1;
+        lines.draw();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit_the_terminal() {
+        let drawn = |activity: &str, preview: &str, seconds, columns, ascii| {
+            let lines = SpinnerLines::new(
+                activity.to_owned(),
+                Instant::now(),
+                preview.to_owned(),
+                ascii,
+            );
+            let drawn = lines.drawn(Duration::from_secs(seconds), columns);
+            drawn.strip_prefix(ERASE).unwrap().to_owned()
+        };
+        assert_eq!(drawn("answering", "", 0, 80, false), "⠋ answering\r");
+        assert_eq!(
+            drawn("answering", "", 75, 80, true),
+            "| answering, 1 min 15 s\r"
+        );
+        assert_eq!(
+            drawn("answering", "the next", 1, 80, true),
+            format!("the next\r\n| answering, 1 s\r{UP}")
+        );
+        assert_eq!(
+            drawn("running cargo test", "", 1, 20, true),
+            "| running c..., 1 s\r"
+        );
+        for preview in ["wider than twenty columns", "中文", "e\u{301}"] {
+            assert_eq!(drawn("a", preview, 0, 20, true), "| a\r", "{preview}");
+        }
+    }
+
+    #[test]
+    fn preview_needs_characters_of_one_column() {
+        for (words, expected) in [
+            ("• plain \u{1b}[1mbold\u{1b}[0m, it", true),
+            ("", true),
+            ("中文", false),
+            ("👩\u{200d}💻", false),
+            ("e\u{301}", false),
+        ] {
+            assert_eq!(has_single_columns(words), expected, "{words}");
+        }
+    }
+}
