@@ -68,10 +68,12 @@ pub(super) struct Listing {
 pub(super) enum Verb {
     /// List the sessions of this project, newest first (default)
     List(Listing),
-    /// Print a conversation as Markdown
+    /// Show a conversation
+    ///
+    /// At a terminal its Markdown is rendered; in a pipe it is printed as it is.
     Show {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
         id: String,
     },
     /// Describe the work of a session, in a few sentences for a pull request
@@ -105,9 +107,9 @@ pub(super) enum Verb {
     /// JSON can be imported again; the others are for reading. No file is overwritten.
     Export {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
         id: String,
-        /// Format [default: that of the file's name, otherwise json]
+        /// Format [default: that of the ending .json, .md or .html, and JSON on standard output]
         #[arg(long)]
         format: Option<ExportFormat>,
         /// New file to write [default: standard output]
@@ -237,22 +239,33 @@ pub(super) enum ExportFormat {
     Markdown,
 }
 
-impl ExportFormat {
-    /// Returns the format for a file, or for standard output, if none is given.
-    fn of(output: Option<&Path>) -> Self {
-        match output.map(|file| export::Format::of_file(&file.to_string_lossy())) {
-            Some(export::Format::Html) => Self::Html,
-            Some(export::Format::Markdown) if has_markdown_name(output) => Self::Markdown,
-            _ => Self::Json,
+impl From<ExportFormat> for export::Format {
+    fn from(format: ExportFormat) -> Self {
+        match format {
+            ExportFormat::Json => Self::Json,
+            ExportFormat::Html => Self::Html,
+            ExportFormat::Markdown => Self::Markdown,
         }
     }
 }
 
-fn has_markdown_name(file: Option<&Path>) -> bool {
-    let extension = file.and_then(Path::extension);
-    extension.is_some_and(|extension| {
-        extension.eq_ignore_ascii_case("md") || extension.eq_ignore_ascii_case("markdown")
-    })
+/// Returns the format of an export. Standard output, and a device that takes the place of a file,
+/// receive JSON if none is given.
+fn export_format(
+    given: Option<ExportFormat>,
+    output: Option<&Path>,
+) -> anyhow::Result<export::Format> {
+    if let Some(format) = given {
+        return Ok(format.into());
+    }
+    match output {
+        Some(file) if !export::file::is_device(file) => {
+            let name = file.display().to_string();
+            export::file::format(file, &name)
+                .map_err(|why| anyhow!("nothing was exported: {why}, or choose with --format"))
+        }
+        _ => Ok(export::Format::Json),
+    }
 }
 
 pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
@@ -280,7 +293,8 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let id = find(store, &id, here, environment).await?;
             let stored = export::visible(store.peek(&id).await?);
             let children = store.children(&id).await?;
-            super::say(&export::conversation::markdown(&stored, &children));
+            let markdown = export::conversation::markdown(&stored, &children);
+            terminal::rendered(&markdown, environment);
             Ok(0)
         }
         Verb::Summary { id } => {
@@ -296,21 +310,21 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::Export { id, format, output } => {
             let id = find(store, &id, here, environment).await?;
             let output = output.filter(|file| file.as_os_str() != "-");
-            let format = format.unwrap_or_else(|| ExportFormat::of(output.as_deref()));
+            let format = export_format(format, output.as_deref())?;
             let text = match format {
-                ExportFormat::Json => return export_json(store, &id, output).await,
-                ExportFormat::Html => {
+                export::Format::Json => return export_json(store, &id, output).await,
+                export::Format::Html => {
                     let home = environment.home.as_ref();
                     let home = home.map(|home| home.display().to_string());
                     let stored = export::visible(store.peek(&id).await?);
                     export::html::page(&stored, home.as_deref())
                 }
-                ExportFormat::Markdown => {
+                export::Format::Markdown => {
                     let stored = export::visible(store.peek(&id).await?);
                     export::conversation::markdown(&stored, &store.children(&id).await?)
                 }
             };
-            export_text(&text, output.as_deref())
+            export_text(&text, format, output.as_deref())
         }
         Verb::Import { file, cwd } => {
             import::import(store, environment, &file, cwd.as_deref()).await
@@ -483,13 +497,16 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
             printed => printed.context("the session was not written completely"),
         };
     };
-    write_new(&target, |file| io::copy(&mut document, file).map(drop))
+    write_new(&target, export::Format::Json, |file| {
+        io::copy(&mut document, file).map(drop)
+    })
 }
 
-/// Creates and writes the file of an export. A file that could not be written completely is removed:
-/// it would be in the way of the next export.
+/// Creates and writes the file of an export, and reports it. A file that could not be written
+/// completely is removed: it would be in the way of the next export.
 fn write_new(
     path: &Path,
+    format: export::Format,
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> anyhow::Result<()> {
     let name = path.display().to_string();
@@ -499,15 +516,22 @@ fn write_new(
     if written.is_err() && file.metadata().is_ok_and(|found| found.is_file()) {
         std::fs::remove_file(path).ok();
     }
-    written.with_context(|| format!("{name} cannot be written"))
+    written.with_context(|| format!("{name} cannot be written"))?;
+    if let Ok(found) = file.metadata()
+        && found.is_file()
+    {
+        let what = export::file::written(format, &name, found.len());
+        terminal::aside(&format!("exported to {what}"));
+    }
+    Ok(())
 }
 
-fn export_text(text: &str, output: Option<&Path>) -> anyhow::Result<u8> {
+fn export_text(text: &str, format: export::Format, output: Option<&Path>) -> anyhow::Result<u8> {
     let Some(path) = output else {
         super::say(text);
         return Ok(0);
     };
-    write_new(path, |file| file.write_all(text.as_bytes()))?;
+    write_new(path, format, |file| file.write_all(text.as_bytes()))?;
     Ok(0)
 }
 

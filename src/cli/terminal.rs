@@ -71,6 +71,11 @@ fn say_whole(words: &str) {
     print(&[text::shown(words).as_bytes(), end.as_bytes()]);
 }
 
+/// Returns the colours of results.
+pub(super) fn palette(environment: &Environment) -> styled::Palette {
+    styled::Palette::of(&io::stdout(), environment)
+}
+
 /// Prints a result with colours.
 pub(super) fn show(words: &Styled) {
     let end = if words.as_str().ends_with('\n') {
@@ -93,7 +98,7 @@ pub(super) fn diff(words: &str, environment: &Environment) {
 /// Prints the report of `doctor`, with colours on a terminal.
 pub(super) fn report(words: &str, environment: &Environment) {
     use super::doctor::{BROKEN, DOCTOR_COLUMN, WORKS};
-    let palette = styled::Palette::of(&io::stdout(), environment);
+    let palette = palette(environment);
     let style = |line: &str| match line {
         WORKS => styled::GOOD,
         BROKEN => styled::BAD,
@@ -117,7 +122,7 @@ pub(super) fn report(words: &str, environment: &Environment) {
 
 /// Prints verdicts, with colours on a terminal.
 pub(super) fn verdicts(words: &str, environment: &Environment) {
-    let palette = styled::Palette::of(&io::stdout(), environment);
+    let palette = palette(environment);
     let words = text::shown(words);
     let words = if is_watched() {
         Cow::Owned(wrapped(&words, columns(), VERDICT_INDENT))
@@ -125,6 +130,14 @@ pub(super) fn verdicts(words: &str, environment: &Environment) {
         words
     };
     show(&palette.first_words(&words, styled::of_verdict));
+}
+
+/// Prints Markdown: rendered for a terminal, and as it is for a pipe or a file.
+pub(super) fn rendered(words: &str, environment: &Environment) {
+    if !is_watched() {
+        return say_whole(words);
+    }
+    show(&palette(environment).markdown(words, 0));
 }
 
 /// Prints JSON, with invisible characters escaped.

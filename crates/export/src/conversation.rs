@@ -3,7 +3,7 @@
 use base::environment::Timestamp;
 use base::id::SessionId;
 use store::StoredSession;
-use transcript::{CallState, Content, Message, Role};
+use transcript::{Call, CallState, Content, Message, Role, ToolKind};
 
 /// Returns the Markdown of a session. `children` are the sessions of its subagents.
 pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
@@ -21,18 +21,31 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
     for damage in &stored.damage {
         out += &format!("\n> {damage}\n");
     }
+    let mut speaker = String::new();
+    // True if the last part was a call, so that the next call belongs to the same list.
+    let mut is_list = false;
     for message in &stored.messages {
-        let mut text = parts(message);
-        match &message.role {
-            Role::User(_) if !text.is_empty() => out += &format!("\n## You\n{text}"),
-            Role::Assistant(assistant) => {
-                if let Some(fault) = &assistant.fault {
-                    text += &format!("\n> {}\n", fault.message);
-                }
-                out += &text;
-            }
-            Role::User(_) => {}
+        let next = match &message.role {
+            Role::User(_) => "You".to_owned(),
+            Role::Assistant(assistant) => format!("Assistant ({})", assistant.model),
+        };
+        // The steps of a turn are one answer.
+        let begins = next != speaker || message.user().is_some();
+        let mut is_still_list = is_list && !begins;
+        let mut text = parts(message, &mut is_still_list);
+        if let Some(fault) = message.assistant().and_then(|said| said.fault.as_ref()) {
+            text += &format!("\n> {}\n", fault.message);
+            is_still_list = false;
         }
+        if text.is_empty() {
+            continue;
+        }
+        is_list = is_still_list;
+        if begins {
+            out += &format!("\n## {next}\n");
+            speaker = next;
+        }
+        out += &text;
     }
     for child in children {
         out += &format!("\nDelegated: {child}\n");
@@ -40,9 +53,13 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
     out
 }
 
-fn parts(message: &Message) -> String {
+/// Returns the Markdown of a message. `is_list` says if the part before it was a call, and afterwards
+/// if its last part was one.
+fn parts(message: &Message, is_list: &mut bool) -> String {
     let mut text = String::new();
     for part in &message.parts {
+        // Calls that follow each other are one list.
+        let was_list = std::mem::take(is_list);
         match &part.content {
             Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
                 text += &format!("\n{}\n", words.for_display().trim());
@@ -53,7 +70,11 @@ fn parts(message: &Message) -> String {
                     CallState::Failed { .. } => " — failed",
                     CallState::Pending | CallState::Running { .. } => " — not ended",
                 };
-                text += &format!("\n- {}{state}\n", call.title);
+                if !was_list {
+                    text.push('\n');
+                }
+                text += &format!("- {}{state}\n", title(call));
+                *is_list = true;
             }
             Content::File(file) => {
                 text += &format!(
@@ -64,10 +85,19 @@ fn parts(message: &Message) -> String {
                         .unwrap_or(&file.mime)
                 );
             }
-            _ => {}
+            // They have no text here, and separate nothing.
+            _ => *is_list = was_list,
         }
     }
     text
+}
+
+/// Returns the title of a call; that of a command is code, in which nothing is markup.
+fn title(call: &Call) -> String {
+    if call.kind == ToolKind::Execute && !call.title.contains('`') {
+        return format!("`{}`", call.title);
+    }
+    call.title.clone()
 }
 
 /// Formats a time to the minute, in UTC.

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use super::Format;
 use base::environment::private_file;
+use base::text;
 
 /// Creates a file that only its owner can read. A device or a pipe that exists is opened, so that it
 /// can take the place of a file.
@@ -23,8 +25,24 @@ pub fn create(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Returns the format of a new file by the ending of its name. `name` is the file's.
+///
+/// # Errors
+/// The reason, if no format has that ending.
+pub fn format(path: &Path, name: &str) -> Result<Format, String> {
+    if let Some(format) = Format::of_file(path) {
+        return Ok(format);
+    }
+    if path.is_dir() {
+        return Err(reason(&io::ErrorKind::IsADirectory.into(), name));
+    }
+    Err(format!(
+        "the format of {name} is not known; name a file that ends in .json, .md or .html"
+    ))
+}
+
 /// Returns whether a path is neither a file nor a directory, and exists.
-fn is_device(path: &Path) -> bool {
+pub fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
@@ -40,6 +58,16 @@ pub fn reason(e: &io::Error, name: &str) -> String {
         io::ErrorKind::IsADirectory => format!("{name} is a directory; name a file in it"),
         _ => format!("{name} cannot be written: {e}"),
     }
+}
+
+/// Describes a file that was written: its format and its size. `name` is the file's.
+pub fn written(format: Format, name: &str, bytes: u64) -> String {
+    let size = match bytes {
+        0..1_000 => text::count(usize::try_from(bytes).unwrap_or(usize::MAX), "byte"),
+        1_000..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
+        _ => format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10),
+    };
+    format!("{name} ({}, {size})", format.as_str())
 }
 
 #[cfg(test)]
@@ -70,5 +98,28 @@ mod tests {
         create(&dir.path().join("new")).unwrap();
         let mut nowhere = create(Path::new("/dev/null")).unwrap();
         nowhere.write_all(b"x").unwrap();
+    }
+    #[test]
+    fn ending_without_a_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let why = format(dir.path(), "it").unwrap_err();
+        assert!(why.contains("is a directory"), "{why}");
+        for name in ["a.pdf", "a", "a."] {
+            let why = format(&dir.path().join(name), name).unwrap_err();
+            assert!(why.ends_with("ends in .json, .md or .html"), "{why}");
+        }
+    }
+
+    #[test]
+    fn size_of_a_file_is_readable() {
+        for (bytes, expected) in [
+            (1, "a.md (Markdown, 1 byte)"),
+            (999, "a.md (Markdown, 999 bytes)"),
+            (1_001, "a.md (Markdown, 2 kB)"),
+            (1_000_000, "a.md (Markdown, 1.0 MB)"),
+            (123_456_789, "a.md (Markdown, 123.4 MB)"),
+        ] {
+            assert_eq!(written(Format::Markdown, "a.md", bytes), expected);
+        }
     }
 }

@@ -7,6 +7,8 @@ pub mod html;
 pub mod json;
 pub mod markdown;
 
+use std::path::Path;
+
 use store::StoredSession;
 
 /// The format of an export.
@@ -18,14 +20,23 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format that the name of a file asks for: Markdown unless it ends like a page or
-    /// JSON.
-    pub fn of_file(name: &str) -> Self {
-        let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-        match extension.map(str::to_ascii_lowercase).as_deref() {
-            Some("html" | "htm") => Self::Html,
-            Some("json") => Self::Json,
-            _ => Self::Markdown,
+    /// Returns the format that the ending of a file's name asks for; `None` for any other ending.
+    pub fn of_file(file: &Path) -> Option<Self> {
+        let extension = file.extension()?.to_str()?.to_ascii_lowercase();
+        match extension.as_str() {
+            "html" | "htm" => Some(Self::Html),
+            "json" => Some(Self::Json),
+            "md" | "markdown" => Some(Self::Markdown),
+            _ => None,
+        }
+    }
+
+    /// Returns the name of the format.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Markdown => "Markdown",
+            Self::Html => "HTML",
+            Self::Json => "JSON",
         }
     }
 }
@@ -40,19 +51,24 @@ pub fn visible(mut stored: StoredSession) -> StoredSession {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::Format;
 
     #[test]
     fn name_of_a_file_chooses_the_format() {
         for (name, wanted) in [
-            ("a.md", Format::Markdown),
-            ("a", Format::Markdown),
-            ("a.json.txt", Format::Markdown),
-            ("a.HTML", Format::Html),
-            ("x/a.htm", Format::Html),
-            ("a.Json", Format::Json),
+            ("a.md", Some(Format::Markdown)),
+            ("a.Markdown", Some(Format::Markdown)),
+            ("a", None),
+            (".md", None),
+            ("a.json.txt", None),
+            ("a.pdf", None),
+            ("a.HTML", Some(Format::Html)),
+            ("x/a.htm", Some(Format::Html)),
+            ("a.Json", Some(Format::Json)),
         ] {
-            assert_eq!(Format::of_file(name), wanted, "{name}");
+            assert_eq!(Format::of_file(Path::new(name)), wanted, "{name}");
         }
     }
 }

@@ -51,12 +51,17 @@ pub(super) async fn export(scope: &TurnContext, rest: &str) -> Result<String, St
     let environment = scope.environment.clone();
     let path = target(rest, &scope.project.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
+    let format =
+        file::format(&path, &name).map_err(|why| format!("Nothing was exported: {why}."))?;
     if let Some(why) = denied(scope, &path) {
         return Err(format!("Nothing was exported: {why}."));
     }
-    let written = spawn_blocking(move || write(stored, &path, &environment)).await;
+    let written = spawn_blocking(move || write(stored, &path, format, &environment)).await;
     match written.map_err(io::Error::other).flatten() {
-        Ok(()) => Ok(format!("Exported the conversation to {name}.")),
+        Ok(bytes) => Ok(format!(
+            "Exported the conversation to {}.",
+            file::written(format, &name, bytes)
+        )),
         Err(e) => Err(format!(
             "Nothing was exported: {}.",
             file::reason(&e, &name)
@@ -120,12 +125,17 @@ fn target(rest: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Writes a session to a file that does not exist, in the format of its name. A file that could not
-/// be written as a whole is removed.
-fn write(stored: StoredSession, path: &Path, environment: &Environment) -> io::Result<()> {
+/// Writes a session to a file that does not exist, and returns its size in bytes. A file that could
+/// not be written as a whole is removed.
+fn write(
+    stored: StoredSession,
+    path: &Path,
+    format: Format,
+    environment: &Environment,
+) -> io::Result<u64> {
     let file = file::create(path)?;
     let mut out = BufWriter::new(file);
-    let written = match Format::of_file(&path.to_string_lossy()) {
+    let written = match format {
         Format::Json => json::export(stored.into(), &mut out).map_err(io::Error::other),
         Format::Html => {
             let home = environment
@@ -138,7 +148,9 @@ fn write(stored: StoredSession, path: &Path, environment: &Environment) -> io::R
             out.write_all(conversation::markdown(&export::visible(stored), &[]).as_bytes())
         }
     };
-    let written = written.and_then(|()| out.flush());
+    let written = written
+        .and_then(|()| out.flush())
+        .and_then(|()| Ok(out.get_ref().metadata()?.len()));
     // A device is not ours to remove.
     if written.is_err() && path.is_file() {
         std::fs::remove_file(path).ok();
