@@ -374,7 +374,7 @@ fn missing_model() {
     assert!(asked.unwrap().body.contains("qwen3-coder:30b"));
     assert_eq!(
         stdout_of(&project, &["sessions", "--all"]),
-        "No sessions.\n",
+        "No sessions yet: `adjutant run \"PROMPT\"` starts one, and so does an editor.\n",
         "a refused model leaves a session"
     );
 

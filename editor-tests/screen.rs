@@ -964,7 +964,8 @@ fn trust() {
 }
 
 fn deletion() {
-    let (_model, project) = stage("text: One.\n---\ntext: Two.", &json!({}));
+    let script = "text: One.\n---\ntext: Two.\n---\ntext: Three.\n---\ntext: Four.";
+    let (_model, project) = stage(script, &json!({}));
     let piped = |words: &[&str]| {
         let output = adjutant(&project, words).output().unwrap();
         (output.status.code(), text(&output.stdout))
@@ -1000,4 +1001,17 @@ fn deletion() {
     let yes = Terminal::start(adjutant(&project, &["sessions", "delete", "--yes", "last"])).end();
     assert_eq!((yes.0, count()), (Some(0), 0), "{}", yes.1);
     assert_eq!(piped(&["sessions", "prune", "--days", "0"]).0, Some(0));
+    // A session that was not listed is not deleted.
+    assert_eq!(piped(&["run", "Third"]).0, Some(0));
+    let mut terminal = Terminal::start(adjutant(&project, &["sessions", "prune", "--days", "0"]));
+    terminal.wait("Delete 1 session? [y/N]");
+    assert_eq!(piped(&["run", "Fourth"]).0, Some(0));
+    terminal.enter("y");
+    let (code, screen) = terminal.end();
+    assert!(
+        code == Some(0) && screen.contains("deleted 1 session"),
+        "{screen}"
+    );
+    let left = piped(&["sessions", "--json"]).1;
+    assert!(left.contains("Fourth") && !left.contains("Third"), "{left}");
 }

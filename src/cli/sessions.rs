@@ -4,6 +4,7 @@ mod files;
 mod fleet;
 mod import;
 mod relocate;
+mod rows;
 mod summary;
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
@@ -20,10 +21,10 @@ use super::reply;
 use super::terminal;
 use base::environment::Environment;
 use base::id::SessionId;
-use base::listing;
 use base::lock::locked;
 use export::conversation::minute;
-use session::prune::{self, Prune};
+use rows::{SessionRow, line};
+use session::prune;
 use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
@@ -377,11 +378,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::Prune { days, dry_run, yes } => {
             let days = days.or_else(|| prune::keep_days(environment));
             store.filled().await?;
-            let wish = Prune {
-                keep_days: days,
-                dry: dry_run,
-            };
-            prune_all(store, environment, &wish, yes).await
+            prune_all(store, environment, days, dry_run, yes).await
         }
     }
 }
@@ -424,24 +421,30 @@ async fn search(
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(u8::from(hits.is_empty()));
     }
-    for hit in &hits {
-        super::say(&line(&hit.record, all));
-        if hit.messages > 0 {
-            super::say(&format!(
-                "    {} ({})",
-                hit.excerpt,
-                base::text::count(hit.messages, "message")
-            ));
-        }
-    }
     if hits.is_empty() {
         super::say(if all {
             "No matches."
         } else {
             "No matches in this project; --all searches every project."
         });
+        return Ok(1);
     }
-    Ok(u8::from(hits.is_empty()))
+    let rows: Vec<SessionRow> = hits.into_iter().map(found_row).collect();
+    rows::print(&rows, all, environment);
+    Ok(0)
+}
+
+fn found_row(hit: store::SearchHit) -> SessionRow {
+    let is_in_title = hit.messages == 0;
+    let note = format!(
+        "{} ({})",
+        hit.excerpt,
+        base::text::count(hit.messages, "message")
+    );
+    SessionRow {
+        record: hit.record,
+        note: (!is_in_title).then_some(note),
+    }
 }
 
 /// The number of times that an export is restarted because the session has changed. After that it
@@ -551,13 +554,15 @@ async fn delete(
         }
     }
     if !yes && terminal::can_ask() {
+        let mut rows = Vec::new();
         for id in &ids {
             // A damaged session can be deleted, too.
             match store.peek(id).await {
-                Ok(stored) => super::say(&line(&stored.record, true)),
+                Ok(stored) => rows.push(SessionRow::from(stored.record)),
                 Err(_) => super::say(id.as_str()),
             }
         }
+        rows::print(&rows, true, environment);
         if !agreed(ids.len())? {
             return Ok(1);
         }
@@ -585,32 +590,43 @@ fn agreed(count: usize) -> anyhow::Result<bool> {
 async fn prune_all(
     store: &Store,
     environment: &Environment,
-    wish: &Prune,
+    keep_days: Option<u64>,
+    is_dry: bool,
     yes: bool,
 ) -> anyhow::Result<u8> {
-    if !yes && !wish.dry && terminal::can_ask() {
-        let trial = Prune { dry: true, ..*wish };
-        let found = prune::prune(store, environment.now(), &trial).await?;
-        for record in &found.gone {
-            super::say(&line(record, true));
+    let asks = !yes && !is_dry && terminal::can_ask();
+    let mut found = prune::find(store, environment.now(), keep_days).await?;
+    let count = base::text::count(found.len(), "session");
+    if is_dry || asks {
+        let records = found.iter().map(|found| found.record.clone());
+        let rows: Vec<SessionRow> = records.map(SessionRow::from).collect();
+        rows::print(&rows, true, environment);
+    }
+    if is_dry {
+        super::say(&format!("would delete {count}"));
+    } else {
+        if asks && !found.is_empty() {
+            if !agreed(found.len())? {
+                return Ok(1);
+            }
+            // One that was used while the question waited stays, and one that is old by now was not
+            // shown.
+            let still = prune::find(store, environment.now(), keep_days).await?;
+            found.retain(|shown| still.iter().any(|found| found.record.id == shown.record.id));
         }
-        if !found.gone.is_empty() && !agreed(found.gone.len())? {
-            return Ok(1);
+        let pruned = prune::delete(store, found).await;
+        if !asks {
+            for record in &pruned.gone {
+                super::say(&format!("deleted {}", line(record, true)));
+            }
         }
+        for (id, why) in &pruned.kept {
+            super::say(&format!("not deleted: {id}: {why}"));
+        }
+        let count = base::text::count(pruned.gone.len(), "session");
+        super::say(&format!("deleted {count}"));
     }
-    let pruned = prune::prune(store, environment.now(), wish).await?;
-    let word = if wish.dry { "would delete" } else { "deleted" };
-    for record in &pruned.gone {
-        super::say(&format!("{word} {}", line(record, true)));
-    }
-    for (id, why) in &pruned.kept {
-        super::say(&format!("not deleted: {id}: {why}"));
-    }
-    super::say(&format!(
-        "{word} {}",
-        base::text::count(pruned.gone.len(), "session")
-    ));
-    if wish.keep_days.is_none() {
+    if keep_days.is_none() {
         super::say(
             "Only empty sessions are deleted: set --days, or sessions.keep_days in the settings.",
         );
@@ -667,25 +683,22 @@ async fn list(
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
-    for record in &records {
-        super::say(&line(record, all));
-        if let Some(summary) = summary_line(listing::terminal_width(), record) {
-            super::say(&summary);
-        }
-    }
-    if records.is_empty() {
+    let is_empty = records.is_empty();
+    if is_empty {
         super::say(if all {
-            "No sessions."
+            "No sessions yet: `adjutant run \"PROMPT\"` starts one, and so does an editor."
         } else {
             "No sessions in this project; --all lists those of every project."
         });
     }
+    let rows: Vec<SessionRow> = records.into_iter().map(listed_row).collect();
+    rows::print(&rows, all, environment);
     if !all {
         relocate::offer(store, environment).await;
     }
-    if !records.is_empty() && terminal::is_watched() {
+    if !is_empty && terminal::is_watched() {
         super::say(
-            "`adjutant run -s ID \"PROMPT\"` continues one, `adjutant sessions show ID` shows it; the beginning of an id is enough.",
+            "\n`adjutant sessions show ID` shows one, `adjutant run -s ID \"PROMPT\"` continues it.",
         );
     }
     if page.next.is_some() {
@@ -695,6 +708,17 @@ async fn list(
         ));
     }
     Ok(0)
+}
+
+/// Returns the row of a session, at a terminal with the beginning of its summary. Scripts get that as
+/// JSON.
+fn listed_row(record: Record) -> SessionRow {
+    let note = if terminal::is_watched() {
+        record.description().map(str::to_owned)
+    } else {
+        None
+    };
+    SessionRow { record, note }
 }
 
 /// The sessions of a project.
@@ -807,7 +831,11 @@ pub(super) async fn find(
             .into_iter()
             .next()
             .map(|record| record.id)
-            .ok_or_else(|| anyhow!("no sessions in this project"));
+            .ok_or_else(|| {
+                anyhow!(
+                    "no sessions in this project; `adjutant sessions --all` lists those of every project"
+                )
+            });
     }
     // The first letters are the same in all ids.
     let beginning = if name.starts_with(ID_PREFIX) {
@@ -844,125 +872,6 @@ pub(super) async fn find(
                 several.len(),
                 named.collect::<Vec<_>>().join(", ")
             )
-        }
-    }
-}
-
-/// Returns the line of a session in a list; at a terminal it fits its width.
-fn line(record: &Record, place: bool) -> String {
-    line_in(listing::terminal_width(), record, place)
-}
-
-fn line_in(width: Option<usize>, record: &Record, place: bool) -> String {
-    const GAP: usize = 2;
-    const MIN_TEXT: usize = 16;
-    let mut title = record.title.clone().unwrap_or_else(|| "(no title)".into());
-    let mut place = place.then(|| record.cwd.display().to_string());
-    let start = format!("{}  {}", record.id, minute(record.updated));
-    if let Some(width) = width.filter(|width| *width < start.len() + GAP + MIN_TEXT) {
-        return narrow_line(width, record, &title, place.as_deref());
-    }
-    if let Some(width) = width {
-        let room = width.saturating_sub(start.len() + GAP).max(MIN_TEXT);
-        let for_title = if place.is_some() { room / 2 } else { room };
-        title = listing::shortened(&title, for_title);
-        let rest = room.saturating_sub(listing::width(&title) + GAP);
-        place = place.map(|place| listing::shortened_start(&place, rest));
-    }
-    let place = place.map(|place| format!("  {place}")).unwrap_or_default();
-    format!("{start}  {title}{place}")
-}
-
-/// Returns the beginning of a session's summary as a line below its own, at a terminal. Scripts get
-/// it as JSON.
-fn summary_line(width: Option<usize>, record: &Record) -> Option<String> {
-    const INDENT: &str = "    ";
-    let words: Vec<&str> = record.description()?.split_whitespace().collect();
-    let room = width?.saturating_sub(INDENT.len());
-    Some(format!(
-        "{INDENT}{}",
-        listing::shortened(&words.join(" "), room)
-    ))
-}
-
-/// Formats a session in several lines, for a terminal that is too narrow for one.
-fn narrow_line(width: usize, record: &Record, title: &str, place: Option<&str>) -> String {
-    const INDENT: &str = "  ";
-    let room = width.saturating_sub(INDENT.len());
-    let mut lines = vec![
-        record.id.to_string(),
-        format!("{INDENT}{}", minute(record.updated)),
-        format!("{INDENT}{}", listing::shortened(title, room)),
-    ];
-    if let Some(place) = place {
-        lines.push(format!("{INDENT}{}", listing::shortened_start(place, room)));
-    }
-    lines.join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use base::environment::Timestamp;
-    use store::SessionSummary;
-
-    use super::*;
-
-    #[test]
-    fn summary_is_one_line_at_a_terminal() {
-        let mut record = Record::new(SessionId::new("ses_x"), "/w".into(), Timestamp(0));
-        assert_eq!(summary_line(Some(40), &record), None);
-        record.summary = Some(SessionSummary {
-            text: Some("The lamp is oiled.\n\n- It burns all night now.".into()),
-            written: Timestamp(1),
-        });
-        for (width, wanted) in [
-            (None, None),
-            (Some(30), Some("    The lamp is oiled. - It b…")),
-            (
-                Some(80),
-                Some("    The lamp is oiled. - It burns all night now."),
-            ),
-        ] {
-            assert_eq!(summary_line(width, &record).as_deref(), wanted);
-        }
-    }
-
-    #[test]
-    fn line_fits_the_terminal() {
-        let record = Record {
-            title: Some("Rewrite the parser of the settings in small steps".into()),
-            ..Record::new(
-                SessionId::new("ses_01a226ef15300000H2qCVnPFhz"),
-                "/home/somebody/work/a-project-with-a-name".into(),
-                Timestamp(0),
-            )
-        };
-        let start = "ses_01a226ef15300000H2qCVnPFhz  1970-01-01 00:00  ";
-        let whole = "Rewrite the parser of the settings in small steps";
-        let table = [
-            (None, false, whole.to_owned()),
-            (
-                None,
-                true,
-                format!("{whole}  /home/somebody/work/a-project-with-a-name"),
-            ),
-            (Some(80), false, "Rewrite the parser of the set…".to_owned()),
-            (Some(80), true, "Rewrite the pa…  …-with-a-name".to_owned()),
-            (
-                Some(40),
-                true,
-                "ses_01a226ef15300000H2qCVnPFhz\n  1970-01-01 00:00\n  Rewrite the parser of the settings in…\n  …e/somebody/work/a-project-with-a-name"
-                    .to_owned(),
-            ),
-        ];
-        for (width, place, expected) in table {
-            let line = line_in(width, &record, place);
-            let rest = line.strip_prefix(start).unwrap_or(&line);
-            assert_eq!(rest, expected, "{width:?}");
-            assert!(
-                width.is_none_or(|width| line.lines().all(|line| listing::width(line) <= width)),
-                "{line}"
-            );
         }
     }
 }

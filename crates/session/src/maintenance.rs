@@ -102,12 +102,12 @@ impl Maintenance {
                 () = self.ended.cancelled() => return,
             }
         }
-        let wanted = prune::Prune {
-            keep_days,
-            dry: false,
+        let prune = async {
+            let found = prune::find(&self.store, self.environment.now(), keep_days).await?;
+            Ok::<_, store::Error>(prune::delete(&self.store, found).await)
         };
         let pruned = tokio::select! {
-            pruned = prune::prune(&self.store, self.environment.now(), &wanted) => pruned,
+            pruned = prune => pruned,
             () = self.ended.cancelled() => return,
         };
         match pruned {

@@ -5,12 +5,12 @@ use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use store::{Error, Record, Store};
 
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Prune {
-    /// Sessions not used for longer than this are deleted; `None` to delete only empty ones.
-    pub keep_days: Option<u64>,
-    /// Whether to list the sessions without deleting them.
-    pub dry: bool,
+/// A session that is old enough to be deleted.
+#[derive(Debug)]
+pub struct Prunable {
+    pub record: Record,
+    /// True if it is deleted because it has no messages, and only as long as it has none.
+    is_empty: bool,
 }
 
 #[derive(Debug, Default)]
@@ -43,49 +43,53 @@ pub fn keep_days(environment: &Environment) -> Option<u64> {
     own_settings(environment).sessions.keep_days
 }
 
-/// Deletes sessions that are too old, together with their children, and day-old empty sessions that
-/// killed processes have left. Sessions that are open anywhere are not deleted.
+/// Returns the sessions that were not used for longer than `keep_days`, if that is given, and day-old
+/// empty sessions that killed processes have left.
 ///
 /// # Errors
 /// The store's, if the sessions cannot be listed.
-pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Pruned, Error> {
-    let mut pruned = Pruned::default();
-    for record in store
-        .empty_sessions()
-        .await?
-        .into_iter()
-        .filter(|record| unused(record, now, 1))
-    {
-        let gone = if prune.dry {
-            Ok(true)
-        } else {
-            store.discard(&record.id, true).await
-        };
-        pruned.add(record, gone);
+pub async fn find(
+    store: &Store,
+    now: Timestamp,
+    keep_days: Option<u64>,
+) -> Result<Vec<Prunable>, Error> {
+    let mut found = Vec::new();
+    for record in store.empty_sessions().await? {
+        if unused(&record, now, 1) {
+            found.push(Prunable {
+                record,
+                is_empty: true,
+            });
+        }
     }
-    let mut old = Vec::new();
     let mut after = None;
-    while let Some(days) = prune.keep_days {
+    while let Some(days) = keep_days {
         let page = store.list(None, after, 500).await?;
-        old.extend(
-            page.sessions
-                .into_iter()
-                .filter(|record| unused(record, now, days)),
-        );
+        for record in page.sessions {
+            if unused(&record, now, days) {
+                found.push(Prunable {
+                    record,
+                    is_empty: false,
+                });
+            }
+        }
         after = page.next;
         if after.is_none() {
             break;
         }
     }
-    for record in old {
-        let gone = if prune.dry {
-            Ok(true)
-        } else {
-            store.discard(&record.id, false).await
-        };
+    Ok(found)
+}
+
+/// Deletes sessions that were found, together with their children. Those that are open anywhere are
+/// not deleted.
+pub async fn delete(store: &Store, found: Vec<Prunable>) -> Pruned {
+    let mut pruned = Pruned::default();
+    for Prunable { record, is_empty } in found {
+        let gone = store.discard(&record.id, is_empty).await;
         pruned.add(record, gone);
     }
-    Ok(pruned)
+    pruned
 }
 
 #[cfg(test)]
@@ -153,24 +157,19 @@ mod tests {
             store.close(&record.id).await;
         }
         for (keep, expected) in [(None, vec!["empty"]), (Some(30), vec!["used long ago"])] {
-            for dry in [true, false] {
-                let pruned = prune(
-                    &store,
-                    now,
-                    &Prune {
-                        keep_days: keep,
-                        dry,
-                    },
-                )
-                .await
-                .unwrap();
-                let gone: Vec<&str> = (0..cases.len())
-                    .filter(|n| pruned.gone.iter().any(|gone| gone.id == id(*n)))
+            let names = |ids: Vec<SessionId>| -> Vec<&str> {
+                (0..cases.len())
+                    .filter(|n| ids.contains(&id(*n)))
                     .map(|n| cases[n].0)
-                    .collect();
-                assert_eq!(gone, expected, "{keep:?}, dry: {dry}");
-                assert!(pruned.kept.is_empty());
-            }
+                    .collect()
+            };
+            let found = find(&store, now, keep).await.unwrap();
+            let found_ids = found.iter().map(|found| found.record.id.clone()).collect();
+            assert_eq!(names(found_ids), expected, "{keep:?}");
+            let pruned = delete(&store, found).await;
+            let gone = pruned.gone.into_iter().map(|gone| gone.id).collect();
+            assert_eq!(names(gone), expected, "{keep:?}");
+            assert!(pruned.kept.is_empty());
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn open_colour(before: &str, words: &str) -> String {
 pub(in crate::cli) struct Styled(String);
 
 impl Styled {
-    pub(super) fn as_str(&self) -> &str {
+    pub(in crate::cli) fn as_str(&self) -> &str {
         &self.0
     }
 

@@ -1,0 +1,316 @@
+//! Lists of sessions. A terminal gets short ids, ages and titles in its width, by directory; a pipe
+//! gets one complete line for each session.
+
+use std::path::PathBuf;
+
+use anstyle::Style;
+
+use crate::cli::terminal;
+use crate::cli::terminal::styled::{FAINT, Palette, STRONG, Styled};
+use base::environment::{Environment, Timestamp};
+use base::listing;
+use base::text;
+use export::conversation::minute;
+use store::Record;
+
+/// The shortest beginning of an id that is shown: the kind and the time of its creation.
+const MIN_ID_BYTES: usize = 16;
+
+/// The narrowest terminal in which a title is next to its id and age.
+const MIN_COLUMNS: usize = 60;
+
+const INDENT: &str = "  ";
+const GAP: &str = "  ";
+
+/// A session of a list.
+#[derive(Debug)]
+pub(super) struct SessionRow {
+    pub(super) record: Record,
+    /// A text below it.
+    pub(super) note: Option<String>,
+}
+
+impl From<Record> for SessionRow {
+    fn from(record: Record) -> Self {
+        Self { record, note: None }
+    }
+}
+
+/// The look of a list in a terminal.
+struct TerminalList {
+    columns: usize,
+    now: Timestamp,
+    home: Option<PathBuf>,
+    palette: Palette,
+}
+
+/// Prints a list, with the directories of the sessions if `has_places`.
+pub(super) fn print(rows: &[SessionRow], has_places: bool, environment: &Environment) {
+    let Some(columns) = listing::terminal_width() else {
+        for row in rows {
+            terminal::say(&line(&row.record, has_places));
+            if let Some(note) = &row.note {
+                terminal::say(&format!("    {note}"));
+            }
+        }
+        return;
+    };
+    let list = TerminalList {
+        columns,
+        now: environment.now(),
+        home: environment.home.clone(),
+        palette: terminal::palette(environment),
+    };
+    terminal::show(&list.render(rows, has_places));
+}
+
+/// Returns the complete line of a session.
+pub(super) fn line(record: &Record, has_place: bool) -> String {
+    let place = if has_place {
+        format!("  {}", record.cwd.display())
+    } else {
+        String::new()
+    };
+    let title = title(record);
+    format!("{}  {}  {title}{place}", record.id, minute(record.updated))
+}
+
+fn title(record: &Record) -> &str {
+    record.title.as_deref().unwrap_or("(no title)")
+}
+
+/// The columns of a session in a terminal.
+struct Cells<'a> {
+    row: &'a SessionRow,
+    id: String,
+    age: String,
+}
+
+/// The widths of the columns.
+#[derive(Debug, Clone, Copy)]
+struct CellWidths {
+    id: usize,
+    age: usize,
+}
+
+impl TerminalList {
+    fn render(&self, rows: &[SessionRow], has_places: bool) -> Styled {
+        let cells: Vec<Cells<'_>> = rows
+            .iter()
+            .zip(short_ids(rows))
+            .map(|(row, id)| Cells {
+                row,
+                id,
+                age: age(row.record.updated, self.now),
+            })
+            .collect();
+        let widths = CellWidths {
+            id: cells.iter().map(|cells| cells.id.len()).max().unwrap_or(0),
+            age: cells.iter().map(|cells| cells.age.len()).max().unwrap_or(0),
+        };
+        let mut out = Styled::default();
+        if !has_places {
+            for cells in &cells {
+                self.push(cells, widths, "", &mut out);
+            }
+            return out;
+        }
+        let mut places: Vec<(String, Vec<Cells<'_>>)> = Vec::new();
+        for cells in cells {
+            let place = self.place(&cells.row.record);
+            match places.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, all)) => all.push(cells),
+                None => places.push((place, vec![cells])),
+            }
+        }
+        for (number, (place, all)) in places.iter().enumerate() {
+            if number > 0 {
+                out.push(&Palette::plain("\n"));
+            }
+            let place = listing::shortened_start(place, self.columns);
+            out.push(&self.palette.line(STRONG, &place));
+            out.push(&Palette::plain("\n"));
+            for cells in all {
+                self.push(cells, widths, INDENT, &mut out);
+            }
+        }
+        out
+    }
+
+    /// Returns the directory of a session, with `~` for the home directory.
+    fn place(&self, record: &Record) -> String {
+        let home = self.home.as_ref();
+        match home.and_then(|home| record.cwd.strip_prefix(home).ok()) {
+            Some(below) if below.as_os_str().is_empty() => "~".to_owned(),
+            Some(below) => format!("~/{}", below.display()),
+            None => record.cwd.display().to_string(),
+        }
+    }
+
+    fn push(&self, cells: &Cells<'_>, widths: CellWidths, indent: &str, out: &mut Styled) {
+        let Cells { row, id, age } = cells;
+        let CellWidths {
+            id: id_width,
+            age: age_width,
+        } = widths;
+        let start = format!("{indent}{id:id_width$}{GAP}");
+        out.push(&Palette::plain(&start));
+        out.push(&self.palette.line(FAINT, &format!("{age:>age_width$}")));
+        let before_title = if self.columns < MIN_COLUMNS {
+            out.push(&Palette::plain("\n"));
+            format!("{indent}{INDENT}")
+        } else {
+            GAP.to_owned()
+        };
+        let used = if self.columns < MIN_COLUMNS {
+            before_title.len()
+        } else {
+            start.len() + age_width + GAP.len()
+        };
+        out.push(&Palette::plain(&before_title));
+        self.push_line(Style::new(), title(&row.record), used, out);
+        if let Some(note) = &row.note {
+            let before_note = format!("{indent}{INDENT}{INDENT}");
+            out.push(&Palette::plain(&before_note));
+            let words: Vec<&str> = note.split_whitespace().collect();
+            self.push_line(FAINT, &words.join(" "), before_note.len(), out);
+        }
+    }
+
+    /// Ends a line, of which some columns are used, with a text that is cut to the rest.
+    fn push_line(&self, style: Style, words: &str, used: usize, out: &mut Styled) {
+        let words = listing::shortened(words, self.columns.saturating_sub(used));
+        out.push(&self.palette.line(style, &words));
+        out.push(&Palette::plain("\n"));
+    }
+}
+
+/// Returns the beginning of each id that differs from those of the others.
+fn short_ids(rows: &[SessionRow]) -> Vec<String> {
+    let common = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let ids: Vec<&str> = rows.iter().map(|row| row.record.id.as_str()).collect();
+    let mut sorted = ids.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let short = |id: &&str| {
+        let at = sorted.binary_search(id).unwrap_or_else(|at| at);
+        let before = at.checked_sub(1).and_then(|at| sorted.get(at));
+        let neighbours = before.into_iter().chain(sorted.get(at + 1));
+        let shared = neighbours.map(|other| common(id, other)).max();
+        let bytes = (shared.unwrap_or_default() + 1).max(MIN_ID_BYTES);
+        id.get(..bytes).unwrap_or(id).to_owned()
+    };
+    ids.iter().map(short).collect()
+}
+
+/// Describes how long ago a time was.
+fn age(then: Timestamp, now: Timestamp) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    const MONTH: u64 = 30 * DAY;
+    const YEAR: u64 = 365 * DAY;
+    let seconds = now.0.saturating_sub(then.0) / 1000;
+    let days = |days: u64, noun: &str| {
+        let days = usize::try_from(days).unwrap_or(usize::MAX);
+        format!("{} ago", text::count(days, noun))
+    };
+    match seconds {
+        0..MINUTE => "just now".to_owned(),
+        MINUTE..HOUR => format!("{} min ago", seconds / MINUTE),
+        HOUR..DAY => format!("{} h ago", seconds / HOUR),
+        DAY..MONTH => days(seconds / DAY, "day"),
+        MONTH..YEAR => days(seconds / MONTH, "month"),
+        _ => days(seconds / YEAR, "year"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::id::SessionId;
+
+    use super::*;
+
+    const MINUTE_MILLIS: u64 = 60_000;
+
+    fn row(id: &str, cwd: &str, title: &str, minutes: u64) -> SessionRow {
+        let record = Record {
+            title: Some(title.into()),
+            updated: Timestamp(minutes * MINUTE_MILLIS),
+            ..Record::new(SessionId::new(id), cwd.into(), Timestamp(0))
+        };
+        record.into()
+    }
+
+    fn list(columns: usize) -> TerminalList {
+        TerminalList {
+            columns,
+            now: Timestamp(100 * MINUTE_MILLIS),
+            home: Some("/home/me".into()),
+            palette: Palette::of(
+                &std::fs::File::open("/dev/null").unwrap(),
+                &Environment::from_vars(std::collections::BTreeMap::new()),
+            ),
+        }
+    }
+
+    #[test]
+    fn list_fits_the_terminal() {
+        let mut rows = [
+            row(
+                "ses_01a2289e9db20000ugw9",
+                "/home/me/work/beta",
+                "Rewrite the parser of the settings in small steps",
+                99,
+            ),
+            row("ses_01a2289de57310000kqA", "/home/me", "Why", 95),
+            row(
+                "ses_01a2289de57320000kqA",
+                "/home/me/work/beta",
+                "A lamp",
+                10,
+            ),
+        ];
+        rows[2].note =
+            Some("It is\noiled, and burns all the night through as if it were new".into());
+        let places = "~/work/beta\n  \
+            ses_01a2289e9db2   1 min ago  Rewrite the parser of the s…\n  \
+            ses_01a2289de5732    1 h ago  A lamp\n      \
+            It is oiled, and burns all the night through as if it…\n\n\
+            ~\n  \
+            ses_01a2289de5731  5 min ago  Why\n";
+        let wide = "\
+            ses_01a2289e9db2   1 min ago  Rewrite the parser of the settings in small steps\n\
+            ses_01a2289de5731  5 min ago  Why\n\
+            ses_01a2289de5732    1 h ago  A lamp\n    \
+            It is oiled, and burns all the night through as if it were new\n";
+        let narrow = "\
+            ses_01a2289e9db2   1 min ago\n  \
+            Rewrite the parser of the settings in…\n\
+            ses_01a2289de5731  5 min ago\n  Why\n\
+            ses_01a2289de5732    1 h ago\n  A lamp\n    \
+            It is oiled, and burns all the nigh…\n";
+        for (columns, has_places, expected) in
+            [(60, true, places), (120, false, wide), (40, false, narrow)]
+        {
+            let shown = list(columns).render(&rows, has_places);
+            assert_eq!(shown.as_str(), expected, "{columns}");
+        }
+    }
+
+    #[test]
+    fn times_are_ages() {
+        for (minutes, expected) in [
+            (0, "just now"),
+            (59, "59 min ago"),
+            (119, "1 h ago"),
+            (24 * 60, "1 day ago"),
+            (29 * 24 * 60, "29 days ago"),
+            (70 * 24 * 60, "2 months ago"),
+            (800 * 24 * 60, "2 years ago"),
+        ] {
+            let now = Timestamp(minutes * MINUTE_MILLIS);
+            assert_eq!(age(Timestamp(0), now), expected);
+        }
+    }
+}
