@@ -422,7 +422,11 @@ pub fn unknown_names(text: &str, place: &MentionPlace<'_>) -> Vec<String> {
             if near.is_none() && !is_file_name(with_lines(word).0) {
                 return None;
             }
-            let tip = near.map(|near| format!(" Did you mean @{near}?"));
+            let quote = match &near {
+                Some(near) if near.contains(char::is_whitespace) => "\"",
+                _ => "",
+            };
+            let tip = near.map(|near| format!(" Did you mean @{quote}{near}{quote}?"));
             Some(format!(
                 "@{word} names no file here.{}",
                 tip.unwrap_or_default()
@@ -460,12 +464,24 @@ fn near_path(word: &str, folder: &Path) -> Option<String> {
                 .take(MAX_SIBLINGS)
                 .filter_map(|entry| entry.file_name().into_string().ok())
                 .collect();
-            near.push(nearest(part, siblings.iter().map(String::as_str))?);
+            let names = || siblings.iter().map(String::as_str);
+            near.push(with_stem(part, names()).or_else(|| nearest(part, names()))?);
         } else {
             near.push(part);
         }
     }
     near.to_str().map(str::to_owned)
+}
+
+/// Returns the only name that consists of a word, in any case, and an ending.
+fn with_stem<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let has_stem = |name: &&str| {
+        let stem = Path::new(name).file_stem();
+        stem.is_some_and(|stem| stem.eq_ignore_ascii_case(word))
+    };
+    let mut named = names.filter(has_stem);
+    let first = named.next()?;
+    named.next().is_none().then_some(first)
 }
 
 /// Returns the existing files that a text mentions, relative to the session's directory, the
@@ -498,8 +514,8 @@ fn mentioned_by(
             .find(|path| path.exists()),
     };
     let existing = |word: &str| {
-        // Three full stops are not a directory.
-        let named = word.contains(char::is_alphanumeric);
+        // Three full stops are not a directory, and one or two end a sentence.
+        let named = word.contains(char::is_alphanumeric) || matches!(word, "./" | "../");
         let whole = || place(word).map(|path| Reference { path, lines: None });
         let part = || {
             let (word, lines) = with_lines(word);
@@ -616,8 +632,13 @@ mod tests {
     fn similar_paths_are_found_below_the_directory_only() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("src/cli")).unwrap();
-        std::fs::write(dir.path().join("src/cli/main.rs"), "").unwrap();
+        for name in ["src/cli/main.rs", "README.md", "two.md", "two.rs"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
         let table = [
+            ("README", Some("README.md")),
+            ("readme", Some("README.md")),
+            ("two", None),
             ("scr/cli/main.rs", Some("src/cli/main.rs")),
             ("src/cli/mian.rs", Some("src/cli/main.rs")),
             ("src/cil/mainn.rs", Some("src/cli/main.rs")),
@@ -642,7 +663,12 @@ mod tests {
 
     #[test]
     fn links_refer_to_files_and_lines() {
-        let lines = |first, last| Some(LineRange { first, last });
+        let lines = |first, last| {
+            Some(LineRange {
+                first,
+                last: Some(last),
+            })
+        };
         let table = [
             ("file:///p/a.rs", Some(("/p/a.rs", None))),
             (

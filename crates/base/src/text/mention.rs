@@ -95,7 +95,8 @@ fn is_unspaced(c: char) -> bool {
 /// `@` counts at the start of a word and after letters of other scripts than the Latin one, which
 /// often put no space there; it does not count in an e-mail address or after a backtick. A word
 /// ends at white space, a comma of any script, a backtick or another `@` that does not begin a part
-/// of a path (`node_modules/@types`). `@"…"` may contain anything but quotes and line breaks.
+/// of a path (`node_modules/@types`), unless a backslash before a blank keeps it in the word.
+/// `@"…"` and `@'…'` may contain anything but their quotes and line breaks.
 pub fn mentions(text: &str) -> Vec<Mention<'_>> {
     let mut found: Vec<Mention<'_>> = Vec::new();
     let mut known: HashSet<Mention<'_>> = HashSet::new();
@@ -108,7 +109,10 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
             continue;
         }
         let rest = text.get(at + 1..).unwrap_or_default();
-        let mention = match rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
+        let quotation = ['"', '\'']
+            .into_iter()
+            .find_map(|quote| rest.strip_prefix(quote)?.split_once(quote));
+        let mention = match quotation {
             Some((word, _)) if !word.contains('\n') => Mention { word, quoted: true },
             _ => Mention {
                 word: word(rest),
@@ -126,7 +130,7 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
 fn word(rest: &str) -> &str {
     let mut before = None;
     let end = rest.find(|c: char| {
-        let ends = c.is_whitespace()
+        let ends = (c.is_whitespace() && before != Some('\\'))
             || matches!(c, '`' | ',' | '，' | '、' | '،')
             || (c == '@' && before != Some('/'));
         before = Some(c);
@@ -139,11 +143,12 @@ fn word(rest: &str) -> &str {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineRange {
     pub first: u64,
-    pub last: u64,
+    /// `None` for the last line of the file.
+    pub last: Option<u64>,
 }
 
-/// Separates a path from the lines after it: `a.rs:10`, `a.rs:10-40`, `a.rs#L10-L40`, and
-/// `a.rs:10:5`, as compilers print it.
+/// Separates a path from the lines after it: `a.rs:10`, `a.rs:10-40`, `a.rs:10-`, `a.rs#L10-L40`,
+/// and `a.rs:10:5`, as compilers print it.
 pub fn with_lines(word: &str) -> (&str, Option<LineRange>) {
     let split = word
         .rsplit_once("#L")
@@ -155,18 +160,22 @@ pub fn with_lines(word: &str) -> (&str, Option<LineRange>) {
     }
 }
 
-/// Parses the lines in a fragment or after a colon: `10`, `10-40`, `10-L40`. With `colons`, `10:40`
-/// is a range too; otherwise it is a line and a column.
+/// Parses the lines in a fragment or after a colon: `10`, `10-40` in either order, `10-L40`, `10-` to
+/// the end. With `colons`, `10:40` is a range too; otherwise it is a line and a column.
 pub fn lines_of(text: &str, colons: bool) -> Option<LineRange> {
+    if let Some(first) = text.strip_suffix('-') {
+        let first = line_number(first)?;
+        return Some(LineRange { first, last: None });
+    }
     let (first, last) = text.split_once(['-', ':']).unwrap_or((text, text));
     let first = line_number(first)?;
     let last = line_number(last)?;
     let has_column = text.contains(':') && !colons;
-    let lines = LineRange {
-        first,
-        last: if has_column { first } else { last },
-    };
-    (lines.first <= lines.last).then_some(lines)
+    let last = if has_column { first } else { last };
+    Some(LineRange {
+        first: first.min(last),
+        last: Some(first.max(last)),
+    })
 }
 
 fn line_number(text: &str) -> Option<u64> {
@@ -176,11 +185,15 @@ fn line_number(text: &str) -> Option<u64> {
         .filter(|line| *line > 0)
 }
 
-/// Decodes percent escapes, as in `a%20b`. Returns `None` if the word has none, or does not decode
-/// to a possible path.
+/// Decodes the escapes of addresses and of shells, as in `a%20b` and `a\ b`. Returns `None` if the word
+/// has none, or does not decode to a possible path.
 pub fn decoded(word: &str) -> Option<String> {
-    let text = percent_decode_str(word).decode_utf8().ok()?;
-    (text != word && !text.contains('\0')).then(|| text.into_owned())
+    let text = if word.contains("\\ ") {
+        word.replace("\\ ", " ")
+    } else {
+        percent_decode_str(word).decode_utf8().ok()?.into_owned()
+    };
+    (text != word && !text.contains('\0')).then_some(text)
 }
 
 #[cfg(test)]
@@ -199,6 +212,8 @@ mod tests {
                 &["node_modules/@types/node", "a"],
             ),
             ("@\"My notes.md\", @\"no end", &["My notes.md", "\"no"]),
+            ("@'My notes.md', @'no end", &["My notes.md", "'no"]),
+            ("@My\\ notes.md, @a", &["My\\ notes.md", "a"]),
             ("„@explore“", &["explore“"]),
             ("看 @a.txt，然后", &["a.txt"]),
             ("请看@a.txt并解释", &["a.txt并解释"]),
@@ -257,8 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn percent_escapes_are_decoded() {
+    fn escapes_are_decoded() {
         let table = [
+            ("a\\ b\\ c.txt", Some("a b c.txt")),
+            ("a\\b", None),
             ("a%20b.txt", Some("a b.txt")),
             ("%C3%A9", Some("é")),
             ("100%", None),
@@ -275,7 +292,13 @@ mod tests {
 
     #[test]
     fn lines_after_path_are_parsed() {
-        let lines = |first, last| Some(LineRange { first, last });
+        let lines = |first, last| {
+            Some(LineRange {
+                first,
+                last: Some(last),
+            })
+        };
+        let to_the_end = |first| Some(LineRange { first, last: None });
         let table = [
             ("a.rs", ("a.rs", None)),
             ("a.rs:10", ("a.rs", lines(10, 10))),
@@ -284,7 +307,10 @@ mod tests {
             ("a.rs#L10", ("a.rs", lines(10, 10))),
             ("a.rs#L10-L40", ("a.rs", lines(10, 40))),
             ("a.rs#L10:40", ("a.rs", lines(10, 40))),
-            ("a.rs:40-10", ("a.rs:40-10", None)),
+            ("a.rs:40-10", ("a.rs", lines(10, 40))),
+            ("a.rs:10-", ("a.rs", to_the_end(10))),
+            ("a.rs#L10-", ("a.rs", to_the_end(10))),
+            ("a.rs:-", ("a.rs:-", None)),
             ("a.rs:0", ("a.rs:0", None)),
             ("c:note", ("c:note", None)),
             (":10", (":10", None)),

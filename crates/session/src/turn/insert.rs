@@ -125,9 +125,11 @@ pub async fn read(
     lines: Option<LineRange>,
 ) -> Result<ToolOutput, String> {
     let input = match lines {
-        Some(LineRange { first, last }) => {
-            json!({ "filePath": path, "offset": first, "limit": last - first + 1 })
-        }
+        Some(LineRange { first, last: None }) => json!({ "filePath": path, "offset": first }),
+        Some(LineRange {
+            first,
+            last: Some(last),
+        }) => json!({ "filePath": path, "offset": first, "limit": last - first + 1 }),
         None => json!({ "filePath": path }),
     };
     make(draft, scope, agent, "read", input).await
