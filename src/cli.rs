@@ -7,6 +7,7 @@ mod acp;
 mod agents;
 mod ask;
 mod auth;
+pub(crate) mod command_page;
 mod complete;
 mod config;
 mod connect;
@@ -14,6 +15,7 @@ mod doctor;
 mod events;
 mod extensions;
 mod form;
+pub(crate) mod help;
 mod in_process;
 mod input;
 mod listing;
@@ -41,10 +43,11 @@ mod trust;
 mod wire;
 mod work;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use base::environment::Environment;
@@ -105,11 +108,11 @@ enum Command {
     ///
     /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
-    /// Show the hooks, custom tools and plugins of a project, and install plugins
+    /// List hooks, custom tools and plugins, and install plugins
     ///
     /// Loads them as a session would. Exits with 1 if something does not load.
     Extensions(extensions::Args),
-    /// Print the events of your sessions as lines of JSON, for other programs
+    /// Print the events of your sessions as lines of JSON
     ///
     /// The events have the format of OpenCode. They come from every adjutant process that you run on
     /// this machine, including those started later. For `adjutant serve` on another machine, read its
@@ -221,8 +224,7 @@ pub fn main() -> ExitCode {
     }
     let environment = Environment::read();
     if let Some(shell) = environment.var(complete::VARIABLE) {
-        let command = <Cli as clap::CommandFactory>::command();
-        return complete::answer(shell, command);
+        return complete::answer(shell, help::command());
     }
     // Clients start it like this. The fast path saves loading the parser with all its texts.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
@@ -232,12 +234,12 @@ pub fn main() -> ExitCode {
             login: false,
         })
     } else {
-        Cli::try_parse()
+        parse(std::env::args_os())
     } {
         Ok(cli) => cli,
         Err(e) => match meant::elsewhere(std::env::args_os().skip(1)) {
             Some(Meaning::Words(words)) => {
-                match Cli::try_parse_from(std::iter::once("adjutant".into()).chain(words)) {
+                match parse(std::iter::once("adjutant".into()).chain(words)) {
                     Ok(cli) => cli,
                     Err(e) => return terminal::parsed(&e),
                 }
@@ -262,7 +264,7 @@ pub fn main() -> ExitCode {
         },
         Some(command) => command,
         None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
-        None => return terminal::help(<Cli as clap::CommandFactory>::command()),
+        None => return terminal::help(help::command()),
     };
     if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment))
     {
@@ -295,11 +297,8 @@ pub fn main() -> ExitCode {
             args,
             &environment,
         )),
-        Command::Completions { shell } => Some(pages::completions(
-            *shell,
-            <Cli as clap::CommandFactory>::command(),
-        )),
-        Command::Man => Some(pages::manual(<Cli as clap::CommandFactory>::command())),
+        Command::Completions { shell } => Some(pages::completions(*shell, help::command())),
+        Command::Man => Some(Ok(pages::manual())),
         // All other commands need the runtime.
         _ => None,
     };
@@ -324,6 +323,13 @@ pub fn main() -> ExitCode {
     // Threads that wait for a disk or a pipe must not delay the exit.
     runtime.shutdown_background();
     code
+}
+
+/// Parses a command line, which begins with the name of the program.
+fn parse(words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = help::command();
+    let matches = command.try_get_matches_from_mut(words)?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
 }
 
 /// Runs a command that needs the runtime.

@@ -1,5 +1,6 @@
 //! Checks of the repository that neither cargo nor clippy can make: pages against code, and rules
 //! about sources.
 
+mod commands;
 pub(crate) mod pages;
 mod sources;

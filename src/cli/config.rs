@@ -93,6 +93,9 @@ pub(super) async fn waiting(verb: &ConfigCommand, environment: &Environment) -> 
     }
 }
 
+/// The indentation of the rest of a setting that does not fit a line of the terminal.
+const SETTING_INDENT: usize = 4;
+
 pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow::Result<u8> {
     match verb {
         ConfigCommand::Schema => super::terminal::json(&config::schema_text()),
@@ -109,7 +112,8 @@ pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow:
         | ConfigCommand::Edit
         | ConfigCommand::Check { .. } => {
             let here = ProjectContext::read(Path::new("."), environment)?;
-            super::say(&config::show(&here.loaded, &here.problems));
+            let shown = config::show(&here.loaded, &here.problems);
+            super::terminal::say_hanging(&shown, SETTING_INDENT);
         }
     }
     Ok(0)

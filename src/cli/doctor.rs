@@ -37,7 +37,7 @@ pub(super) struct DoctorArgs {
     /// Keys are redacted.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     report: Option<Option<PathBuf>>,
-    /// Add a recording of a connection (`adjutant acp --log-wire`) to the report.
+    /// Add a recording of a connection (`adjutant acp --log-wire FILE`) to the report.
     #[arg(long, value_name = "FILE", requires = "report")]
     wire: Option<PathBuf>,
 }

@@ -1,14 +1,14 @@
 //! `adjutant completions` and `adjutant man`: the command line for shells and for `man`.
 
 use std::fmt::Write as _;
-use std::io;
 
 use anyhow::Context as _;
 use clap::{Command, ValueEnum};
 use clap_complete::{Generator, generate};
-use clap_mangen::Man;
 
+use super::command_page::{self, ArgumentEntry, CommandPage};
 use super::complete;
+use super::help::{self, EXAMPLES, SUBJECTS};
 
 /// A shell that completes.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -80,42 +80,6 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The examples of the manual page.
-const EXAMPLES: &[(&str, &str)] = &[
-    (
-        "adjutant run \"Why does the test of the parser fail?\"",
-        "Answers in the current directory. At a terminal, it asks before anything that needs your permission.",
-    ),
-    (
-        "git diff main | adjutant run --mode plan \"Review this change.\"",
-        "Reads a prompt from a pipe; the mode plan changes nothing but its plan file.",
-    ),
-    (
-        "adjutant run --continue \"Now update the documentation.\"",
-        "Continues the last session of the project.",
-    ),
-    (
-        "adjutant run --format result \"Fix the lint.\" | jq -r .cost",
-        "Prints one JSON object for a script.",
-    ),
-    (
-        "adjutant auth login openrouter --key < key.txt",
-        "Stores a key without a terminal.",
-    ),
-    (
-        "adjutant config set model anthropic/claude-sonnet-4-5",
-        "Sets the default model.",
-    ),
-    (
-        "adjutant sessions export last --output session.html",
-        "Writes a conversation as a page.",
-    ),
-    (
-        "adjutant permissions explain 'git push origin main'",
-        "Explains whether a command is allowed, and by which rule.",
-    ),
-];
-
 /// The exit codes of the manual page.
 const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "Done."),
@@ -132,97 +96,149 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ),
 ];
 
+/// The paragraphs of the description of the manual page.
+const DESCRIPTION: &[&str] = &[
+    "adjutant is a coding agent: it lets a model read, edit and run what is in a directory, and asks you \
+     before anything that needs your permission.",
+    "In an editor that speaks the Agent Client Protocol, the editor starts \\fBadjutant acp\\fR, which is \
+     also the default if standard input is not a terminal. At a terminal and in scripts, \\fBadjutant \
+     run\\fR answers one prompt.",
+    "A model needs a provider: a key in a variable such as \\fBANTHROPIC_API_KEY\\fR or stored by \
+     \\fBadjutant auth login\\fR, or a server on this machine, such as Ollama. \\fBadjutant models\\fR \
+     lists what is available. Without a model, a small offline program answers instead.",
+    "Commands of the model run in a sandbox if this machine has one; \\fBadjutant doctor\\fR checks that, \
+     and everything else. Each change to a file can be undone.",
+];
+
 /// Prints the manual page: adjutant and all its commands.
-pub(super) fn manual(command: Command) -> anyhow::Result<u8> {
-    let page = man_page(command).context("the page cannot be made")?;
-    super::terminal::exact(&page);
-    Ok(0)
+pub(super) fn manual() -> u8 {
+    super::terminal::exact(&man_page(help::command()));
+    0
 }
 
-fn man_page(mut command: Command) -> io::Result<String> {
-    command.build();
-    let man = Man::new(command.clone())
-        .title("ADJUTANT")
-        .manual("User manual");
-    let mut head = Vec::new();
-    man.render_title(&mut head)?;
-    man.render_name_section(&mut head)?;
-    man.render_synopsis_section(&mut head)?;
-    man.render_description_section(&mut head)?;
-    let mut page = String::from_utf8_lossy(&head).into_owned();
+fn man_page(mut command: Command) -> String {
+    let mut page = format!(
+        ".TH ADJUTANT 1 \"\" \"adjutant {}\" \"User manual\"\n\
+         .\\\" No paragraph is stretched, and no word is divided.\n.ad l\n.nh\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    page.push_str(".SH NAME\nadjutant \\- a coding agent for editors and terminals\n");
+    page.push_str(".SH SYNOPSIS\n");
+    for (command, arguments) in [
+        ("run", "[\\fIOPTION\\fR]... [\\fIPROMPT\\fR]..."),
+        ("acp", "[\\fIOPTION\\fR]..."),
+        (
+            "\\fICOMMAND\\fB",
+            "[\\fIOPTION\\fR]... [\\fIARGUMENT\\fR]...",
+        ),
+    ] {
+        let _ = writeln!(page, "\\fBadjutant {command}\\fR {arguments}\n.br");
+    }
+    page.push_str(
+        "\\fBadjutant\\fR [\\fB\\-h\\fR|\\fB\\-\\-help\\fR|\\fB\\-V\\fR|\\fB\\-\\-version\\fR]\n",
+    );
+    page.push_str(".SH DESCRIPTION\n");
+    page.push_str(&DESCRIPTION.join("\n.PP\n"));
+    page.push('\n');
     page.push_str(".SH COMMANDS\n");
-    for part in parts(&command) {
-        push_command(&mut page, part)?;
+    for (subject, names) in SUBJECTS {
+        let _ = writeln!(page, ".SS \"{subject}\"");
+        for name in *names {
+            let _ = writeln!(
+                page,
+                ".TP 13\n\\fB{name}\\fR\n{}",
+                escaped(&help::purpose(&command, name))
+            );
+        }
     }
-    push_section(&mut page, "ENVIRONMENT", &variables(SETTINGS_PAGE));
-    push_section(&mut page, "FILES", &owned(FILES));
-    push_section(&mut page, "EXIT STATUS", &owned(EXIT_CODES));
     push_section(&mut page, "EXAMPLES", &owned(EXAMPLES));
-    page.push_str(".SH SEE ALSO\nThe user manual, in the directory docs of the repository.\n");
-    Ok(page)
-}
-
-/// Returns the subcommands of a command, without `help`.
-fn parts(command: &Command) -> impl Iterator<Item = &Command> {
-    command
-        .get_subcommands()
-        .filter(|part| part.get_name() != "help" && !part.is_hide_set())
-}
-
-/// Returns the name of a command with those of the commands above it.
-fn full_name(command: &Command) -> &str {
-    command.get_bin_name().unwrap_or_else(|| command.get_name())
-}
-
-/// Returns a command without its option for help, which every command has.
-fn without_help(command: &Command) -> Command {
-    let command = command.clone();
-    if command.get_arguments().any(|arg| arg.get_id() == "help") {
-        return command.mut_arg("help", |arg| arg.hide(true));
+    page.push_str(
+        ".SH OPTIONS\nEvery command has \\fB\\-h\\fR and \\fB\\-\\-help\\fR, which describe it.\n",
+    );
+    for command in command_page::pages(&mut command) {
+        push_command(&mut page, &command);
     }
-    command
+    push_section(&mut page, "FILES", &owned(FILES));
+    push_section(&mut page, "ENVIRONMENT", &variables(SETTINGS_PAGE));
+    push_section(&mut page, "EXIT STATUS", &owned(EXIT_CODES));
+    page.push_str(
+        ".SH SEE ALSO\nThe user manual in the directory docs of the source code: start.md to begin with, \
+         commands.md for every command, keys.md for every setting, troubleshooting.md for messages.\n\
+         .PP\n\\fBgit\\fR(1), \\fBbwrap\\fR(1), \\fBjq\\fR(1)\n",
+    );
+    page
 }
 
-/// Appends a command, and then the commands below it.
-fn push_command(page: &mut String, command: &Command) -> io::Result<()> {
-    let _ = writeln!(page, ".SS \"{}\"", escaped(full_name(command)));
-    let man = Man::new(without_help(command));
-    let sections = [
-        Man::render_synopsis_section,
-        Man::render_description_section,
-        Man::render_options_section,
-    ];
-    for (at, section) in sections.into_iter().enumerate() {
-        let mut text = Vec::new();
-        section(&man, &mut text)?;
-        let text = String::from_utf8_lossy(&text);
-        // Each section has a heading, and definitions that the page has already.
-        let is_body = |line: &&str| {
-            ![".SH ", ".ie ", ".el "]
+/// Appends a command.
+fn push_command(page: &mut String, command: &CommandPage) {
+    let _ = writeln!(page, ".SS \"{}\"", escaped(&command.name));
+    for form in &command.usage {
+        let _ = writeln!(page, "\\fB{}\\fR\n.br", escaped(form));
+    }
+    let purpose = std::iter::once(&command.purpose);
+    for paragraph in purpose.chain(&command.details) {
+        let _ = writeln!(page, ".PP\n{}", prose(paragraph));
+    }
+    for argument in &command.arguments {
+        push_argument(page, argument);
+    }
+}
+
+fn push_argument(page: &mut String, argument: &ArgumentEntry) {
+    let _ = writeln!(
+        page,
+        ".TP\n\\fB{}\\fR\n{}",
+        escaped(&argument.term),
+        prose(&argument.help)
+    );
+    if argument
+        .values
+        .iter()
+        .all(|(_, meaning)| meaning.is_empty())
+    {
+        if !argument.values.is_empty() {
+            let names: Vec<&str> = argument
+                .values
                 .iter()
-                .any(|start| line.starts_with(start))
-        };
-        let mut lines = text.lines().filter(is_body).peekable();
-        if at > 0 && lines.peek().is_some() {
-            page.push_str(".PP\n");
+                .map(|(name, _)| name.as_str())
+                .collect();
+            let _ = writeln!(page, "Values: {}.", escaped(&names.join(", ")));
         }
-        for line in lines {
-            page.push_str(line);
-            page.push('\n');
+        return;
+    }
+    page.push_str(".RS\n");
+    for (name, meaning) in &argument.values {
+        let _ = writeln!(
+            page,
+            ".TP 10\n\\fB{}\\fR\n{}",
+            escaped(name),
+            prose(meaning)
+        );
+    }
+    page.push_str(".RE\n");
+}
+
+/// Returns a text of the declarations as sentences for roff: code in bold, with a full stop.
+fn prose(text: &str) -> String {
+    let mut out = String::new();
+    for (number, piece) in escaped(&command_page::sentence(text))
+        .split('`')
+        .enumerate()
+    {
+        if number > 0 {
+            out.push_str(if number % 2 == 1 { "\\fB" } else { "\\fR" });
         }
+        out.push_str(piece);
     }
-    for part in parts(command) {
-        push_command(page, part)?;
-    }
-    Ok(())
+    out
 }
 
 /// Appends a section of terms, each with its explanation.
 fn push_section(page: &mut String, heading: &str, entries: &[(String, String)]) {
     let _ = writeln!(page, ".SH \"{heading}\"");
     for (term, explanation) in entries {
-        let _ = writeln!(page, ".TP\n\\fB{}\\fR", escaped(term));
-        let _ = writeln!(page, "{}", escaped(&explanation.replace('`', "")));
+        let _ = writeln!(page, ".TP\n\\fB{}\\fR", escaped(&term.replace('`', "")));
+        let _ = writeln!(page, "{}", prose(explanation));
     }
 }
 
@@ -258,7 +274,7 @@ fn variables(page: &str) -> Vec<(String, String)> {
     rows.filter_map(row).collect()
 }
 
-/// Removes the marks of Markdown: of code, and the targets of links.
+/// Removes the targets of the links of Markdown.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
@@ -274,14 +290,11 @@ fn plain(text: &str) -> String {
         rest = target.split_once(')').map_or("", |(_, rest)| rest);
     }
     plain.push_str(rest);
-    plain.replace('`', "")
+    plain
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
-    use super::super::{Cli, understands};
     use super::*;
 
     #[test]
@@ -290,7 +303,7 @@ mod tests {
             let name = shell.to_possible_value().unwrap().get_name().to_owned();
             let script = match complete::script(&name) {
                 Some(script) => script.unwrap(),
-                None => script(clap_complete_nushell::Nushell, Cli::command()),
+                None => script(clap_complete_nushell::Nushell, help::command()),
             };
             let script = String::from_utf8(script).unwrap();
             let word = if name == "nushell" {
@@ -304,61 +317,50 @@ mod tests {
 
     #[test]
     fn manual_page_describes_every_command_once() {
-        fn names(command: &Command, all: &mut Vec<String>) {
-            for part in parts(command) {
-                all.push(full_name(part).to_owned());
-                names(part, all);
-            }
-        }
-        let mut command = Cli::command();
-        command.build();
-        let mut all = Vec::new();
-        names(&command, &mut all);
-        assert!(
-            all.contains(&"adjutant sessions export".to_owned()),
-            "{all:?}"
-        );
-        let page = man_page(Cli::command()).unwrap();
-        for name in all {
+        let page = man_page(help::command());
+        let all = command_page::pages(&mut help::command());
+        assert!(all.len() > 50, "{}", all.len());
+        for CommandPage { name, .. } in all {
             let heading = format!(".SS \"{}\"\n", escaped(&name));
             assert_eq!(page.matches(&heading).count(), 1, "{name}");
         }
         let headings: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix(".SH "))
+            .map(|heading| heading.trim_matches('"'))
             .collect();
         let expected = [
             "NAME",
             "SYNOPSIS",
             "DESCRIPTION",
             "COMMANDS",
-            "\"ENVIRONMENT\"",
-            "\"FILES\"",
-            "\"EXIT STATUS\"",
-            "\"EXAMPLES\"",
+            "EXAMPLES",
+            "OPTIONS",
+            "FILES",
+            "ENVIRONMENT",
+            "EXIT STATUS",
             "SEE ALSO",
         ];
         assert_eq!(headings, expected);
-        assert!(page.contains("\\fBADJUTANT_TRUST=all\\fR\ntrusts every project\n"));
-        assert!(
-            !page.contains("](") && !page.contains("`ADJUTANT"),
-            "{page}"
-        );
+        assert!(page.contains("\\fBADJUTANT_TRUST=all\\fR\ntrusts every project.\n"));
+        assert!(!page.contains("](") && !page.contains('`'), "{page}");
     }
 
     #[test]
-    fn examples_are_understood() {
-        for (example, _) in EXAMPLES {
-            let start = example.find("adjutant").unwrap();
-            let words = crate::repository::pages::words(&example[start..]);
-            assert_eq!(understands(&words), Ok(()), "{example}");
+    fn declarations_become_sentences() {
+        for (text, expected) in [
+            ("Print `a-b` too", "Print \\fBa\\-b\\fR too."),
+            ("It ends.", "It ends."),
+            (".hidden", "\\&.hidden."),
+            ("Number [default: 4]", "Number [default: 4]"),
+        ] {
+            assert_eq!(prose(text), expected);
         }
     }
 
     #[test]
     fn markdown_becomes_plain_text() {
         for (text, expected) in [
-            ("like `a` and `b`", "like a and b"),
             ("see [the page](a.md#b), then", "see the page, then"),
             ("a [list", "a [list"),
         ] {

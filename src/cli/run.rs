@@ -51,40 +51,46 @@ pub(super) struct Args {
     /// Task or question; `@path` includes a file. Piped text is appended to it, or replaces it.
     prompt: Vec<String>,
     /// Continue the last session of this project.
-    #[arg(short, long, conflicts_with = "session")]
+    #[arg(help_heading = "Session", short, long, conflicts_with = "session")]
     r#continue: bool,
     /// Continue a session, named by its id or the beginning of it.
-    #[arg(short, long, value_name = "ID", add = ArgValueCandidates::new(complete::sessions))]
+    #[arg(help_heading = "Session", short, long, value_name = "ID", add = ArgValueCandidates::new(complete::sessions))]
     session: Option<String>,
     /// Continue in a copy, and leave the session unchanged.
-    #[arg(long)]
+    #[arg(help_heading = "Session", long)]
     fork: bool,
     /// Attach a file: text, an image or a PDF. Can be repeated.
-    #[arg(short, long = "file", value_name = "FILE")]
+    #[arg(help_heading = "Prompt", short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Mode to work in: build, plan or an agent of your own.
-    #[arg(long, visible_alias = "agent", value_name = "NAME", add = ArgValueCandidates::new(complete::modes))]
+    #[arg(help_heading = "Agent and model", long, visible_alias = "agent", value_name = "NAME", add = ArgValueCandidates::new(complete::modes))]
     mode: Option<String>,
     /// Model to use.
-    #[arg(short, long, value_name = "PROVIDER/MODEL", add = ArgValueCandidates::new(complete::models))]
+    #[arg(help_heading = "Agent and model", short, long, value_name = "PROVIDER/MODEL", add = ArgValueCandidates::new(complete::models))]
     model: Option<String>,
     /// Reasoning effort (variant) of the model.
-    #[arg(long, visible_alias = "effort", value_name = "NAME", add = ArgValueCandidates::new(complete::variants))]
+    #[arg(help_heading = "Agent and model", long, visible_alias = "effort", value_name = "NAME", add = ArgValueCandidates::new(complete::variants))]
     variant: Option<String>,
     /// Title of the session, instead of one taken from the prompt.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(help_heading = "Session", long, value_name = "TEXT")]
     title: Option<String>,
     /// Run a command, with the prompt as its arguments: `--command review main` is `/review main`.
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::commands))]
+    #[arg(help_heading = "Prompt", long, value_name = "NAME", add = ArgValueCandidates::new(complete::commands))]
     command: Option<String>,
     /// Text to add to the system prompt, for this prompt only.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(help_heading = "Prompt", long, value_name = "TEXT")]
     system: Option<String>,
     /// Offer only these tools, for this prompt only: read,grep,bash …
-    #[arg(long, value_name = "TOOL", value_delimiter = ',')]
+    #[arg(
+        help_heading = "Permissions",
+        long,
+        value_name = "TOOL",
+        value_delimiter = ','
+    )]
     tools: Vec<String>,
     /// Offer all tools except these, for this prompt only.
     #[arg(
+        help_heading = "Permissions",
         long,
         value_name = "TOOL",
         value_delimiter = ',',
@@ -92,36 +98,41 @@ pub(super) struct Args {
     )]
     without: Vec<String>,
     /// Take over a session that another process has open. What runs there is cancelled.
-    #[arg(long, conflicts_with = "fork")]
+    #[arg(help_heading = "Session", long, conflicts_with = "fork")]
     take_over: bool,
     /// Directory to work in.
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(
+        help_heading = "Session",
+        long,
+        value_name = "DIR",
+        default_value = "."
+    )]
     cwd: PathBuf,
     /// Allow everything that is asked about, for this run only.
-    #[arg(long, conflicts_with = "deny")]
+    #[arg(help_heading = "Permissions", long, conflicts_with = "deny")]
     allow: bool,
     /// Refuse everything that is asked about, and let the model continue. The default if standard
     /// input is not a terminal, and with `--format result` and `--format json`.
-    #[arg(long)]
+    #[arg(help_heading = "Permissions", long)]
     deny: bool,
     /// Print neither notes nor the session's id; refused calls and errors are still reported.
-    #[arg(short, long)]
+    #[arg(help_heading = "Output", short, long)]
     quiet: bool,
     /// Exit with 5 if a question was refused, even if there is an answer.
-    #[arg(long, conflicts_with = "detach")]
+    #[arg(help_heading = "Permissions", long, conflicts_with = "detach")]
     strict: bool,
     /// End with JSON that fits this JSON Schema, and print nothing else.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Output", long, value_name = "FILE")]
     schema: Option<PathBuf>,
     /// Queue the prompt in the database for a host that runs `adjutant serve --work`, print the session's id, and exit.
-    #[arg(long)]
+    #[arg(help_heading = "Session", long)]
     detach: bool,
     /// Database to store the session in, instead of the one in the settings.
-    #[arg(long, value_name = "URL")]
+    #[arg(help_heading = "Session", long, value_name = "URL")]
     store: Option<String>,
     /// Output: the answer, one JSON object with the answer and its cost at the end, or all ACP
     /// messages as JSON lines.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(help_heading = "Output", long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 

@@ -46,7 +46,7 @@ const MIN_COLUMNS: usize = 20;
 const MAX_COLUMNS: usize = 200;
 
 /// Returns the current width of the terminal.
-fn columns() -> usize {
+pub(super) fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout())
         .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
     match size.map(|size| usize::from(size.ws_col)) {
@@ -63,6 +63,15 @@ pub(super) fn say(words: &str) {
     }
     let words = text::shown(words);
     say_whole(&fitted_to(&words, columns()));
+}
+
+/// Prints a result, of which the parts of a line that does not fit a terminal are indented by `hanging`
+/// more columns after the first.
+pub(super) fn say_hanging(words: &str, hanging: usize) {
+    if !is_watched() {
+        return say_whole(words);
+    }
+    say_whole(&wrapped(&text::shown(words), columns(), hanging));
 }
 
 /// Prints a result with its own lines.
@@ -247,7 +256,7 @@ fn wrapped(words: &str, columns: usize, hanging: usize) -> String {
 
 /// Wraps one line, which may contain colours: each part of it ends the colour that is on, and the
 /// next one begins with it.
-fn folded(line: &str, columns: usize, hanging: usize) -> String {
+pub(super) fn folded(line: &str, columns: usize, hanging: usize) -> String {
     if display_width(line) <= columns {
         return line.to_owned();
     }
