@@ -202,20 +202,18 @@ impl WriteJournal {
         state
             .finished
             .retain(|(by, change)| by.as_ref() != Some(call) || change.path != name);
-        let touched = state.touched.remove(path);
-        let new = self.tracker.look(path)?;
-        let known = if !was_touched {
-            None
-        } else if let Some(touched) = &touched {
-            let before = touched.before.clone();
-            Some(stored(path, before, &self.tracker, &mut state.modes)?)
-        } else {
-            let mut earlier = state.finished.iter().rev();
-            earlier
-                .find(|(_, known)| known.path == name)
-                .map(|(_, known)| known.new.clone())
+        let mut touched = state.touched.remove(path);
+        if let Some(touched) = &mut touched {
+            touched.calls.retain(|other| other != call);
+        }
+        let known = touched.as_ref();
+        let (old, new) = match self.edit_states(&mut state, path, old, known, was_touched) {
+            Ok(states) => states,
+            Err(e) => {
+                state.keep_touched(path, touched);
+                return Err(e);
+            }
         };
-        let old = known.unwrap_or(old);
         if old != new {
             let change = FileChange {
                 path: name,
@@ -225,17 +223,44 @@ impl WriteJournal {
             };
             state.finished.push((Some(call.clone()), change));
         }
-        if let Some(mut touched) = touched {
+        if let Some(touched) = &mut touched {
             state.note_released(&touched.before);
-            touched.calls.retain(|other| other != call);
             touched.before = new.map_or(Before::Missing, Before::Stored);
-            if !touched.calls.is_empty() {
-                state.touched.insert(path.to_owned(), touched);
-            }
         }
+        state.keep_touched(path, touched);
         state.record_modes(&self.tracker);
         self.has_reports.store(true, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Returns the states of a file before and after an edit. `touched` is the record of a command
+    /// that has not ended, and `old` the state before the edit itself.
+    fn edit_states(
+        &self,
+        state: &mut JournalState,
+        path: &Path,
+        old: Option<FileState>,
+        touched: Option<&TouchedFile>,
+        was_touched: bool,
+    ) -> std::io::Result<StatePair> {
+        let new = self.tracker.look(path)?;
+        if !was_touched {
+            return Ok((old, new));
+        }
+        let known = match touched {
+            Some(touched) => {
+                let before = touched.before.clone();
+                Some(stored(path, before, &self.tracker, &mut state.modes)?)
+            }
+            None => {
+                let name = path.display().to_string();
+                let mut finished = state.finished.iter().rev();
+                finished
+                    .find(|(_, known)| known.path == name)
+                    .map(|(_, known)| known.new.clone())
+            }
+        };
+        Ok((known.unwrap_or(old), new))
     }
 
     /// Adds the records of subagents' sessions.
@@ -439,6 +464,17 @@ impl JournalState {
         note_unrecorded(&self.unkept, what, why);
     }
 
+    /// Keeps the state of a file for the unfinished calls that have touched it, or releases it if
+    /// there are none.
+    fn keep_touched(&mut self, path: &Path, touched: Option<TouchedFile>) {
+        let Some(touched) = touched else { return };
+        if touched.calls.is_empty() {
+            self.note_released(&touched.before);
+        } else {
+            self.touched.insert(path.to_owned(), touched);
+        }
+    }
+
     /// Records that a state is no longer in memory.
     fn note_released(&mut self, before: &Before) {
         self.memory = self.memory.saturating_sub(before.memory());
@@ -602,5 +638,40 @@ impl Tracker {
     /// Returns the directory of all of adjutant's data.
     pub(super) fn data(&self) -> &Path {
         self.dir.ancestors().nth(2).unwrap_or(&self.dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_edit_keeps_a_state_only_for_other_calls() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(dir.path()).unwrap();
+        let root = base.join("root");
+        fs::create_dir(&root).unwrap();
+        let tracker = Arc::new(Tracker::new(&base, &root, None));
+        let file = root.join("f");
+        let edit = CallId::new("edit");
+        for (case, others, memory) in [
+            ("alone", Vec::new(), 0),
+            ("with another", vec![CallId::new("other")], 5),
+        ] {
+            let journal = WriteJournal::new(tracker.clone());
+            fs::write(&file, "12345").unwrap();
+            for call in std::iter::once(&edit).chain(&others) {
+                journal.touch(&file, 1, false, call);
+            }
+            fs::remove_file(&file).unwrap();
+            fs::create_dir(&file).unwrap();
+            let finished = journal.finish_edit(&edit, &file, None, true);
+            fs::remove_dir(&file).unwrap();
+            assert!(finished.is_err(), "{case}");
+            let state = locked(&journal.state);
+            let calls = state.touched.get(&file).map(|touched| &touched.calls);
+            assert_eq!(calls.map_or(&[][..], Vec::as_slice), others, "{case}");
+            assert_eq!(state.memory, memory, "{case}");
+        }
     }
 }
