@@ -6,6 +6,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::sync::Once;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -157,7 +158,11 @@ impl Sampler {
             "traceidratio" => share().unwrap_or(1.0),
             "" => return Self::default(),
             _ => {
-                tracing::warn!("OTEL_TRACES_SAMPLER is not a known sampler, and is ignored");
+                // Each turn reads the variables, and the process cannot change them.
+                static WARNED: Once = Once::new();
+                WARNED.call_once(|| {
+                    tracing::warn!("OTEL_TRACES_SAMPLER is not a known sampler, and is ignored");
+                });
                 return Self::default();
             }
         };
