@@ -93,7 +93,7 @@ bind! {
         "providers/set" v2::SetProviderRequest => v2::SetProviderResponse;
         "providers/disable" v2::DisableProviderRequest => v2::DisableProviderResponse;
         "session/set_config_option" v2::SetSessionConfigOptionRequest => v2::SetSessionConfigOptionResponse;
-        "session/prompt" v2::PromptRequest => v2::PromptResponse;
+        "session/prompt" PromptV2 => v2::PromptResponse;
         "session/cancel" v2::CancelSessionNotification => ();
         "mcp/message" v2::MessageMcpNotification => ();
         "tool_call/cancel" v2::CancelToolCallRequest => v2::CancelToolCallResponse,
@@ -294,21 +294,57 @@ impl<'de> Deserialize<'de> for LoadSession {
 #[serde(transparent)]
 pub struct Prompt(pub v1::PromptRequest);
 
+/// The params of `session/prompt` in version 2, decoded like [`Prompt`].
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct PromptV2(pub v2::PromptRequest);
+
 impl<'de> Deserialize<'de> for Prompt {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::Error;
-        let params = <&serde_json::value::RawValue>::deserialize(deserializer)?;
-        let Some(Divided { params, texts }) = large_texts::divide(params.get()) else {
-            return read(params.get()).map(Self).map_err(D::Error::custom);
-        };
-        let mut request: v1::PromptRequest = read(&params).map_err(D::Error::custom)?;
-        for (at, text) in texts {
-            if let Some(v1::ContentBlock::Text(content)) = request.prompt.get_mut(at) {
-                content.text = text;
-            }
-        }
-        Ok(Self(request))
+        prompt(deserializer).map(Self)
     }
+}
+
+impl<'de> Deserialize<'de> for PromptV2 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        prompt(deserializer).map(Self)
+    }
+}
+
+/// The params of a prompt whose texts can be set after the rest is decoded.
+trait PromptParams: serde::de::DeserializeOwned {
+    /// Sets the text of a block, if it is a text.
+    fn set_text(&mut self, at: usize, text: String);
+}
+
+impl PromptParams for v1::PromptRequest {
+    fn set_text(&mut self, at: usize, text: String) {
+        if let Some(v1::ContentBlock::Text(content)) = self.prompt.get_mut(at) {
+            content.text = text;
+        }
+    }
+}
+
+impl PromptParams for v2::PromptRequest {
+    fn set_text(&mut self, at: usize, text: String) {
+        if let Some(v2::ContentBlock::Text(content)) = self.prompt.get_mut(at) {
+            content.text = text;
+        }
+    }
+}
+
+/// Decodes the params of a prompt, its large texts in pieces.
+fn prompt<'de, D: Deserializer<'de>, T: PromptParams>(deserializer: D) -> Result<T, D::Error> {
+    use serde::de::Error;
+    let params = <&serde_json::value::RawValue>::deserialize(deserializer)?;
+    let Some(Divided { params, texts }) = large_texts::divide(params.get()) else {
+        return read(params.get()).map_err(D::Error::custom);
+    };
+    let mut request: T = read(&params).map_err(D::Error::custom)?;
+    for (at, text) in texts {
+        request.set_text(at, text);
+    }
+    Ok(request)
 }
 
 /// Adds a missing `mcpServers`. The error names the invalid entry.
@@ -554,6 +590,24 @@ mod tests {
         let note = v1::SessionNotification::new("s", v1::SessionUpdate::ToolCallUpdate(update));
         let json = serde_json::to_string(&WithExplicitNull(note)).unwrap();
         assert!(json.contains(r#""oldText":null"#), "{json}");
+    }
+
+    #[test]
+    fn large_texts_of_prompts_are_decoded_in_each_version() {
+        let large = "some words\n".repeat(200_000);
+        let params = serde_json::json!({
+            "sessionId": "s",
+            "prompt": [{ "type": "text", "text": "short" }, { "type": "text", "text": large }],
+            "_meta": { "a": 1 },
+        });
+        let text = params.to_string();
+        let first: Prompt = serde_json::from_str(&text).unwrap();
+        let second: PromptV2 = serde_json::from_str(&text).unwrap();
+        assert!(serde_json::to_value(first).unwrap() == params);
+        assert!(serde_json::to_value(second).unwrap() == params);
+        let spoilt = text.replacen(r#""sessionId":"s""#, r#""sessionId":7"#, 1);
+        assert!(serde_json::from_str::<Prompt>(&spoilt).is_err());
+        assert!(serde_json::from_str::<PromptV2>(&spoilt).is_err());
     }
 
     #[test]

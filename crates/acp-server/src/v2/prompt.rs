@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use protocol::acp::v2;
+use protocol::acp::{self, v2};
 use protocol::table::{Reply, RequestContext};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use session::SessionHandle;
 pub(super) fn prompt(
     server: &Arc<Server>,
     cx: RequestContext,
-    request: v2::PromptRequest,
+    acp::PromptV2(request): acp::PromptV2,
 ) -> Reply<v2::PromptResponse> {
     let key = request.idempotency_key.as_ref();
     let of_meta = prompt::meta_parts(request.meta.as_ref(), key.map(v2::IdempotencyKey::as_str));
