@@ -4,6 +4,8 @@
 //! If the client shows terminals, the card of a command has one from its first update to its last,
 //! because the client would show only its replacement.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use super::markdown::fenced;
@@ -31,6 +33,17 @@ const MAX_TEXT_BYTES: usize = MAX_RAW_BYTES;
 
 /// The maximum length of a running program's output in bytes, if there is no terminal.
 const MAX_TAIL_BYTES: usize = 8 << 10;
+
+/// Returns the text of a message to a subagent as one line can carry it: of a longer one its
+/// beginning, with the size of the rest.
+pub fn message_text(text: &str) -> Cow<'_, str> {
+    let head = text::head(text, PIECE);
+    let rest = text.len() - head.len();
+    if rest == 0 {
+        return head.into();
+    }
+    format!("{head}…\n\n[{rest} more bytes of this message are not shown here. The subagent has received all of it.]").into()
+}
 
 #[derive(Debug, Default, Clone)]
 pub struct ShownCall {
@@ -417,6 +430,16 @@ mod tests {
         let long = "é".repeat(MAX_TAIL_BYTES);
         assert_eq!(long[tail_start(&long)..].len(), MAX_TAIL_BYTES);
         assert_eq!(tail_start("short\n"), 0);
+    }
+
+    #[test]
+    fn long_message_ends_with_the_size_of_the_rest() {
+        let whole = "é".repeat(PIECE / 2);
+        assert!(message_text(&whole) == whole);
+        let shown = message_text(&format!("a{whole}")).into_owned();
+        let beginning = &whole[..PIECE - 2];
+        assert!(shown.starts_with(&format!("a{beginning}…\n\n[2 more bytes")));
+        assert!(shown.len() < PIECE + 200);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::line::line;
 use super::tool_call_view::ToolCallViews;
 use super::{ask, files, forms, options, requests};
 use crate::login::Account;
-use crate::tool_call_view::{ATTACHED, PIECE};
+use crate::tool_call_view::{ATTACHED, PIECE, message_text};
 use crate::view::{
     self, ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
     SessionView, Setting, UpdateLines,
@@ -202,7 +202,8 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         } => {
             let message = v1::SessionMessage::new(message.share());
             let message = message.sender_session_id(v1::SessionId::new(sender.share()));
-            vec![U::SessionMessage(message.content(chunked(text)))]
+            let text = v1::ContentBlock::from(&*message_text(text));
+            vec![U::SessionMessage(message.content(vec![text]))]
         }
         // Sent to the session that the event belongs to; see `updates.rs`.
         Event::Within { .. } => vec![],
@@ -223,11 +224,6 @@ fn chunks<'a>(
         rest = more;
         Some(v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message.clone())))
     })
-}
-
-/// Splits a text into content blocks of one message.
-fn chunked(text: &str) -> Vec<v1::ContentBlock> {
-    vec![v1::ContentBlock::from(text::head(text, PIECE))]
 }
 
 /// Encodes a subagent's session. The user may cancel it while it runs, and do nothing else with it.

@@ -13,7 +13,7 @@ use super::tool_call_view::ToolCallViews;
 use super::{ask, forms, options, requests};
 use crate::error::RequestError;
 use crate::login::Account;
-use crate::tool_call_view::{ATTACHED, PIECE};
+use crate::tool_call_view::{ATTACHED, PIECE, message_text};
 use crate::view::{
     self, ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
     SessionActivity, SessionView, Setting, UpdateLines, result_meta,
@@ -285,10 +285,8 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
         } => {
             let message = v2::SessionMessage::new(message.share());
             let message = message.sender_session_id(v2::SessionId::new(sender.share()));
-            let text = text::head(text, PIECE);
-            vec![U::SessionMessage(
-                message.content(vec![v2::ContentBlock::from(text)]),
-            )]
+            let text = v2::ContentBlock::from(&*message_text(text));
+            vec![U::SessionMessage(message.content(vec![text]))]
         }
         // Sent in two sessions; see `ShownState::subagent`.
         Event::Subagent(_) => vec![],
