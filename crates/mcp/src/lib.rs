@@ -19,7 +19,7 @@ mod lists;
 pub mod login;
 mod login_prompt;
 mod memory;
-mod notices;
+pub mod notices;
 mod offer;
 mod paced;
 mod prompt;
@@ -49,7 +49,7 @@ use self::credential_store::StoredLogin;
 use self::editor::{EditorChannel, EditorServer, EditorSlot};
 use self::login_prompt::LoginPrompt;
 use self::memory::CatalogMemory;
-use self::notices::Announced;
+use self::notices::{Announced, ServerNotices};
 use self::offer::TurnOffer;
 use self::supervisor::Reach;
 use base::environment::Environment;
@@ -391,15 +391,16 @@ impl McpServers {
         &self,
         configured: &[McpEntry],
         cancelled: &CancellationToken,
-    ) -> Vec<Event> {
+    ) -> ServerNotices {
         self.reconcile(configured);
         tokio::select! {
             () = self.settled() => {}
             () = cancelled.cancelled() => {}
         }
         self.catch_up(|_| true, cancelled).await;
-        let mut notices = self.begin_turn();
-        notices.extend(self.news());
+        let changes = self.begin_turn();
+        let mut notices = self.news();
+        notices.events.splice(..0, changes);
         notices
     }
 
@@ -507,7 +508,7 @@ impl McpServers {
                 server.turn = Some(turn);
             }
         }
-        for notice in self.news() {
+        for notice in self.news().events {
             outlet.event(notice).await;
         }
     }

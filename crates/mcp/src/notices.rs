@@ -9,6 +9,14 @@ use base::text;
 use events::{Event, Severity};
 use tools::registry::find_properties;
 
+/// The notices about servers at the beginning of a turn or a step.
+#[derive(Debug, Default)]
+pub struct ServerNotices {
+    pub events: Vec<Event>,
+    /// The titles of the notices about all servers that did not work then, new or not.
+    pub failing: Vec<String>,
+}
+
 /// The state of a server in the last notice to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Announced {
@@ -19,16 +27,18 @@ pub(super) enum Announced {
 impl McpServers {
     /// Returns the new notices for the user: servers that do not work, and tools whose names are
     /// taken. A server that starts late is available from a later step on.
-    pub(super) fn news(&self) -> Vec<Event> {
+    pub(super) fn news(&self) -> ServerNotices {
         let mut list = self.list();
         let mut news = Vec::new();
         let mut failed = Vec::new();
+        let mut failing = Vec::new();
         for server in list.iter_mut() {
-            match server.news() {
+            // Read once: a server may fail or recover meanwhile.
+            let state = server.link.state();
+            failing.extend(server.failing(&state));
+            match server.news(state) {
                 Some(News::Works(notices)) => news.extend(notices),
-                Some(News::Fails(title, details)) => {
-                    failed.push((server.settings.name.clone(), title, details))
-                }
+                Some(News::Fails(failure)) => failed.push(failure),
                 None => {}
             }
         }
@@ -48,30 +58,18 @@ impl McpServers {
                 news.extend(collision(&server.settings.name, &lost));
             }
         }
-        news
+        let failing = failures(failing).into_iter().filter_map(title).collect();
+        ServerNotices {
+            events: news,
+            failing,
+        }
     }
 }
 
-impl McpServers {
-    /// Returns the titles of the notices about the servers that do not work now.
-    pub fn failing(&self) -> Vec<String> {
-        let list = self.list();
-        let failed = list.iter().filter_map(|server| {
-            let ServerState::Failed(breakdown) = server.link.state() else {
-                return None;
-            };
-            let name = text::title(&server.settings.name);
-            let (title, details) = server.failure(&name, &breakdown);
-            Some((server.settings.name.clone(), title, details))
-        });
-        let title = |notice| match notice {
-            Event::Notice { title, .. } => Some(title),
-            _ => None,
-        };
-        failures(failed.collect())
-            .into_iter()
-            .filter_map(title)
-            .collect()
+fn title(notice: Event) -> Option<String> {
+    match notice {
+        Event::Notice { title, .. } => Some(title),
+        _ => None,
     }
 }
 
@@ -99,13 +97,15 @@ impl OfferedTool {
 /// A change of a server's state that the user must be notified of.
 enum News {
     Works(Vec<Event>),
-    /// A title and details.
-    Fails(String, String),
+    Fails(ServerFailure),
 }
+
+/// A server that does not work: its name, and the title and the details of the notice.
+type ServerFailure = (String, String, String);
 
 /// Returns the notices about servers that do not work, each with its name: one per server, or one
 /// for all if there are many.
-fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
+fn failures(failed: Vec<ServerFailure>) -> Vec<Event> {
     /// The number of servers with a notice of their own, and in the common notice those that are
     /// named and those that are described.
     const MAX_SINGLE_NOTICES: usize = 3;
@@ -193,12 +193,12 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
 
 impl ServerConnection {
     /// Returns the change of its state since the last notice, if there is one.
-    fn news(&mut self) -> Option<News> {
-        let name = text::title(&self.settings.name);
-        let breakdown = match self.link.state() {
+    fn news(&mut self, state: ServerState) -> Option<News> {
+        let breakdown = match state {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {
                 let first = self.announced.replace(Announced::Works) != Some(Announced::Works);
+                let name = text::title(&self.settings.name);
                 return first.then(|| News::Works(left_out(&name, &ready.offer)));
             }
             ServerState::Failed(breakdown) => breakdown,
@@ -208,12 +208,20 @@ impl ServerConnection {
         if breakdown.trouble == Trouble::Broke || self.announced.replace(state) == Some(state) {
             return None;
         }
-        let (title, details) = self.failure(&name, &breakdown);
-        Some(News::Fails(title, details))
+        Some(News::Fails(self.failure(&breakdown)))
     }
 
-    /// Returns the title and the details of the notice about a failure.
-    fn failure(&self, name: &str, breakdown: &McpFailure) -> (String, String) {
+    /// Returns the failure of the server in this state, if it does not work.
+    fn failing(&self, state: &ServerState) -> Option<ServerFailure> {
+        match state {
+            ServerState::Failed(breakdown) => Some(self.failure(breakdown)),
+            ServerState::Starting(_) | ServerState::Ready(_) => None,
+        }
+    }
+
+    /// Describes a failure for the notice about it.
+    fn failure(&self, breakdown: &McpFailure) -> ServerFailure {
+        let name = text::title(&self.settings.name);
         let why = &breakdown.why;
         let short = text::title(why);
         let title = match breakdown.trouble {
@@ -232,6 +240,6 @@ impl ServerConnection {
         if breakdown.wrote.trim().lines().count() > 1 {
             details.push_str(" `adjutant mcp` shows all that it wrote.");
         }
-        (title, details)
+        (self.settings.name.clone(), title, details)
     }
 }

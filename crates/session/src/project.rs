@@ -25,6 +25,7 @@ use config::contribution::Contribution;
 use config::trust::{Decision, Review};
 use config::{self, ConfigFingerprint, Problem, ProblemCode, ProblemSeverity, Settings};
 use events::{Event, Severity};
+use mcp::notices::ServerNotices;
 use permission::Rule;
 use project::agent::registry::Agents;
 use project::instruction;
@@ -482,11 +483,11 @@ impl ConfigWatcher {
 
     /// Sends the notices about MCP servers, without those about servers that have failed in the same
     /// way in a session of the project today.
-    pub(super) async fn report_servers(&self, notices: Vec<Event>, scope: &TurnContext) {
+    pub(super) async fn report_servers(&self, notices: ServerNotices, scope: &TurnContext) {
         let shown = if scope.project.settings.mcp.is_empty() || self.quiet {
             BTreeSet::new()
         } else {
-            let texts = scope.resources.servers.failing();
+            let texts = notices.failing;
             let environment = self.paths.environment.clone();
             let root = self.paths.worktree.root.clone();
             let shown = base::task::spawn_blocking(move || {
@@ -494,7 +495,7 @@ impl ConfigWatcher {
             });
             shown.await.unwrap_or_default()
         };
-        for notice in notices {
+        for notice in notices.events {
             let is_shown = matches!(&notice, Event::Notice { title, .. } if shown.contains(title));
             if !is_shown {
                 scope.outlet.event(notice).await;
