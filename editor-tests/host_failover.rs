@@ -1,6 +1,6 @@
 //! Clients whose host is lost, or stops: their sessions continue on another one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::database::Database;
 use crate::fleet::{host, until};
+use crate::loopback::Server;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::remote::{Cut, Served, bridge};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 4] = [
+pub const ALL: [(&str, fn()); 5] = [
     (
         "turn of a lost host continues on another",
         editor_of_a_lost_host,
@@ -25,6 +26,10 @@ pub const ALL: [(&str, fn()); 4] = [
     (
         "session without messages continues on another host",
         session_without_messages,
+    ),
+    (
+        "host that refuses an endpoint continues the other sessions",
+        refused_endpoint,
     ),
     ("session starts with a given id", begun_under_an_id),
 ];
@@ -164,6 +169,68 @@ fn session_without_messages() {
         assert_eq!(approvals["currentValue"], "ask", "{options}");
         assert_eq!(model.problems(), Vec::<String>::new());
     }
+}
+
+/// The settings of the next host disable the provider whose endpoint the editor has set. It is not asked there, at
+/// any address.
+fn refused_endpoint() {
+    let model = Model::start(model::script("text: One.\n---\ntext: Two.").unwrap());
+    let usual = Server::start(|_| (500, String::new(), String::new()));
+    let (sender, go) = mpsc::channel::<()>();
+    let go = Mutex::new(go);
+    // The answer never ends.
+    let gateway = Server::start(move |_| {
+        go.lock().unwrap().recv().ok();
+        (500, String::new(), String::new())
+    });
+    let settings = |disabled: &[&str]| {
+        let base = gateway.base();
+        let (_, private) = base.split_once("//").unwrap();
+        let own = json!({ "npm": "@ai-sdk/openai-compatible", "models": { "m": {} },
+            "options": { "baseURL": format!("{}/v1", usual.base()), "apiKey": "a-key" } });
+        json!({ "disabled_providers": disabled, "provider": { "own": own }, "webfetch": { "private": [private] } })
+    };
+    let mut project = host("", &model, &settings(&[]));
+    project.set("ADJUTANT_STORE", None);
+    let project = Arc::new(project);
+    let mut first = Served::start(&project, &[]);
+    let between = Cut::before(&first.address);
+    let mut client = Client::of(project.clone(), bridge(&project, &between.address));
+    let kept = client.open();
+    let endpoint = json!({ "providerId": "own", "apiType": "openai", "baseUrl": gateway.base() });
+    client.request(2, "providers/set", &endpoint);
+    assert!(client.answer(2).0.get("result").is_some());
+    let new = json!({ "cwd": project.cwd(), "mcpServers": [] });
+    client.request(3, "session/new", &new);
+    let lost = client.answer(3).0["result"]["sessionId"].take();
+    let lost = lost.as_str().unwrap();
+    let option = json!({ "sessionId": lost, "configId": "model", "value": "own/m" });
+    client.request(4, "session/set_config_option", &option);
+    assert!(client.answer(4).0.get("result").is_some());
+    client.prompt(5, &kept, "Hello.");
+    assert_eq!(client.answer(5).0["result"]["stopReason"], "end_turn");
+    client.prompt(6, lost, "Hello.");
+    until("the gateway is asked", || !gateway.received().is_empty());
+    project.provider(&model.base(), &settings(&["own"]));
+    let second = Served::start(&project, &[]);
+    between.turn_to(&second.address);
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    between.cut();
+    let (answer, _) = client.answer(6);
+    let why = answer["error"]["data"]["details"].as_str().unwrap();
+    assert!(
+        why.contains("refuses the endpoint of the model provider \"own\"")
+            && why.contains("`disabled_providers` names it"),
+        "{why}"
+    );
+    client.prompt(7, &kept, "Go on.");
+    let (answer, shown) = client.answer(7);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    assert!(json!(shown).to_string().contains("Two."), "{shown:?}");
+    drop(sender);
+    assert!(usual.received().is_empty(), "{:?}", usual.received());
+    assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// Only an id of the right shape, and none where an id is given a directory.

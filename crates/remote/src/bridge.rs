@@ -3,7 +3,7 @@
 //! are sent once more; no message is sent twice. If the server no longer knows the connection, or
 //! stops, the conversation moves to another server; see `failover.rs`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use base64::Engine;
@@ -112,6 +112,19 @@ enum SocketEnd {
 /// The socket broke, or is treated as broken.
 struct Broken;
 
+/// The reason why a server does not continue a conversation.
+enum SettleError {
+    Broken,
+    /// The server refuses something without which nothing can be carried on.
+    Refused(String),
+}
+
+impl From<Broken> for SettleError {
+    fn from(_: Broken) -> Self {
+        Self::Broken
+    }
+}
+
 impl Bridge {
     /// Creates a bridge without a connection.
     pub fn new(client: Client, url: String, token: Option<HeaderValue>) -> Self {
@@ -204,6 +217,7 @@ impl Bridge {
         // Limits the rate of attempts at a server that ends every connection.
         tokio::time::sleep(pause_after_short(self.short)).await;
         let began = Instant::now();
+        let mut refused = String::new();
         loop {
             for line in self.conversation.leave() {
                 outbox.send(line.into()).await;
@@ -211,16 +225,28 @@ impl Bridge {
             self.id = None;
             self.tally = MessageTally::counting();
             let (mut socket, _) = self.open(tell).await?;
-            match self.settle(&mut socket, outbox).await {
+            match self.settle(&mut socket, outbox, tell).await {
                 Ok(()) => {
                     tell("connected again, to another server");
                     return Ok(socket);
                 }
-                Err(Broken) if began.elapsed() > RECONNECT_TIMEOUT => {
-                    return Err(BridgeError::Lost("no other server continues it".into()));
+                Err(SettleError::Refused(why)) if why != refused => {
+                    tell(&format!("this server cannot continue it: {why}"));
+                    refused = why;
                 }
-                Err(Broken) => tokio::time::sleep(OPEN_RETRY_INTERVAL).await,
+                Err(SettleError::Refused(_) | SettleError::Broken) => {}
             }
+            if began.elapsed() > RECONNECT_TIMEOUT {
+                let why = if refused.is_empty() {
+                    refused
+                } else {
+                    format!(": {refused}")
+                };
+                return Err(BridgeError::Lost(format!(
+                    "no other server continues it{why}"
+                )));
+            }
+            tokio::time::sleep(OPEN_RETRY_INTERVAL).await;
         }
     }
 
@@ -230,16 +256,18 @@ impl Bridge {
         &mut self,
         socket: &mut Halves<Upgraded>,
         outbox: &Outbox,
-    ) -> Result<(), Broken> {
+        tell: &impl Fn(&str),
+    ) -> Result<(), SettleError> {
         let initialize = self.conversation.introduction();
         self.ask(socket, initialize, None, outbox)
             .await?
-            .map_err(|_| Broken)?;
+            .map_err(|e| SettleError::Refused(details(&e)))?;
         // Before the sessions: their requests must not go elsewhere, with other keys.
-        for change in self.conversation.endpoints() {
-            self.ask(socket, change, None, outbox)
-                .await?
-                .map_err(|_| Broken)?;
+        let unset = self.set_endpoints(socket, outbox).await?;
+        for (provider, why) in &unset {
+            tell(&format!(
+                "the model provider \"{provider}\" cannot be used on this server: {why}"
+            ));
         }
         // A server that refuses it has no keys that the client may know.
         if let Some(question) = self.conversation.accounts()
@@ -253,6 +281,13 @@ impl Bridge {
         let mut sessions = self.conversation.sessions();
         sessions.sort_by_key(|session| !self.conversation.is_waiting(session));
         for session in sessions {
+            if let Some(why) = self.conversation.lost_model(&session, &unset) {
+                tell(&format!("session {session} does not continue: {why}"));
+                for line in self.conversation.give_up(&session, &why) {
+                    outbox.send(line.into()).await;
+                }
+                continue;
+            }
             let began = Instant::now();
             loop {
                 let load = self.conversation.load(&session);
@@ -264,17 +299,17 @@ impl Bridge {
                     Ok(_) => match self.choose(socket, &session, outbox).await? {
                         Ok(()) => self.conversation.missed(replay),
                         // In another mode the agent might do more than the user wants.
-                        Err(e) => self.conversation.give_up(&session, &e.message),
+                        Err(e) => self.conversation.give_up(&session, &details(&e)),
                     },
                     // A second request takes the session over from another connection, which is
                     // right only for a turn of this client.
                     Err(e)
                         if e.code != code::INTERNAL || !self.conversation.is_waiting(&session) =>
                     {
-                        self.conversation.give_up(&session, &e.message)
+                        self.conversation.give_up(&session, &details(&e))
                     }
                     Err(e) if began.elapsed() > OPEN_TIMEOUT => {
-                        self.conversation.give_up(&session, &e.message)
+                        self.conversation.give_up(&session, &details(&e))
                     }
                     Err(_) => {
                         tokio::time::sleep(OPEN_RETRY_INTERVAL).await;
@@ -298,6 +333,30 @@ impl Bridge {
             self.send(socket, line).await?;
         }
         Ok(())
+    }
+
+    /// Repeats the changes of endpoints on a server. A provider whose endpoint it refuses is
+    /// disabled there. Returns these providers with the reasons.
+    ///
+    /// # Errors
+    /// The server refuses that too, so that it might ask the provider at another address.
+    async fn set_endpoints(
+        &mut self,
+        socket: &mut Halves<Upgraded>,
+        outbox: &Outbox,
+    ) -> Result<BTreeMap<String, String>, SettleError> {
+        let mut unset = BTreeMap::new();
+        for (provider, change) in self.conversation.endpoints() {
+            let Err(refused) = self.ask(socket, change, None, outbox).await? else {
+                continue;
+            };
+            let disable = self.conversation.disable(&provider);
+            self.ask(socket, disable, None, outbox)
+                .await?
+                .map_err(|e| SettleError::Refused(details(&e)))?;
+            unset.insert(provider, details(&refused));
+        }
+        Ok(unset)
     }
 
     /// Repeats the choices in a session that was created again.
@@ -710,6 +769,15 @@ fn pause_after_short(short: u32) -> Duration {
         1..=MAX_SHORT_CONNECTIONS => pause_after(short),
         _ => MIN_LIFETIME,
     }
+}
+
+/// Returns the reason why a server refuses a request.
+fn details(error: &RpcError) -> String {
+    let details = error
+        .data
+        .as_ref()
+        .and_then(|data| data["details"].as_str());
+    details.unwrap_or(&error.message).to_owned()
 }
 
 /// Returns the innermost cause, which is the most specific.

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
 use acp_server::meta::{HANDED_OVER, OWN, UNSAID};
+use acp_server::options::MODEL;
 use project::command;
 use session::builtin::BuiltinName;
 
@@ -76,6 +77,8 @@ struct EndpointChange {
 struct OpenSession {
     /// The params to load it.
     place: Members,
+    /// Its model as `provider/model`, if a server has named it.
+    model: Option<String>,
     /// The choices made, with their methods, while the session has no prompt: until then it is not
     /// stored.
     fresh: Option<Vec<(String, Members)>>,
@@ -150,6 +153,23 @@ struct ShownUpdate {
     tool_call_id: Option<String>,
     status: Option<String>,
     content: Option<Value>,
+}
+
+/// The options of a session, in a response or an update.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownOptions {
+    #[serde(default)]
+    config_options: Vec<Value>,
+}
+
+impl ShownOptions {
+    /// Returns the model that is chosen.
+    fn model(self) -> Option<String> {
+        let mut options = self.config_options.into_iter();
+        let model = options.find(|option| option["id"] == MODEL)?;
+        model["currentValue"].as_str().map(str::to_owned)
+    }
 }
 
 impl ShownUpdate {
@@ -455,10 +475,12 @@ impl CarriedConversation {
                     place.insert("sessionId".into(), fresh);
                 }
                 if let Some(id) = session(&place) {
+                    let model = serde_json::from_str::<ShownOptions>(result).ok();
                     self.sessions.insert(
                         id,
                         OpenSession {
                             place,
+                            model: model.and_then(ShownOptions::model),
                             fresh: new.then(Vec::new),
                         },
                     );
@@ -469,6 +491,7 @@ impl CarriedConversation {
                 method,
                 choice,
             } => {
+                self.note_model(&session, result);
                 let fresh = self
                     .sessions
                     .get_mut(&session)
@@ -500,6 +523,9 @@ impl CarriedConversation {
         let Some((session, update)) = ShownUpdate::read(params) else {
             return;
         };
+        if update.session_update == "config_option_update" {
+            return self.note_options(params);
+        }
         if update.tool_call_id.is_none() && !update.is_text() {
             return;
         }
@@ -521,6 +547,23 @@ impl CarriedConversation {
                 id.clone(),
                 Shown::Text(before + update.text().chars().count()),
             );
+        }
+    }
+
+    /// Records the model of a session, if the options that a server has sent contain it.
+    fn note_model(&mut self, session: &str, options: &str) {
+        let model = serde_json::from_str::<ShownOptions>(options)
+            .ok()
+            .and_then(ShownOptions::model);
+        if let (Some(open), Some(model)) = (self.sessions.get_mut(session), model) {
+            open.model = Some(model);
+        }
+    }
+
+    /// Records the model in an update of a session's options.
+    fn note_options(&mut self, params: &str) {
+        if let Ok(Update { session_id, update }) = serde_json::from_str(params) {
+            self.note_model(&session_id, update.get());
         }
     }
 
@@ -565,13 +608,39 @@ impl CarriedConversation {
         self.request("initialize", &initialize)
     }
 
-    /// Creates the requests that repeat the changes of endpoints: their ids, and their lines.
-    pub(super) fn endpoints(&mut self) -> Vec<(String, Bytes)> {
+    /// Creates the requests that repeat the changes of endpoints: each with its provider, its id,
+    /// and its line.
+    pub(super) fn endpoints(&mut self) -> Vec<(String, (String, Bytes))> {
         let changes = self.endpoints.clone();
         changes
-            .into_values()
-            .map(|change| self.request(&change.method, &change.params))
+            .into_iter()
+            .map(|(provider, change)| (provider, self.request(&change.method, &change.params)))
             .collect()
+    }
+
+    /// Creates the request that disables a provider: its id, and its line.
+    pub(super) fn disable(&mut self, provider: &str) -> (String, Bytes) {
+        self.request("providers/disable", &json!({ "providerId": provider }))
+    }
+
+    /// Returns why a session cannot be carried on, if its model belongs to one of these providers,
+    /// which have lost their endpoints, or is unknown.
+    pub(super) fn lost_model(
+        &self,
+        session: &str,
+        unset: &BTreeMap<String, String>,
+    ) -> Option<String> {
+        let model = self
+            .sessions
+            .get(session)
+            .and_then(|open| open.model.as_deref());
+        let (provider, why) = match model.and_then(|model| model.split_once('/')) {
+            Some((provider, _)) => unset.get_key_value(provider)?,
+            None => unset.first_key_value()?,
+        };
+        Some(format!(
+            "the server refuses the endpoint of the model provider \"{provider}\" that the editor has set: {why}"
+        ))
     }
 
     /// Creates the request for the keys and logins of another server, if the client has asked for
@@ -952,7 +1021,7 @@ mod tests {
         let again: Vec<Value> = talk
             .endpoints()
             .iter()
-            .map(|(_, line)| text(line))
+            .map(|(_, (_, line))| text(line))
             .collect();
         assert_eq!(again.len(), 2);
         assert_eq!(again[0]["method"], "providers/set");
