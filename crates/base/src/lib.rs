@@ -6,7 +6,7 @@
 //!   programs, the limit on open files.
 //! - [`git`], [`worktree`]: the project that a directory belongs to.
 //! - [`text`], [`listing`]: cutting, comparing and displaying untrusted text, tables for a terminal.
-//! - [`task`], [`channel`], [`lock`]: threads and tasks.
+//! - [`task`], [`channel`], [`lock`], [`process`]: threads, tasks, and the end of other processes.
 //! - [`trace`]: places in the traces of clients.
 //! - [`variables`]: the environment of programs that adjutant starts.
 //! - [`approvals`], [`store_location`]: settings that several layers share.
@@ -21,6 +21,7 @@ pub mod id;
 pub mod listing;
 pub mod lock;
 pub mod open_files;
+pub mod process;
 pub mod store_location;
 pub mod task;
 pub mod text;

@@ -33,6 +33,10 @@ use self::process_tree::{ProcessStat, family, processes};
 use base::environment::Environment;
 use base::lock::locked;
 use base::open_files;
+use base::process::await_ends;
+
+/// The time that killed processes have to end.
+const KILL_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A lock that is held while a program is started: for reading, or for writing if a descriptor is
 /// passed to it, which no other program started at that moment may inherit.
@@ -536,19 +540,24 @@ impl Child {
         if let Err(e) = self.wait().await {
             tracing::warn!("a killed child could not be waited for: {e}");
         }
-        // Processes may have been started while the signals were sent, or may take a moment to end.
-        // They are not children of this process, so it is not notified of their end.
-        for _ in 0..50 {
-            if self.signal(Signal::KILL).await == 0 {
+        // Processes may have been started while the signals were sent.
+        let deadline = Instant::now() + KILL_TIMEOUT;
+        loop {
+            let family = self.signal(Signal::KILL).await;
+            if family.is_empty() {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return tracing::warn!("something that a child started cannot be killed");
+            }
+            let ends = move || await_ends(&family, left);
+            base::task::spawn_blocking(ends).await.ok();
         }
-        tracing::warn!("something that a child started cannot be killed");
     }
 
-    /// Signals the group and the processes that have left it, and returns their number.
-    async fn signal(&self, signal: Signal) -> usize {
+    /// Signals the group and the processes that have left it, and returns them.
+    async fn signal(&self, signal: Signal) -> Vec<Pid> {
         let group = self.group;
         let mark = self.mark.clone();
         // SIGTERM to the guard would kill the others at once.
@@ -567,11 +576,11 @@ impl Child {
             for process in family.iter().filter(|process| Some(**process) != spared) {
                 rustix::process::kill_process(*process, signal).ok();
             }
-            family.len()
+            family
         };
         base::task::spawn_blocking(work).await.unwrap_or_else(|e| {
             tracing::warn!("looking for a child's family failed: {e}");
-            0
+            Vec::new()
         })
     }
 }
@@ -597,23 +606,26 @@ pub fn sweep() {
 /// when they have ended, or cannot be killed.
 #[cfg(target_os = "linux")]
 pub(crate) fn end_programs_of(adjutant: u32) {
-    // Processes may be started while others are killed, and take a moment to end.
-    for _ in 0..50 {
-        if kill_programs_of(adjutant) == 0 {
+    // Processes may be started while others are killed.
+    let deadline = Instant::now() + KILL_TIMEOUT;
+    loop {
+        let family = kill_programs_of(adjutant);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if family.is_empty() || left.is_zero() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        await_ends(&family, left);
     }
 }
 
-/// Kills the processes that carry the mark of a process of adjutant, and returns their number.
-fn kill_programs_of(adjutant: u32) -> usize {
+/// Kills the processes that carry the mark of a process of adjutant, and returns them.
+fn kill_programs_of(adjutant: u32) -> Vec<Pid> {
     let mark = format!("{adjutant}:");
     let family = family(None, |value| value.starts_with(mark.as_bytes()));
     for process in &family {
         rustix::process::kill_process(*process, Signal::KILL).ok();
     }
-    family.len()
+    family
 }
 
 #[cfg(test)]
