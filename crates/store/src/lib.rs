@@ -48,7 +48,8 @@ pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use metrics::{StoreMeters, StoreNumber};
 pub use record::{
-    DiffStats, PastUndo, Record, RecordChange, SessionSummary, TitleSource, UndoEntry, visible,
+    DiffStats, PastUndo, Record, RecordChange, SessionSummary, TitleSource, UndoEntry, Undos,
+    visible,
 };
 pub use search::{SearchCut, SearchHit, SearchPage};
 pub use takeover::{OwnerRequest, TakeoverRequests};

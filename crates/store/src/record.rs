@@ -112,6 +112,15 @@ impl SessionSummary {
     }
 }
 
+/// The undos of a session: while they are the same, a description of its work remains true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undos {
+    /// The first messages that those hide which can be redone.
+    hidden: Vec<MessageId>,
+    /// The number of those after which the conversation continued.
+    past: usize,
+}
+
 /// The numbers of files changed, and of lines added and removed, in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffStats {
@@ -189,6 +198,14 @@ impl Record {
         }
     }
 
+    /// Returns the undos so far.
+    pub fn undos(&self) -> Undos {
+        Undos {
+            hidden: self.undone.iter().map(|undo| undo.from.clone()).collect(),
+            past: self.past_undos.len(),
+        }
+    }
+
     /// Returns the description of the session's work, if there is one.
     pub fn description(&self) -> Option<&str> {
         self.summary.as_ref()?.text.as_deref()
@@ -236,8 +253,12 @@ pub enum TitleSource {
 pub enum RecordChange {
     /// The title that the user chose.
     Title(String),
-    /// The description of its work.
-    Summary(SessionSummary),
+    /// The description of its work. Has no effect if something was undone since.
+    Summary {
+        summary: SessionSummary,
+        /// The undos of the session that was described.
+        undos: Undos,
+    },
     /// Whether the session is archived.
     Archived(bool),
     /// The agent and its options.
@@ -260,7 +281,11 @@ impl RecordChange {
                 record.title = Some(title);
                 record.titled = TitleSource::User;
             }
-            Self::Summary(summary) => record.summary = Some(summary),
+            Self::Summary { summary, undos } => {
+                if record.undos() == undos {
+                    record.summary = Some(summary);
+                }
+            }
             Self::Archived(archived) => record.archived = archived,
             Self::Choice {
                 agent,
@@ -319,6 +344,13 @@ mod tests {
         };
         let after = unaware.after(Some(&stored));
         assert_eq!(after.description(), None);
+        // The description of a session in which something was undone meanwhile.
+        for (undos, wanted) in [(stored.undos(), None), (unaware.undos(), Some("c"))] {
+            let summary = at(Some("c"), 9).unwrap();
+            let mut changed = unaware.clone();
+            RecordChange::Summary { summary, undos }.apply(&mut changed);
+            assert_eq!(changed.description(), wanted);
+        }
         assert_eq!(unaware.after(Some(&after)).description(), None);
     }
 }

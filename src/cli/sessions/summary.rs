@@ -32,6 +32,7 @@ pub(in crate::cli) async fn summary(
     let mut stored = export::visible(store.peek(id).await?);
     // The model describes the session anew.
     stored.record.summary = None;
+    let undos = stored.record.undos();
     if stored.messages.is_empty() {
         bail!("session {id} has no messages");
     }
@@ -83,11 +84,18 @@ pub(in crate::cli) async fn summary(
         text: Some(text::head(answer, MAX_STORED_BYTES).to_owned()),
         written: environment.now(),
     };
-    if let Err(why) = store.change(id, RecordChange::Summary(summary)).await {
-        terminal::aside(&format!(
-            "lists and exports do not show this summary, because it was not saved: {why}"
-        ));
-    }
+    let change = RecordChange::Summary {
+        summary: summary.clone(),
+        undos,
+    };
+    let why = match store.change(id, change).await {
+        Ok(record) if record.summary.as_ref() == Some(&summary) => return Ok(0),
+        Ok(_) => "something was undone meanwhile; run the command again".to_owned(),
+        Err(e) => e.to_string(),
+    };
+    terminal::aside(&format!(
+        "lists and exports do not show this summary, because it was not saved: {why}"
+    ));
     Ok(0)
 }
 
