@@ -285,6 +285,11 @@ fn waits() {
         shown.starts_with(&format!("{session}  waiting  -")),
         "{shown}"
     );
+    let wrong = adjutant(&project, &["run", "--detach", "--format", "json", "Eh?"]);
+    assert!(
+        wrong.status.code() == Some(2) && wrong.stdout.is_empty(),
+        "{wrong:?}"
+    );
     let twice = adjutant(
         &project,
         &["run", "--session", &session, "--detach", "And again?"],
@@ -328,9 +333,11 @@ fn waits() {
 }
 
 fn put(project: &Project, words: &str) -> String {
-    let put = adjutant(project, &["run", "--detach", "--allow", words]);
+    let options = ["run", "--detach", "--format", "result", "--allow", words];
+    let put = adjutant(project, &options);
     assert!(put.status.success(), "{put:?}");
-    stdout_text(&put)
+    let result: Value = serde_json::from_slice(&put.stdout).unwrap();
+    result["session"].as_str().unwrap().to_owned()
 }
 
 /// Kills a host: a call that has ended is not repeated.

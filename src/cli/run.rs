@@ -182,6 +182,12 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         )
         .into());
     }
+    if args.detach && args.format == OutputFormat::Json {
+        return Err(Misuse(
+            "--format json prints the messages of a turn, for which --detach does not wait; leave one of them out, or use --format result for the session's id as JSON".into(),
+        )
+        .into());
+    }
     if let Some(name) = args
         .tools
         .iter()
@@ -229,7 +235,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         .notification(Client::update)
         .request(Client::permit)
         .request(Client::inquire);
-    let print = args.format == OutputFormat::Json && !args.detach;
+    let print = args.format == OutputFormat::Json;
     let mut in_process =
         InProcessServer::start(&shared, ended.clone(), routes, |lines| tee(lines, print))
             .context("no pipe")?;
@@ -491,7 +497,10 @@ async fn converse(
         };
         let id = SessionId::new(session.0.to_string());
         work::put(&shared.store, &id, &work).await?;
-        terminal::say(id.as_str());
+        match args.format {
+            OutputFormat::Result => result::print_queued(&id),
+            OutputFormat::Text | OutputFormat::Json => terminal::say(id.as_str()),
+        }
         return Ok(0);
     }
     let id = SessionId::new(session.0.to_string());

@@ -71,6 +71,11 @@ pub(super) async fn print(
     terminal::json(&format!("{result:#}"));
 }
 
+/// Prints the session of a prompt that another process will run.
+pub(super) fn print_queued(id: &SessionId) {
+    terminal::json(&format!("{:#}", json!({ "session": id })));
+}
+
 /// The facts of the turn of a run.
 #[derive(Debug, Default, PartialEq)]
 struct TurnFacts {
