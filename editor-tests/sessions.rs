@@ -11,12 +11,19 @@ use transcript::{Message, ModelRef, Role, User};
 
 use crate::client::Client;
 use crate::editor::RESPONSE_TIMEOUT;
+use crate::fleet::until;
 use crate::model::{self, Model};
+use crate::program;
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 8] = [
+pub const ALL: [(&str, fn()); 10] = [
     ("session is taken over by another process", taken_over),
+    ("run takes a session over", taken_over_by_run),
+    (
+        "session of a process that exits is loaded",
+        loaded_after_exit,
+    ),
     (
         "session is listed elsewhere from its first prompt",
         first_prompt,
@@ -103,6 +110,66 @@ fn taken_over() {
             .any(|update| update["content"]["text"] == "The end."),
         "{updates:?}"
     );
+    first.leave();
+    second.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// `run` is refused a session that an editor has open, unless it takes it over.
+fn taken_over_by_run() {
+    let (model, project) =
+        project("text: Once upon a time\nhang\n---\nbegins anew\ntext: The end.\n");
+    let mut editor = Client::new(project.clone());
+    let session = editor.open();
+    editor.prompt(2, &session, "Tell me a story.");
+    while editor.receive()["params"]["update"]["content"]["text"] != "Once upon a time" {}
+    let refused = program::stderr_of(&project, &["run", "--session", &session, "Go on."]);
+    assert!(
+        refused.contains(&format!("(number {})", editor.editor.pid()))
+            && refused.contains("take it over with --take-over"),
+        "{refused}"
+    );
+    let own = program::stderr_of(&project, &["run", "--take-over", "Go on."]);
+    assert!(own.contains("--take-over is for an open session"), "{own}");
+    let taken = ["run", "--session", &session, "--take-over", "Go on."];
+    assert_eq!(program::stdout_of(&project, &taken), "The end.\n");
+    let (cancelled, _) = editor.answer(2);
+    assert_eq!(cancelled["result"]["stopReason"], "cancelled");
+    // It is free again.
+    let (back, updates) = load(&mut editor, 3, &session);
+    assert!(back.get("result").is_some(), "{back}");
+    let said = |text: &str| {
+        updates
+            .iter()
+            .any(|update| update["content"]["text"] == text)
+    };
+    assert!(said("Once upon a time") && said("The end."), "{updates:?}");
+    editor.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// The editor starts another process and loads the session there while the first one is ending.
+fn loaded_after_exit() {
+    let model = Model::start(model::script("text: Hello.").unwrap());
+    let project = Project::new();
+    let slow = "echo >ending; while [ ! -e go ]; do sleep 0.01; done";
+    let hook = json!({ "on": "session.end", "command": ["sh", "-c", slow] });
+    project.provider(&model.base(), &json!({ "hook": { "slow": hook } }));
+    let project = Arc::new(project);
+    let mut first = Client::new(project.clone());
+    let session = first.open();
+    first.prompt(2, &session, "Hello.");
+    first.answer(2);
+    let mut second = Client::new(project.clone());
+    first.editor.close_stdin();
+    until("the first process ends", || project.path("ending").exists());
+    let place = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
+    second.request(2, "session/load", &place);
+    project.write("go", "");
+    let (loaded, updates) = second.answer(2);
+    assert!(loaded.get("result").is_some(), "{loaded}");
+    let shown = json!(updates).to_string();
+    assert!(shown.contains("Hello."), "{shown}");
     first.leave();
     second.leave();
     assert_eq!(model.problems(), Vec::<String>::new());

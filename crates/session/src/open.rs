@@ -49,6 +49,10 @@ use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
 use transcript::ModelRef;
 
+/// The time that another process has to end before its session is opened here. Its exit has shorter
+/// time limits of its own.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
+
 /// The reason why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -261,7 +265,7 @@ impl Sessions {
     }
 
     /// Opens a stored session. If another process has it, that process is asked for it,
-    /// provided that `take` is set. The first events go to `shown` while the rest is read, and
+    /// provided that `take` is set; one that is exiting is awaited. The first events go to `shown` while the rest is read, and
     /// are then not part of the replay.
     ///
     /// # Errors
@@ -295,6 +299,10 @@ impl Sessions {
         );
         let (read, sent) = tokio::join!(self.store.load_with(id, options), showing);
         let (mut stored, cold) = match read {
+            Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
+                holder.await_end(EXIT_TIMEOUT).await;
+                self.store.load_lean(&id).await
+            }
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
         }?;

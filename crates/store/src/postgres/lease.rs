@@ -84,6 +84,7 @@ impl Worker {
                     let holder = LockHolder {
                         pid: u32::try_from(pid).ok(),
                         host: Some(host),
+                        is_exiting: false,
                         request_address: Some(instance),
                     };
                     return Err(Error::Locked {

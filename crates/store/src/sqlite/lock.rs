@@ -181,8 +181,8 @@ fn read(text: &str) -> LockHolder {
     let pid = words.next().and_then(|pid| pid.parse().ok());
     LockHolder {
         pid,
-        host: None,
         request_address: words.next().map(str::to_owned),
+        ..LockHolder::default()
     }
 }
 

@@ -95,17 +95,29 @@ impl Drop for PipeRequests {
 /// Requests the holder of a session to release it. Returns false if it cannot be notified: it runs
 /// on another machine, or has ended.
 pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
+    let Some(Ok(mut pipe)) = pipe_of(dir, holder).map(|path| open(&path)) else {
+        return false;
+    };
+    pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
+}
+
+/// Returns whether another process that has a session open does not read its pipe any more: it
+/// closes that first when it ends.
+pub(super) fn is_exiting(dir: &Path, holder: &LockHolder) -> bool {
+    let closed = [Errno::ENXIO as i32, Errno::ENOENT as i32];
+    let opened = pipe_of(dir, holder).map(|path| open(&path));
+    let why = opened.and_then(|opened| opened.err()?.raw_os_error());
+    holder.pid != Some(std::process::id()) && why.is_some_and(|why| closed.contains(&why))
+}
+
+/// Returns the path of a process's pipe, if its name is one that a process chooses.
+fn pipe_of(dir: &Path, holder: &LockHolder) -> Option<PathBuf> {
     let plain = |name: &&String| {
         name.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    let Some(pipe) = holder.request_address.as_ref().filter(plain) else {
-        return false;
-    };
-    let Ok(mut pipe) = open(&pipes_dir(dir).join(pipe)) else {
-        return false;
-    };
-    pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
+    let name = holder.request_address.as_ref().filter(plain)?;
+    Some(pipes_dir(dir).join(name))
 }
 
 fn open(path: &Path) -> std::io::Result<std::fs::File> {
@@ -138,23 +150,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut requests = PipeRequests::listen(dir.path()).unwrap();
         let holder = LockHolder {
-            pid: None,
-            host: None,
             request_address: Some(own().into()),
+            ..LockHolder::default()
         };
         let wanted = SessionId::new("ses_00000001");
         assert!(ask(dir.path(), &holder, &wanted));
+        assert!(!is_exiting(dir.path(), &holder));
         assert_eq!(requests.next().await, Some(wanted.clone()));
         drop(requests);
         assert!(!ask(dir.path(), &holder, &wanted));
-        assert!(!ask(
-            dir.path(),
-            &LockHolder {
-                pid: None,
-                host: None,
-                request_address: Some("../../etc/x".into())
-            },
-            &wanted
-        ));
+        assert!(is_exiting(dir.path(), &holder));
+        let outside = LockHolder {
+            request_address: Some("../../etc/x".into()),
+            ..LockHolder::default()
+        };
+        let own_process = LockHolder {
+            pid: Some(std::process::id()),
+            ..holder
+        };
+        for other in [outside, own_process, LockHolder::default()] {
+            assert!(!ask(dir.path(), &other, &wanted), "{other:?}");
+            assert!(!is_exiting(dir.path(), &other), "{other:?}");
+        }
     }
 }

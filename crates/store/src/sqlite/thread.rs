@@ -27,6 +27,7 @@ use super::search_index::{self, SearchIndex};
 use super::session::{IndexUpdate, SessionFile};
 use super::{index, lock, recent, session, takeover};
 use crate::fleet::FleetJob;
+use crate::holder::LockHolder;
 use crate::job::{JobScope, StoreJob};
 use crate::takeover::RequestSource;
 use crate::write::SessionWrite;
@@ -398,7 +399,10 @@ impl Thread {
         let lock = lock.map_err(|refused| match refused {
             LockError::Held(holder) => Error::Locked {
                 id: session.clone(),
-                holder,
+                holder: LockHolder {
+                    is_exiting: takeover::is_exiting(&self.dir, &holder),
+                    ..holder
+                },
             },
             LockError::Io(e) => super::unwritable_file(&sessions)(e),
         })?;
