@@ -19,9 +19,9 @@ use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
 use super::view::SessionActivity;
-use base::id::MessageId;
+use base::id::{MessageId, SessionId};
 use base::trace::TraceContext;
-use events::{Event, TurnMessage};
+use events::{Event, SubagentState, TurnMessage};
 use session::SessionHandle;
 use session::builtin::BuiltinName;
 use session::handle::{PromptInput, TurnHandle, TurnResult};
@@ -74,7 +74,8 @@ struct EventLog {
     /// The prompt's message: everything before it is in the history.
     prompt: Option<MessageId>,
     events: Vec<Event>,
-    /// There were more events than fit. The observer reads the store instead.
+    /// There were more events than fit. The observer reads the store instead, which does not have
+    /// the states of subagents: `events` has the last one of each that runs.
     overflowed: bool,
 }
 
@@ -89,20 +90,41 @@ impl EventLog {
         if let Event::Prompted { message, .. } = event {
             self.prompt = Some(message.clone());
         }
-        if self.overflowed
-            || self
-                .events
-                .last_mut()
-                .is_some_and(|last| last.absorb(event))
-        {
-            return;
+        if self.overflowed {
+            return self.keep_state(event);
         }
-        if self.events.len() >= Self::MAX_EVENTS {
-            self.overflowed = true;
-            self.events = Vec::new();
+        let last = self.events.last_mut();
+        if last.is_some_and(|last| last.absorb(event)) {
             return;
         }
         self.events.push(event.clone());
+        if self.events.len() > Self::MAX_EVENTS {
+            self.overflowed = true;
+            for event in std::mem::take(&mut self.events) {
+                self.keep_state(&event);
+            }
+        }
+    }
+
+    /// Keeps an event if it has the state of a subagent that runs, in place of the earlier one.
+    fn keep_state(&mut self, event: &Event) {
+        let Some((session, state)) = subagent_state(event) else {
+            return;
+        };
+        self.events
+            .retain(|other| subagent_state(other).is_none_or(|(other, _)| other != session));
+        if !matches!(state, SubagentState::Over(_)) {
+            self.events.push(event.clone());
+        }
+    }
+}
+
+/// Returns the subagent whose state an event reports, with that state.
+fn subagent_state(event: &Event) -> Option<(&SessionId, &SubagentState)> {
+    match event {
+        Event::Subagent(subagent) => Some((&subagent.session, subagent.state.as_ref()?)),
+        Event::Within { event, .. } => subagent_state(event),
+        _ => None,
     }
 }
 
@@ -517,7 +539,10 @@ impl TurnStream {
             };
             is_replayed = updates.replay(until).await;
         }
-        if self.begun {
+        if self.begun && log.overflowed {
+            // Too few events follow to know the state from them.
+            updates.resume(waits).await;
+        } else if self.begun {
             updates.begin().await;
         }
         for event in &log.events {
@@ -555,6 +580,49 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use base::id::CallId;
+    use events::{Subagent, SubagentStop};
+
+    #[test]
+    fn log_that_overflowed_has_the_states_of_running_subagents() {
+        let id = |n: usize| SessionId::new(format!("ses_{n:08}"));
+        let state = |n: usize, state: Option<SubagentState>| {
+            Event::Subagent(Box::new(Subagent {
+                session: id(n),
+                call: CallId::new("c"),
+                about: None,
+                state,
+            }))
+        };
+        let within = |n: usize, event: Event| Event::Within {
+            session: id(n),
+            event: Box::new(event),
+        };
+        let mut log = EventLog::default();
+        let mut add = |event: Event| log.add(&TurnMessage::Event(event));
+        let working = || Some(SubagentState::Working);
+        let waiting = || Some(SubagentState::Waiting);
+        for n in 1..4 {
+            add(state(n, working()));
+        }
+        add(state(1, waiting()));
+        for _ in 0..EventLog::MAX_EVENTS {
+            add(Event::Options);
+        }
+        add(Event::Options);
+        add(state(2, Some(SubagentState::Over(SubagentStop::Done))));
+        add(within(3, state(4, working())));
+        add(within(3, state(4, waiting())));
+        add(state(3, None));
+        assert!(log.overflowed);
+        let kept: Vec<_> = log.events.iter().filter_map(subagent_state).collect();
+        let wanted = [
+            (&id(3), &SubagentState::Working),
+            (&id(1), &SubagentState::Waiting),
+            (&id(4), &SubagentState::Waiting),
+        ];
+        assert_eq!((kept.as_slice(), log.events.len()), (&wanted[..], 3));
+    }
 
     #[test]
     fn flat_key_is_read_or_refused() {

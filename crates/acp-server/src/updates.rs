@@ -57,7 +57,7 @@ pub struct UpdateSender {
 /// Tracks whether the whole turn waits for the user. A call waits while a question about it is
 /// open, and works from then on, because its own next update may take a while.
 #[derive(Debug, Default)]
-struct Waits {
+pub struct Waits {
     /// A turn runs, and its end has not been reported.
     runs: bool,
     /// The last report was that the whole turn waits.
@@ -109,6 +109,23 @@ impl Waits {
             asked: self.asked,
             ..Self::default()
         };
+    }
+
+    /// Takes the state of the turn for another client, which is asked the open questions again.
+    fn take(&mut self) -> Self {
+        let asked = self.asked;
+        let taken = std::mem::replace(
+            self,
+            Self {
+                asked,
+                ..Self::default()
+            },
+        );
+        Self {
+            reported: false,
+            questions: Vec::new(),
+            ..taken
+        }
     }
 
     /// Records a question about a call, and returns the question's number.
@@ -263,8 +280,8 @@ impl UpdateSender {
     }
 
     /// Moves to another client. The caller sends it the missed events first; see
-    /// [`UpdateSender::ask_again`].
-    pub async fn move_to(&mut self, server: &Arc<Server>) {
+    /// [`UpdateSender::ask_again`]. Returns the state of the turn, without its open questions.
+    pub async fn move_to(&mut self, server: &Arc<Server>) -> Waits {
         self.moved.cancel();
         while !self.calls.is_empty() {
             self.answered().await;
@@ -276,6 +293,7 @@ impl UpdateSender {
             self.turn = Some(self.commands().begin());
         }
         self.lines.clear();
+        self.waits.take()
     }
 
     /// Shows the stored history of the session, up to a message. Returns whether all of it was shown.
@@ -367,6 +385,16 @@ impl UpdateSender {
     /// Reports that a turn has begun.
     pub async fn begin(&mut self) {
         self.waits.begin();
+        self.report_running().await;
+    }
+
+    /// Reports a turn that has begun for another client, in the state that it has reached.
+    pub async fn resume(&mut self, waits: Waits) {
+        self.waits = waits;
+        self.report_running().await;
+    }
+
+    async fn report_running(&mut self) {
         self.turn = Some(self.commands().begin());
         self.state(SessionActivity::Running).await;
     }
@@ -617,6 +645,57 @@ impl UpdateSender {
     async fn flush(&mut self) {
         for line in self.lines.drain(..) {
             self.server.peer.outbox().send(line).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turn_of_another_client_waits_as_before() {
+        let call = |id: &str, progress: Progress| {
+            Event::Call(Box::new(CallUpdate {
+                call: Some(CallId::new(id)),
+                progress: Some(progress),
+                ..CallUpdate::default()
+            }))
+        };
+        // The calls that run, those whose subagents wait, those with open questions, and whether the
+        // turn waits after these are asked again.
+        for (name, running, waiting, asked, waits) in [
+            ("a question", &["a"][..], &[][..], &["a"][..], true),
+            ("a subagent's question", &["a"], &["a"], &[], true),
+            ("a question next to work", &["a", "b"], &[], &["a"], false),
+            ("only work", &["a"], &[], &[], false),
+            ("both", &["a", "b"], &["a"], &["b"], true),
+        ] {
+            let mut before = Waits::default();
+            before.begin();
+            for id in running {
+                before.heard(&call(id, Progress::Running));
+            }
+            for id in waiting {
+                before.heard(&Event::Subagent(Box::new(Subagent {
+                    session: SessionId::new("ses_00000001"),
+                    call: CallId::new(*id),
+                    about: None,
+                    state: Some(SubagentState::Waiting),
+                })));
+            }
+            for id in asked {
+                before.ask(&CallId::new(*id), false);
+            }
+            assert_eq!(before.all(), waits, "{name}");
+            before.reported = before.all();
+            let mut after = before.take();
+            assert!(!before.all(), "{name}: a replay reports nothing");
+            assert!(after.runs && !after.reported, "{name}");
+            for id in asked {
+                after.ask(&CallId::new(*id), false);
+            }
+            assert_eq!(after.all(), waits, "{name}");
         }
     }
 }
