@@ -83,6 +83,8 @@ pub struct Invariants {
     addresses: BTreeSet<String>,
     /// Subagents' sessions, and whose they are.
     children: BTreeMap<String, String>,
+    /// The commands of each session, as they were sent last since it was opened.
+    commands: BTreeMap<String, Value>,
     /// State of every call that was announced, per session.
     calls: BTreeMap<(String, String), String>,
     /// Number of ended turns by session, as far as they can be distinguished.
@@ -299,6 +301,12 @@ impl Invariants {
                 "a message has the id of one of an earlier turn: {line}"
             ));
         }
+        if kind == "available_commands_update" {
+            let sent = update["availableCommands"].clone();
+            if self.commands.insert(session.into(), sent.clone()) == Some(sent) {
+                self.wrong(format!("the editor has these commands: {line}"));
+            }
+        }
         if matches!(kind, "subagent_update" | "session_message")
             && self.capabilities["subagents"].is_null()
         {
@@ -430,6 +438,10 @@ impl Invariants {
             }
             return;
         };
+        if matches!(method.as_str(), "session/load" | "session/resume") {
+            self.commands
+                .remove(params["sessionId"].as_str().unwrap_or_default());
+        }
         if let Some(result) = result {
             if method == "initialize" && result["protocolVersion"] == 2 {
                 self.second.get_or_insert_default();

@@ -296,18 +296,10 @@ impl Run {
                 !(of_call(received) && prints(&received.value["params"]["update"]))
             });
         }
-        if let Some(last) = self
-            .received
-            .iter_mut()
-            .rev()
-            .find(|received| received.stream == stream)
-        {
-            if kind == "available_commands_update" && last.value == value {
-                return;
-            }
-            if joined(&mut last.value, &value) {
-                return;
-            }
+        let mut received = self.received.iter_mut().rev();
+        let last = received.find(|received| received.stream == stream);
+        if last.is_some_and(|last| joined(&mut last.value, &value)) {
+            return;
         }
         self.received.push(ReceivedLine { value, stream });
     }

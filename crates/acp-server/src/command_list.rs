@@ -14,8 +14,6 @@ pub struct CommandList(watch::Sender<SentCommands>);
 #[derive(Debug, Default)]
 struct SentCommands {
     list: Vec<CommandInfo>,
-    /// True if a list was sent a second time, for a client that may have missed the first one.
-    is_repeated: bool,
     turns: usize,
 }
 
@@ -37,14 +35,9 @@ impl CommandList {
         is_new
     }
 
-    /// Records that a list is sent again. Returns false if that has happened before.
-    pub fn repeat(&self) -> bool {
-        let mut is_first = false;
-        self.0.send_if_modified(|sent| {
-            is_first = !std::mem::replace(&mut sent.is_repeated, true);
-            false
-        });
-        is_first
+    /// Returns whether a list was sent.
+    pub fn is_sent(&self) -> bool {
+        !self.0.borrow().list.is_empty()
     }
 
     /// Returns whether a list can be sent now: no turn runs, or the client has no list yet.
@@ -99,11 +92,11 @@ mod tests {
     #[test]
     fn list_is_sent_when_it_has_changed() {
         let list = CommandList::default();
+        assert!(!list.is_sent());
         assert!(list.update(&[command("a")]));
+        assert!(list.is_sent());
         assert!(!list.update(&[command("a")]));
         assert!(list.update(&[command("b")]));
-        assert!(list.repeat());
-        assert!(!list.repeat());
     }
 
     #[test]

@@ -488,6 +488,7 @@ impl TurnStream {
 
     async fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
+            self.updates.offer_first_commands().await;
             self.updates.begin().await;
             self.updates.greet().await;
         }

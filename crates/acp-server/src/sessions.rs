@@ -31,10 +31,10 @@ use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 /// The number of sessions in a page of the list.
 const PAGE_SIZE: usize = 100;
 
-/// The delay after which the commands of a new session are sent a second time: Zed registers it some
-/// time after it has read the response, and drops earlier updates. A session that it loads or resumes
-/// it registers before.
-const RESEND_GRACE: Duration = Duration::from_millis(250);
+/// The delay after which the commands of a new session are sent, unless its first prompt comes
+/// before: Zed registers the session some time after it has read the response, and drops earlier
+/// updates. A session that it loads or resumes it registers before.
+const REGISTRATION_GRACE: Duration = Duration::from_millis(250);
 
 /// The client's setup of a session.
 pub struct SessionSetup {
@@ -380,9 +380,9 @@ async fn come_back(
 }
 
 /// Sends the updates after the response to an opened session, for as long as it is open: the
-/// remaining events; the commands, twice for a new session if the client may miss them, and again between two turns
-/// when they have changed; the config options when a local model server was found; titles; and
-/// notices, if the client supports them.
+/// remaining events; the commands, those of a new session after a moment if the client may miss
+/// them, and again between two turns when they have changed; the config options when a local model
+/// server was found; titles; and notices, if the client supports them.
 #[expect(
     clippy::cognitive_complexity,
     reason = "a loop with an arm for each source of updates"
@@ -408,23 +408,19 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     for event in left {
         updates.event(event).await;
     }
-    if misses_commands {
-        updates.offer_commands(false).await;
-    } else {
+    let mut waits = misses_commands && is_new;
+    if !misses_commands {
         // The response to the request had them.
         commands.update(&session.commands());
-    }
-    let mut waits = misses_commands && is_new;
-    if !waits {
-        commands.repeat();
+    } else if !waits {
+        updates.offer_commands().await;
     }
     let mut turns = commands.turns();
-    let mut again_due = false;
     let mut servers = session.server_changes();
     let mut models = session.project().models.clone();
     let mut out_of_turn_events = session.out_of_turn_events();
-    let again = tokio::time::sleep(RESEND_GRACE); // the grace that a slow client needs
-    tokio::pin!(again);
+    let registered = tokio::time::sleep(REGISTRATION_GRACE); // the grace that a slow client needs
+    tokio::pin!(registered);
     let tried = session.try_sandbox();
     tokio::pin!(tried);
     let mut trying = true;
@@ -441,13 +437,12 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
-            () = &mut again, if waits => {
+            () = &mut registered, if waits => {
                 waits = false;
-                again_due = true;
-                updates.offer_commands(again_due).await;
+                updates.offer_commands().await;
             }
-            Ok(()) = servers.changed() => updates.offer_commands(again_due).await,
-            () = turns.changed() => updates.offer_commands(again_due).await,
+            Ok(()) = servers.changed(), if !waits => updates.offer_commands().await,
+            () = turns.changed(), if !waits => updates.offer_commands().await,
             holds = &mut tried, if trying => {
                 trying = false;
                 // More approvals can be chosen now.

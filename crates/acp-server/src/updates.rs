@@ -424,16 +424,22 @@ impl UpdateSender {
             .unwrap_or_default()
     }
 
-    /// Sends the commands if no turn runs and they have changed. `again` also sends a list that has
-    /// not changed, but only once in all.
-    pub async fn offer_commands(&mut self, again: bool) {
-        let commands = self.commands();
-        if !commands.can_send() {
+    /// Sends the commands if they have changed and no turn runs, or the client has none yet.
+    pub async fn offer_commands(&mut self) {
+        // A session that is being opened again has no client until then.
+        let Ok(live) = self.server.live(self.session.id.as_str()) else {
             return;
-        }
+        };
         let list = self.session.commands();
-        if commands.update(&list) || (again && commands.repeat()) {
+        if live.commands.can_send() && live.commands.update(&list) {
             self.show_event(Event::Commands(list)).await;
+        }
+    }
+
+    /// Sends the commands before the first prompt of a client, if they have not been sent yet.
+    pub async fn offer_first_commands(&mut self) {
+        if self.server.capabilities().misses_commands && !self.commands().is_sent() {
+            self.offer_commands().await;
         }
     }
 
@@ -447,21 +453,13 @@ impl UpdateSender {
         }
     }
 
-    /// Sends the notices at the beginning of a session's first turn: the commands again, for
-    /// clients that missed them, and conditions that the user may not expect.
+    /// Sends the notices at the beginning of a session's first turn: conditions that the user may
+    /// not expect.
     pub async fn greet(&mut self) {
         let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
             return;
         };
         let project = self.session.project();
-        if self.server.capabilities().misses_commands {
-            let list = self.session.commands();
-            let commands = self.commands();
-            if commands.update(&list) || commands.repeat() {
-                commands.repeat();
-                self.show_event(Event::Commands(list)).await;
-            }
-        }
         // A model server on this machine may be about to be found.
         if !project.models.is_anybody_there() {
             project.models.searched().await;
