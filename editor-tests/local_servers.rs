@@ -14,8 +14,12 @@ use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 9] = [
+pub const ALL: [(&str, fn()); 10] = [
     ("slow Ollama is found", slow_ollama_is_found),
+    (
+        "prompt is cancelled while servers are searched",
+        cancelled_during_the_search,
+    ),
     ("Ollama's own window is used", ollamas_window_is_used),
     ("small window names the remedy", small_window),
     (
@@ -156,6 +160,28 @@ fn slow_ollama_is_found() {
         let run = ["run", "-m", "ollama/qwen3-coder:30b", "Hello?"];
         assert_eq!(stdout_of(&project, &run).trim(), "Here I am.", "{delay}");
     }
+}
+
+/// The search goes on, and the next prompt waits for it.
+fn cancelled_during_the_search() {
+    let server = ollama(Duration::from_millis(1500), 65_536);
+    let mut client = Client::new(Arc::new(project_with("ollama", &server)));
+    let session = client.open();
+    client.prompt(2, &session, "Hello?");
+    client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel",
+        "params": { "sessionId": session } }));
+    let (cancelled, before) = client.answer(2);
+    assert_eq!(
+        cancelled["result"]["stopReason"], "cancelled",
+        "{cancelled}"
+    );
+    client.prompt(3, &session, "Hello again?");
+    let (answered, after) = client.answer(3);
+    assert_eq!(answered["result"]["stopReason"], "end_turn", "{answered}");
+    let shown = json!([before, after]).to_string();
+    assert!(shown.contains("Here I am."), "{shown}");
+    assert!(!shown.contains("No model is connected"), "{shown}");
+    client.leave();
 }
 
 fn ollamas_window_is_used() {

@@ -412,7 +412,7 @@ impl TurnStream {
             if let Some((at, _)) = inserted {
                 self.held = batch.split_off(at + 1);
             }
-            self.show(&mut batch).await;
+            self.show(&mut batch, cancelled).await;
             if let Some((_, message)) = inserted {
                 return Ok(message);
             }
@@ -436,18 +436,18 @@ impl TurnStream {
         mut self,
         cancelled: &CancellationToken,
     ) -> Result<(TurnResult, TurnEndGuard), RequestError> {
-        self.begin().await;
+        self.begin(cancelled).await;
         let mut batch = std::mem::take(&mut self.held);
-        self.show(&mut batch).await;
+        self.show(&mut batch, cancelled).await;
         let outcome = loop {
             if let Some(outcome) = self.over.take() {
                 break outcome;
             }
             self.next(cancelled, &mut batch).await;
-            self.show(&mut batch).await;
+            self.show(&mut batch, cancelled).await;
         };
         self.drain(&mut batch);
-        self.show(&mut batch).await;
+        self.show(&mut batch, cancelled).await;
         self.updates.withdraw();
         match outcome {
             Ok(mut result) => {
@@ -486,12 +486,40 @@ impl TurnStream {
         lost().into()
     }
 
-    async fn begin(&mut self) {
-        if !std::mem::replace(&mut self.begun, true) {
-            self.updates.offer_first_commands().await;
-            self.updates.begin().await;
+    async fn begin(&mut self, cancelled: &CancellationToken) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        self.updates.offer_first_commands().await;
+        self.updates.begin().await;
+        if self.searched(cancelled).await {
             self.updates.greet().await;
         }
+    }
+
+    /// Waits until it is known whether there is a model. The turn waits for that too. Returns
+    /// `false` if it has ended before.
+    async fn searched(&mut self, cancelled: &CancellationToken) -> bool {
+        let models = self.session.project().models.clone();
+        if models.is_anybody_there() {
+            return true;
+        }
+        let mut searched = std::pin::pin!(models.searched());
+        while self.over.is_none() {
+            tokio::select! {
+                biased;
+                () = &mut searched => return true,
+                outcome = &mut self.turn.outcome => self.over = Some(outcome),
+                () = cancelled.cancelled(), if !self.withdrawn => self.cancel(),
+            }
+        }
+        false
+    }
+
+    /// Cancels the turn. The token of the request stays cancelled, so this happens once.
+    fn cancel(&mut self) {
+        self.withdrawn = true;
+        self.session.cancel_one(self.turn.number);
     }
 
     /// Waits for the next message, answer or observer, or for the end of the turn.
@@ -499,11 +527,7 @@ impl TurnStream {
         tokio::select! {
             biased;
             outcome = &mut self.turn.outcome => self.over = Some(outcome),
-            // The token stays cancelled, so one notification is enough.
-            () = cancelled.cancelled(), if !self.withdrawn => {
-                self.withdrawn = true;
-                self.session.cancel_one(self.turn.number);
-            }
+            () = cancelled.cancelled(), if !self.withdrawn => self.cancel(),
             // Messages received so far go to the present client, later ones to the observer.
             n = self.turn.events.recv_many(batch, events::WAITING), if self.open => self.open = n > 0,
             works = self.updates.answered(), if self.updates.is_waiting() => {
@@ -528,7 +552,7 @@ impl TurnStream {
             return;
         };
         let updates = &mut self.updates;
-        updates.move_to(&viewer.server).await;
+        let waits = updates.move_to(&viewer.server).await;
         let log = &hosted.log;
         let mut is_replayed = false;
         if viewer.history {
@@ -558,12 +582,12 @@ impl TurnStream {
         viewer.shown.send(()).ok();
     }
 
-    async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
+    async fn show(&mut self, batch: &mut Vec<TurnMessage>, cancelled: &CancellationToken) {
         if !batch.is_empty() {
             if let Some(hosted) = &mut self.hosted {
                 hosted.heard(batch);
             }
-            self.begin().await;
+            self.begin(cancelled).await;
             self.updates.show(batch).await;
         }
     }

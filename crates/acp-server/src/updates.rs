@@ -459,12 +459,7 @@ impl UpdateSender {
         let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
             return;
         };
-        let project = self.session.project();
-        // A model server on this machine may be about to be found.
-        if !project.models.is_anybody_there() {
-            project.models.searched().await;
-        }
-        if !project.models.is_anybody_there() {
+        if !self.session.project().models.is_anybody_there() {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
             let notice = Event::Notice {
                 severity: Severity::Info,

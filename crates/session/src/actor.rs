@@ -74,6 +74,21 @@ pub(super) struct ActiveTurn {
     cancelled: CancellationToken,
 }
 
+/// Waits for the search for local servers, which may find the model of the turn, or until the turn
+/// is cancelled. The next turn then waits for it.
+async fn await_search(local: &mut Option<JoinHandle<()>>, cancelled: &CancellationToken) {
+    let Some(search) = local else { return };
+    tokio::select! {
+        searched = search => {
+            if let Err(e) = searched {
+                tracing::warn!("looking for local servers failed: {e}");
+            }
+            *local = None;
+        }
+        () = cancelled.cancelled() => {}
+    }
+}
+
 /// A request to end the session.
 pub(super) struct Closing {
     /// Notified when the session has ended, if the request wants an answer.
@@ -157,11 +172,6 @@ impl Actor {
     /// Runs one turn, or a built-in command in its place. Returns whether it ended in favour of
     /// the next prompt.
     async fn turn(&mut self, prompt: QueuedPrompt, steered: bool) -> bool {
-        if let Some(local) = self.local.take()
-            && let Err(e) = local.await
-        {
-            tracing::warn!("looking for local servers failed: {e}");
-        }
         let QueuedPrompt {
             number,
             work,
@@ -190,12 +200,20 @@ impl Actor {
             record: self.session.record.clone(),
             steered: is_message && steered,
         };
-        self.session.running = Some(ActiveTurn { number, cancelled });
+        self.session.running = Some(ActiveTurn {
+            number,
+            cancelled: cancelled.clone(),
+        });
         self.session
             .inbox
             .update_spoken(self.session.choices.steers());
         let outcome = {
-            let mut work = std::pin::pin!(run.run(work, &mut self.watcher));
+            let local = &mut self.local;
+            let watcher = &mut self.watcher;
+            let mut work = std::pin::pin!(async {
+                await_search(local, &cancelled).await;
+                run.run(work, watcher).await
+            });
             loop {
                 tokio::select! {
                     outcome = &mut work => break outcome,
