@@ -22,6 +22,7 @@ use crate::process::scratch;
 use crate::{Failure, ToolContext};
 use base::task::spawn_blocking;
 use base::text;
+use base::text::shared::SharedText;
 use base::variables::GIT_UNTRUSTED;
 use events::{Event, Severity};
 use lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
@@ -207,9 +208,9 @@ pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
 pub(super) struct Planned {
     pub(super) real: PathBuf,
     /// The present text; `None` if the file does not exist.
-    pub(super) old: Option<String>,
+    pub(super) old: Option<SharedText>,
     /// The new text; `None` if the file is about to be removed.
-    pub(super) new: Option<String>,
+    pub(super) new: Option<SharedText>,
 }
 
 /// The diagnostics before a change.
@@ -283,7 +284,7 @@ impl Check {
     /// files.
     pub(super) async fn after(
         self,
-        written: &[(PathBuf, String)],
+        written: &[(PathBuf, SharedText)],
         context: &ToolContext,
     ) -> LanguageFindings {
         if self.asked.is_empty() {
@@ -376,7 +377,7 @@ impl AskedServer {
 
     async fn again(
         &self,
-        written: &[(PathBuf, String)],
+        written: &[(PathBuf, SharedText)],
         until: Instant,
         context: &ToolContext,
     ) -> (Vec<(PathBuf, Errors)>, Option<String>) {

@@ -743,7 +743,7 @@ async fn renamed(
                 document.place.shown
             ))
         })?;
-        if new != document.text {
+        if document.text != *new {
             replaced.push((document, new));
         }
     }

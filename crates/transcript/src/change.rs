@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use base::text;
-use base::text::diff::LineDiff;
+use base::text::diff::{LineDiff, common_prefix, common_suffix};
+use base::text::shared::SharedText;
 
 /// The maximum total size of the old and new text that are stored for one file, in bytes.
 const MAX_STORED_BYTES: usize = 256 << 10;
@@ -20,9 +21,9 @@ pub struct Change {
     /// The absolute path of the file.
     pub path: String,
     /// The text before the change; `None` for a new file.
-    pub old: Option<String>,
+    pub old: Option<SharedText>,
     /// The text after the change; empty for a deleted file.
-    pub new: String,
+    pub new: SharedText,
     /// Whether the file was deleted, as opposed to emptied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
@@ -51,7 +52,7 @@ impl Change {
         let end = common_end(&old[start..], &new[start..]);
         let old_part = &old[start..old.len() - end];
         let new_part = &new[start..new.len() - end];
-        let before = old[..start].lines().count();
+        let before = memchr::memchr_iter(b'\n', &old.as_bytes()[..start]).count();
         let begins = LineOffsets {
             old: before,
             new: before,
@@ -102,8 +103,8 @@ impl Change {
                 None => {
                     let left = text::count(groups.len() - place, "more change");
                     parts.extend(parts.last().cloned().map(|last| Self {
-                        old: self.old.as_ref().map(|_| String::new()),
-                        new: format!("… {left} not shown\n"),
+                        old: self.old.as_ref().map(|_| SharedText::default()),
+                        new: format!("… {left} not shown\n").into(),
                         part: Some(lines),
                         ..last
                     }));
@@ -117,8 +118,8 @@ impl Change {
     fn part(&self, lines: LineOffsets, old: String, new: String) -> Self {
         Self {
             path: self.path.clone(),
-            old: self.old.is_some().then_some(old),
-            new,
+            old: self.old.is_some().then(|| old.into()),
+            new: new.into(),
             deleted: self.deleted,
             part: Some(lines),
         }
@@ -128,34 +129,19 @@ impl Change {
 /// Returns the length of the lines that both texts begin with, in bytes. The last
 /// [`CONTEXT_LINES`] of them are not counted.
 fn common_start(old: &str, new: &str) -> usize {
-    let same = old
-        .bytes()
-        .zip(new.bytes())
-        .take_while(|(one, other)| one == other)
-        .count();
-    let start = &old.as_bytes()[..same];
-    let ends = start
-        .iter()
-        .enumerate()
-        .rev()
-        .filter(|(_, byte)| **byte == b'\n');
-    ends.map(|(at, _)| at + 1).nth(CONTEXT_LINES).unwrap_or(0)
+    let same = common_prefix(old.as_bytes(), new.as_bytes());
+    memchr::memrchr_iter(b'\n', &old.as_bytes()[..same])
+        .nth(CONTEXT_LINES)
+        .map_or(0, |at| at + 1)
 }
 
 /// Returns the length of the lines that both texts end with, in bytes. The first [`CONTEXT_LINES`]
 /// of them are not counted.
 fn common_end(old: &str, new: &str) -> usize {
-    let same = old
-        .bytes()
-        .rev()
-        .zip(new.bytes().rev())
-        .take_while(|(one, other)| one == other)
-        .count();
-    let end = &old.as_bytes()[old.len() - same..];
-    let ends = end.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    ends.map(|(at, _)| same - at - 1)
+    let same = common_suffix(old.as_bytes(), new.as_bytes());
+    memchr::memchr_iter(b'\n', &old.as_bytes()[old.len() - same..])
         .nth(CONTEXT_LINES)
-        .unwrap_or(0)
+        .map_or(0, |at| same - at - 1)
 }
 
 /// Cuts a text to half of the maximum size, and appends a note with the number of omitted bytes.
@@ -247,7 +233,7 @@ mod tests {
             let parts = parts.parts();
             let bytes: usize = parts
                 .iter()
-                .map(|part| part.new.len() + part.old.as_ref().map_or(0, String::len))
+                .map(|part| part.new.len() + part.old.as_ref().map_or(0, |old| old.len()))
                 .sum();
             assert!(bytes <= MAX_STORED_BYTES + 200, "{bytes}");
             assert!(parts[0].new.ends_with("not shown\n"));

@@ -21,7 +21,7 @@ impl Part {
                         ..
                     }) => {
                         let texts = changes.iter().map(|change| {
-                            change.new.len() + change.old.as_ref().map_or(0, String::len)
+                            change.new.len() + change.old.as_ref().map_or(0, |old| old.len())
                         });
                         texts.sum::<usize>() + attachments.iter().map(data_length).sum::<usize>()
                     }

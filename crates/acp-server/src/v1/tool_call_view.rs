@@ -225,7 +225,7 @@ fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> 
         }
         CardPart::Change(change) => {
             let diff = v1::Diff::new(change.path.as_str(), change.new.as_str())
-                .old_text(change.old.clone())
+                .old_text(change.old.as_deref().map(str::to_owned))
                 .meta(change.part.map(lines_before));
             v1::ToolCallContent::Diff(diff)
         }

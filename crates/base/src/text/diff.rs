@@ -165,6 +165,29 @@ pub fn pieces(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     compare(old, new, None)
 }
 
+/// The number of bytes that are compared at once.
+const BLOCK: usize = 4 << 10;
+
+/// Returns the number of bytes that two texts share at their beginning.
+pub fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    let blocks = one.chunks_exact(BLOCK).zip(other.chunks_exact(BLOCK));
+    let same = BLOCK * blocks.take_while(|(one, other)| one == other).count();
+    let rest = one[same..].iter().zip(&other[same..]);
+    same + rest.take_while(|(one, other)| one == other).count()
+}
+
+/// Returns the number of bytes that two texts share at their end.
+pub fn common_suffix(one: &[u8], other: &[u8]) -> usize {
+    let blocks = one.rchunks_exact(BLOCK).zip(other.rchunks_exact(BLOCK));
+    let same = BLOCK * blocks.take_while(|(one, other)| one == other).count();
+    let one = one[..one.len() - same].iter().rev();
+    let other = other[..other.len() - same].iter().rev();
+    same + one
+        .zip(other)
+        .take_while(|(one, other)| one == other)
+        .count()
+}
+
 fn compare(old: &[&str], new: &[&str], limit: Option<Instant>) -> Vec<DiffOp> {
     let mut known = HashMap::with_capacity(old.len());
     let old = numbered(old, &mut known);
@@ -209,6 +232,23 @@ mod tests {
         let old = text(7_919);
         let new = text(104_729);
         assert!(reconstructed(&LineDiff::of(&old, &new)) == new);
+    }
+
+    #[test]
+    fn common_parts_may_end_within_a_block() {
+        let text = vec![b'a'; 3 * BLOCK + 5];
+        let changed_at = [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 7, text.len() - 1];
+        for at in changed_at {
+            let mut changed = text.clone();
+            changed[at] = b'b';
+            assert_eq!(common_prefix(&text, &changed), at);
+            assert_eq!(common_suffix(&text, &changed), text.len() - at - 1);
+            let shorter = &text[..at];
+            assert_eq!(common_prefix(&text, shorter), at);
+            assert_eq!(common_suffix(&text, shorter), at);
+        }
+        assert_eq!(common_prefix(&text, &text), text.len());
+        assert_eq!(common_suffix(&text, &text), text.len());
     }
 
     proptest! {

@@ -617,7 +617,7 @@ fn after_edit(
     };
     Ok(Some(FileState {
         kind,
-        ..tracker.keep(format!("{mark}{}", change.new).as_bytes())?
+        ..tracker.keep(format!("{mark}{}", change.new.as_str()).as_bytes())?
     }))
 }
 

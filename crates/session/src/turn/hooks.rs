@@ -10,6 +10,7 @@ use super::authorize::PlacedCall;
 use super::step_context::StepContext;
 use super::{History, TurnContext, TurnOutcome, next, remind, step, step_context, tool_context};
 use base::text;
+use base::text::shared::SharedText;
 use config::contribution::Contribution;
 use config::settings::HookPoint;
 use events::{Event, EventSender, Severity, Status};
@@ -113,7 +114,7 @@ pub(super) async fn after(
         Arc::new(Change {
             path: path.clone(),
             old: None,
-            new: String::new(),
+            new: SharedText::default(),
             deleted: *deleted,
             part: *part,
         })

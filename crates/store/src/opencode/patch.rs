@@ -1,5 +1,6 @@
 //! The hunks of a unified diff as changes of a file.
 
+use base::text::shared::SharedText;
 use transcript::{Change, LineOffsets};
 
 /// Returns a change for each hunk of a unified diff of one file; none for a text that is no diff.
@@ -11,8 +12,8 @@ pub(super) fn changes(path: &str, diff: &str) -> Vec<Change> {
         if let Some(begins) = header(line) {
             changes.push(Change {
                 path: path.to_owned(),
-                old: (!is_new).then(String::new),
-                new: String::new(),
+                old: (!is_new).then(SharedText::default),
+                new: SharedText::default(),
                 deleted: is_deleted,
                 part: (!is_new && !is_deleted).then_some(begins),
             });
@@ -26,16 +27,16 @@ pub(super) fn changes(path: &str, diff: &str) -> Vec<Change> {
         match line.as_bytes().first() {
             Some(b' ') => {
                 if let Some(old) = old {
-                    old.push_str(rest);
+                    old.to_mut().push_str(rest);
                 }
-                change.new.push_str(rest);
+                change.new.to_mut().push_str(rest);
             }
             Some(b'-') => {
                 if let Some(old) = old {
-                    old.push_str(rest);
+                    old.to_mut().push_str(rest);
                 }
             }
-            Some(b'+') => change.new.push_str(rest),
+            Some(b'+') => change.new.to_mut().push_str(rest),
             // "\ No newline at end of file" belongs to the line before it; anything else ends the
             // hunk.
             _ => {}

@@ -17,6 +17,7 @@ use crate::files::disk::SetAside;
 use crate::language::{Check, Planned};
 use crate::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
+use base::text::shared::SharedText;
 use events::{Location, ToolKind};
 use permission::AccessRequest;
 use transcript::Change;
@@ -42,7 +43,7 @@ struct PatchStep {
     /// The file under its new name.
     document: Document,
     /// Its new text; `None` if it is removed, or moved unchanged.
-    new: Option<String>,
+    new: Option<SharedText>,
     /// The file under its old name, if it is moved.
     from: Option<Document>,
     change: Change,
@@ -60,7 +61,7 @@ enum StepDone {
 }
 
 impl PatchStep {
-    fn new(document: Document, new: Option<String>, change: Change) -> Self {
+    fn new(document: Document, new: Option<SharedText>, change: Change) -> Self {
         Self {
             document,
             new,
@@ -99,14 +100,14 @@ impl PatchStep {
             return self
                 .document
                 .is_text()
-                .then(|| self.document.planned(self.new.as_deref()))
+                .then(|| self.document.planned(self.new.as_ref()))
                 .into_iter()
                 .collect();
         };
         if !from.is_text() {
             return Vec::new();
         }
-        let new = self.new.as_deref().unwrap_or(&from.text);
+        let new = self.new.as_ref().unwrap_or(&from.text);
         vec![self.document.planned(Some(new)), from.planned(None)]
     }
 
@@ -271,7 +272,8 @@ impl Ready {
     /// A message for the model if a text cannot be written in the encoding of its file.
     pub(crate) fn of(replaced: Vec<(Document, String)>) -> Result<Self, Failure> {
         let step = |(document, new): (Document, String)| {
-            let change = document.change(&new)?;
+            let new = SharedText::from(new);
+            let change = document.change(new.clone())?;
             Ok(PatchStep::new(document, Some(new), change))
         };
         let steps: Result<_, Failure> = replaced.into_iter().map(step).collect();
@@ -362,19 +364,19 @@ async fn verify(
     match section {
         Section::Add { path, text } => {
             let mut document = target_to_write(context, &path).await?;
-            let text = document.replacement(&text);
+            let text = SharedText::from(document.replacement(&text));
             if let Some(step) = earlier(steps, &document) {
                 // Removed by an earlier section, and created again.
                 if !step.removes() {
                     return Err(twice(&document));
                 }
-                step.change = step.document.change(&text)?;
+                step.change = step.document.change(text.clone())?;
                 step.new = Some(text);
                 return Ok(());
             }
             // An existing file is replaced, so the checks of a replacement apply.
             document.check_whole(context)?;
-            let change = document.change(&text)?;
+            let change = document.change(text.clone())?;
             steps.push(PatchStep::new(document, Some(text), change));
         }
         Section::Delete { path } => {
@@ -408,7 +410,7 @@ async fn verify(
                     return Err(twice(&document));
                 };
                 let (text, remarks) = changed(&step.document, &text, &hunks, context)?;
-                step.change = step.document.change(&text)?;
+                step.change = step.document.change(text.clone())?;
                 step.new = Some(text);
                 step.remarks.extend(remarks);
                 return Ok(());
@@ -417,7 +419,7 @@ async fn verify(
             let note = document.check_quoted(context)?;
             let (text, remarks) = changed(&document, &document.text, &hunks, context)?;
             let remarks = note.into_iter().chain(remarks).collect();
-            let change = document.change(&text)?;
+            let change = document.change(text.clone())?;
             steps.push(PatchStep {
                 remarks,
                 ..PatchStep::new(document, Some(text), change)
@@ -464,9 +466,9 @@ async fn moved(
         return Err(twice(&there));
     }
     let there = there.for_moved(&document);
-    let change = there.change(&text)?;
+    let change = there.change(text.clone())?;
     // Unsaved changes of the editor are written to the new name.
-    let new = (text != document.text || document.is_unsaved()).then_some(text);
+    let new = (!text.is_same(&document.text) || document.is_unsaved()).then_some(text);
     Ok(PatchStep {
         from: Some(document),
         remarks,
@@ -477,10 +479,13 @@ async fn moved(
 /// Applies hunks to a text. Also returns notes for the model on inexact matches.
 fn changed(
     document: &Document,
-    text: &str,
+    text: &SharedText,
     hunks: &[Hunk],
     context: &ToolContext,
-) -> Result<(String, Vec<String>), Failure> {
+) -> Result<(SharedText, Vec<String>), Failure> {
+    if hunks.is_empty() {
+        return Ok((text.clone(), Vec::new()));
+    }
     let shown = &document.place.shown;
     let applied = apply(text, hunks, shown).map_err(|wrong| {
         let told = wrong.iter().map(|e| match e {
@@ -504,7 +509,7 @@ fn changed(
             numbered(&applied.text, *first, *last)
         ));
     }
-    Ok((applied.text, remarks))
+    Ok((applied.text.into(), remarks))
 }
 
 async fn existing(document: Document, context: &ToolContext) -> Result<Document, Failure> {

@@ -8,6 +8,7 @@
 
 mod name;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ use crate::format;
 use crate::language::{self, Planned};
 use crate::{Failure, ToolContext};
 use base::text;
+use base::text::diff::common_prefix;
+use base::text::shared::SharedText;
 use events::{Location, NotWritten};
 use permission::{AccessRequest, Action};
 use transcript::Change;
@@ -33,7 +36,9 @@ use transcript::Change;
 pub struct Document {
     pub place: ResolvedPath,
     /// The text as the user sees it, with its own line ends. Empty for a file that does not exist.
-    pub text: String,
+    pub text: SharedText,
+    /// The fingerprint of the text.
+    fingerprint: TextFingerprint,
     pub exists: bool,
     /// Whether the file begins with a byte order mark (not part of `text`).
     mark: bool,
@@ -51,10 +56,13 @@ pub struct Document {
 #[derive(Debug)]
 pub struct WrittenText {
     /// The text, without byte order mark.
-    pub text: String,
+    pub text: SharedText,
     /// Notes for the model on changes made by the editor or a formatter.
     pub notes: Vec<String>,
 }
+
+/// The byte order mark.
+const MARK: char = '\u{feff}';
 
 /// The maximum lines and bytes of a shown change. For a longer one, only line numbers are shown.
 const MAX_SHOWN_CHANGE: (usize, usize) = (12, 1_000);
@@ -121,19 +129,20 @@ impl Document {
         };
         let buffer = buffer.filter(|text| !text.is_empty() || saved.is_some());
         let buffer = buffer.filter(|text| !is_misread(text, source.as_deref(), disk));
+        let disk_alone = if buffer.is_none() { disk } else { None };
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
             (Some(text), None) | (None, Some(text)) => text,
             (None, None) => return Ok(Self::absent(place).encoded_as_named(context)),
         };
-        let mark = text.starts_with('\u{feff}');
-        let text = text
-            .strip_prefix('\u{feff}')
-            .map_or_else(|| text.clone(), str::to_owned);
-        let is_known = known.is_some_and(|known| known.text == TextFingerprint::of(&text));
+        let mark = text.starts_with(MARK);
+        let text = unmarked(text);
+        let fingerprint = disk_alone.unwrap_or_else(|| TextFingerprint::of(&text));
+        let is_known = known.is_some_and(|known| known.text == fingerprint);
         Ok(Self {
             place,
-            text,
+            text: text.into(),
+            fingerprint,
             exists: true,
             mark,
             source,
@@ -146,7 +155,8 @@ impl Document {
     fn absent(place: ResolvedPath) -> Self {
         Self {
             place,
-            text: String::new(),
+            text: SharedText::default(),
+            fingerprint: TextFingerprint::of(""),
             exists: false,
             mark: false,
             source: None,
@@ -274,7 +284,7 @@ impl Document {
     /// preserved, not doubled, and a file whose lines all end in `\r\n` retains these ends, even if
     /// the model wrote only `\n`.
     pub fn replacement(&self, content: &str) -> String {
-        let content = match content.strip_prefix('\u{feff}') {
+        let content = match content.strip_prefix(MARK) {
             Some(unmarked) if self.exists || self.mark => unmarked,
             _ => content,
         };
@@ -404,12 +414,17 @@ impl Document {
         context
             .session
             .seen
-            .note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
+            .note(&self.place.real.path, self.known_file());
+    }
+
+    /// Returns this state as one that the model knows.
+    fn known_file(&self) -> KnownFile {
+        KnownFile::of(&self.text, self.fingerprint, self.disk)
     }
 
     /// Returns whether its text differs from the disk because the editor holds unsaved changes.
     pub fn is_unsaved(&self) -> bool {
-        self.exists && self.is_text() && self.disk != Some(TextFingerprint::of(&self.text))
+        self.exists && self.is_text() && self.disk != Some(self.fingerprint)
     }
 
     /// Returns the whole change to a new text, for people. A file that is not text has no old text
@@ -417,8 +432,8 @@ impl Document {
     ///
     /// # Errors
     /// A message for the model if the text cannot be written in the encoding of the file.
-    pub fn change(&self, new: &str) -> Result<Change, Failure> {
-        if self.foreign_bytes(new)?.is_some() && self.is_unsaved() {
+    pub fn change(&self, new: SharedText) -> Result<Change, Failure> {
+        if self.foreign_bytes(&new)?.is_some() && self.is_unsaved() {
             return Err(Failure::ForModel(format!(
                 "{} is not UTF-8 and has unsaved changes in the editor, which may save it in another encoding. Nothing was written. Ask the user to save it first.",
                 self.place.shown
@@ -429,14 +444,14 @@ impl Document {
 
     /// Returns the change that removes the file, for people.
     pub fn deletion(&self) -> Change {
-        self.change_to("", true)
+        self.change_to(SharedText::default(), true)
     }
 
-    fn change_to(&self, new: &str, deleted: bool) -> Change {
+    fn change_to(&self, new: SharedText, deleted: bool) -> Change {
         Change {
             path: self.place.path.display().to_string(),
             old: (self.exists && self.is_text()).then(|| self.text.clone()),
-            new: new.into(),
+            new,
             deleted,
             part: None,
         }
@@ -474,22 +489,22 @@ impl Document {
     }
 
     /// Returns the change to a new text, or the removal, for diagnostics before and after it.
-    pub(crate) fn planned(&self, new: Option<&str>) -> Planned {
+    pub(crate) fn planned(&self, new: Option<&SharedText>) -> Planned {
         let old = self.exists.then(|| self.text.clone());
         Planned {
             real: self.place.real.path.clone(),
             old,
-            new: new.map(str::to_owned),
+            new: new.cloned(),
         }
     }
 
     pub fn location(&self, new: &str) -> Location {
-        let same = self
-            .text
-            .lines()
-            .zip(new.lines())
-            .take_while(|(old, new)| old == new)
-            .count();
+        let start = common_prefix(self.text.as_bytes(), new.as_bytes());
+        let start = memchr::memrchr(b'\n', &new.as_bytes()[..start]).map_or(0, |at| at + 1);
+        let before = memchr::memchr_iter(b'\n', &new.as_bytes()[..start]).count();
+        // Lines that differ in their ends alone are the same.
+        let rest = self.text[start..].lines().zip(new[start..].lines());
+        let same = before + rest.take_while(|(old, new)| old == new).count();
         let line = if self.exists && self.is_text() {
             u32::try_from(same + 1).ok()
         } else {
@@ -509,6 +524,8 @@ impl Document {
         self.place.still()?;
         let same = match self.raw {
             Some(was) => disk::identify(&self.place.real.path).is_ok_and(|now| now == was),
+            // No editor can have unsaved changes.
+            None if self.exists && !context.client.files.read => self.is_on_disk()?,
             None => {
                 let now = Self::open(self.place.clone(), Purpose::Change, context).await?;
                 now.exists == self.exists
@@ -526,12 +543,29 @@ impl Document {
         )))
     }
 
+    /// Returns whether the file on the disk has the bytes that were read. Reads it piece by piece.
+    fn is_on_disk(&self) -> Result<bool, Failure> {
+        let mark = if self.mark { "\u{feff}" } else { "" };
+        let utf8 = [mark.as_bytes(), self.text.as_bytes()];
+        let bytes = self.source_bytes();
+        let pieces = bytes.as_ref().map_or(&utf8[..], std::slice::from_ref);
+        match disk::has_content(&self.place.real.path, pieces) {
+            Err(disk::Error::Missing) => Ok(false),
+            found => found
+                .map_err(|e| Failure::ForModel(format!("Cannot open {}: {e}.", self.place.shown))),
+        }
+    }
+
     /// Writes the new text, runs the formatters, and verifies the result. Missing directories are
     /// created.
     ///
     /// # Errors
     /// A message for the model with the system's reason; the old file is intact then.
-    pub async fn write(&self, new: &str, context: &ToolContext) -> Result<WrittenText, Failure> {
+    pub async fn write(
+        &self,
+        new: &SharedText,
+        context: &ToolContext,
+    ) -> Result<WrittenText, Failure> {
         let real = &self.place.real.path;
         if let Some(bytes) = self.foreign_bytes(new)? {
             return self.write_foreign(new, &bytes, context);
@@ -548,11 +582,7 @@ impl Document {
             Ok(failed) => {
                 let formatted = stored(real)
                     .and_then(|bytes| String::from_utf8(bytes).ok())
-                    .unwrap_or(whole.clone());
-                let formatted = formatted
-                    .strip_prefix('\u{feff}')
-                    .unwrap_or(&formatted)
-                    .to_owned();
+                    .map_or_else(|| new.clone(), |text| unmarked(text).into());
                 self.put(&formatted, true, context)
                     .await
                     .map(|written| (formatted, failed, written))
@@ -577,7 +607,7 @@ impl Document {
                 };
             }
         };
-        if formatted != new {
+        if !formatted.is_same(new) {
             let what = changes(new, &formatted);
             written
                 .notes
@@ -591,7 +621,7 @@ impl Document {
     /// expect UTF-8, so neither is used.
     fn write_foreign(
         &self,
-        new: &str,
+        new: &SharedText,
         bytes: &[u8],
         context: &ToolContext,
     ) -> Result<WrittenText, Failure> {
@@ -602,7 +632,7 @@ impl Document {
         let note = format::any(&context.project.settings, real)
             .then(|| "No formatter was run, because the file is not UTF-8.".to_owned());
         Ok(WrittenText {
-            text: new.to_owned(),
+            text: new.clone(),
             notes: note.into_iter().collect(),
         })
     }
@@ -631,16 +661,15 @@ impl Document {
     /// already.
     async fn put(
         &self,
-        new: &str,
+        new: &SharedText,
         is_on_disk: bool,
         context: &ToolContext,
     ) -> Result<WrittenText, Failure> {
         self.make_directory()?;
         let whole = self.with_mark(new);
-        let unsaved = self.is_unsaved();
-        let plain =
-            !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
-        if (plain || unsaved) && context.client.files.write {
+        let is_plain =
+            || !whole.starts_with(MARK) && !new.contains('\r') && !self.text.contains('\r');
+        if context.client.files.write && (self.is_unsaved() || is_plain()) {
             let before = stored(&self.place.real.path);
             let written = context.write_buffer(&self.place.path, &whole).await;
             // The editor may refuse a write to a file of the project; it may not know other files.
@@ -666,11 +695,8 @@ impl Document {
                         let what = changes(&whole, &saved);
                         format!("The editor changed the text when it saved the file (a formatter, perhaps):{what}")
                     });
-                    let text = saved
-                        .strip_prefix('\u{feff}')
-                        .map_or_else(|| saved.clone(), str::to_owned);
                     return Ok(WrittenText {
-                        text,
+                        text: unmarked(saved).into(),
                         notes: note.into_iter().collect(),
                     });
                 }
@@ -681,7 +707,7 @@ impl Document {
         }
         self.written(new, context);
         Ok(WrittenText {
-            text: new.to_owned(),
+            text: new.clone(),
             notes: Vec::new(),
         })
     }
@@ -690,11 +716,11 @@ impl Document {
     /// file, it still does not.
     fn written(&self, text: &str, context: &ToolContext) {
         if self.is_known {
-            let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-            context.session.seen.note(
-                &self.place.real.path,
-                KnownFile::of(text, Some(TextFingerprint::of(text))),
-            );
+            let text = text.strip_prefix(MARK).unwrap_or(text);
+            context
+                .session
+                .seen
+                .note(&self.place.real.path, KnownFile::saved(text));
         } else {
             context.session.seen.forget(&self.place.real.path);
         }
@@ -720,11 +746,11 @@ impl Document {
     }
 
     /// Returns a text in the form in which it is written to this file: with its byte order mark.
-    fn with_mark(&self, text: &str) -> String {
+    fn with_mark<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.mark {
-            format!("\u{feff}{text}")
+            format!("{MARK}{text}").into()
         } else {
-            text.to_owned()
+            text.into()
         }
     }
 
@@ -861,6 +887,14 @@ fn changes(was: &str, now: &str) -> String {
     format!(" at lines {}{more}.", ranges.join(", "))
 }
 
+/// Removes a byte order mark from the beginning of a text.
+fn unmarked(mut text: String) -> String {
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len_utf8());
+    }
+    text
+}
+
 fn stored(real: &Path) -> Option<Vec<u8>> {
     disk::read(real).ok()
 }
@@ -910,7 +944,7 @@ mod tests {
             document.check_whole(&context).unwrap_err();
             document = target(&context, "f").await.unwrap();
             let written = document
-                .write(after.trim_start_matches('\u{feff}'), &context)
+                .write(&after.trim_start_matches(MARK).into(), &context)
                 .await
                 .unwrap();
             assert_eq!(
@@ -945,7 +979,7 @@ mod tests {
         let (context, _) = stage.with_editor(EditorReply::Declines);
         let document = target(&context, "f").await.unwrap();
         let failure = document
-            .write("b\n", &context)
+            .write(&"b\n".into(), &context)
             .await
             .unwrap_err()
             .to_string();
@@ -960,7 +994,7 @@ mod tests {
         let document = target(&context, &outside.display().to_string())
             .await
             .unwrap();
-        document.write("b\n", &context).await.unwrap();
+        document.write(&"b\n".into(), &context).await.unwrap();
         assert_eq!(std::fs::read(&outside).unwrap(), b"b\n");
     }
 
@@ -1028,8 +1062,10 @@ mod tests {
 
     #[test]
     fn stale_buffer_is_not_taken_for_unsaved_changes() {
-        let known =
-            |text: &str, disk: &str| Some(KnownFile::of(text, Some(TextFingerprint::of(disk))));
+        let known = |text: &str, disk: &str| {
+            let disk = TextFingerprint::of(disk);
+            Some(KnownFile::of(text, TextFingerprint::of(text), Some(disk)))
+        };
         let table = [
             ("a", "a", None, "a"),
             ("b", "a", None, "b"),

@@ -101,7 +101,6 @@ impl Input {
 #[derive(Debug)]
 pub struct Ready {
     pub(crate) document: Document,
-    pub(crate) new: String,
     pub(crate) change: Change,
     /// The result for the model: the number of replacements and their lines.
     pub(crate) done: String,
@@ -225,12 +224,11 @@ async fn ready(
     let context = context.clone();
     let made = spawn_blocking(move || {
         let EditResult { new, done, remarks } = made(&mut document, &pieces, &context)?;
-        let change = document.change(&new)?;
+        let change = document.change(new.into())?;
         Ok((
             document.needs(&change),
             Ready {
                 document,
-                new,
                 change,
                 done,
                 remarks,
@@ -263,7 +261,8 @@ fn made(
             format!("Edit {} of {}: ", n + 1, pieces.len())
         }
     };
-    let mut new = document.text.clone();
+    // The text after the replacements so far.
+    let mut new: Option<String> = None;
     let mut remarks = Vec::new();
     let mut failed = Vec::new();
     if document.exists && pieces.first().is_some_and(|piece| !piece.from.is_empty()) {
@@ -273,11 +272,12 @@ fn made(
     let mut done = "File created.".to_owned();
     for (n, wanted) in pieces.iter().enumerate() {
         if n == 0 && !document.exists && wanted.from.is_empty() {
-            new.clone_from(&wanted.to);
+            new = Some(wanted.to.clone());
             made += 1;
             continue;
         }
-        match piece(document, &new, wanted, context) {
+        let now = new.as_deref().unwrap_or(&document.text);
+        match piece(document, now, wanted, context) {
             Ok(replaced) => {
                 made += replaced.lines.len();
                 let at = match (&replaced.lines[..], wanted.all) {
@@ -294,19 +294,19 @@ fn made(
                     remarks.push(format!("{}{at}", which(n)));
                 }
                 if wanted.all && replaced.fuzzy.is_none() {
-                    let inside = inside_words(&new, &wanted.from);
+                    let inside = inside_words(now, &wanted.from);
                     remarks.extend(inside.map(|inside| format!("{}{inside}", which(n))));
                 }
                 remarks.extend(remark(&replaced).map(|remark| format!("{}{remark}", which(n))));
-                new = replaced.text;
                 if replaced.fuzzy.is_some() {
                     for (first, last) in replaced.now.iter().take(3) {
                         remarks.push(format!(
                             "The lines as they are now:\n{}",
-                            numbered(&new, *first, *last)
+                            numbered(&replaced.text, *first, *last)
                         ));
                     }
                 }
+                new = Some(replaced.text);
             }
             Err(Failure::ForModel(why)) => failed.push(format!("{}{why}", which(n))),
             Err(failure) => return Err(failure),
@@ -326,7 +326,8 @@ fn made(
         }
         return Err(Failure::ForModel(failed.join("\n\n")));
     }
-    if document.exists && new == document.text {
+    let new = new.unwrap_or_default();
+    if document.exists && document.text == *new {
         return Err(Failure::ForModel(format!(
             "The edits leave {shown} as it is; there is nothing to write."
         )));
@@ -407,8 +408,9 @@ impl Ready {
     /// Writes the shown change, unless the file has changed since.
     pub(crate) async fn write(mut self, context: &ToolContext) -> Result<ToolOutput, Failure> {
         self.document.check_unchanged(context).await?;
-        let check = Check::before(vec![self.document.planned(Some(&self.new))], context).await;
-        let written = self.document.write(&self.new, context).await?;
+        let planned = self.document.planned(Some(&self.change.new));
+        let check = Check::before(vec![planned], context).await;
+        let written = self.document.write(&self.change.new, context).await?;
         let found = check
             .after(
                 &[(self.document.place.real.path.clone(), written.text.clone())],

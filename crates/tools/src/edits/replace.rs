@@ -99,14 +99,14 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
     if old.is_empty() {
         return Err(Error::Empty);
     }
-    if !file.text.contains(&old)
-        && let Some(bare) = without_numbers(&old)
+    if let Some(bare) = without_numbers(&old)
+        && !file.text.contains(&*old)
         && is_lines(&file.text, &bare)
     {
         let bare_new = match without_numbers(&new) {
             Some(bare) => bare,
             None if new.lines().any(|line| number(line).is_some()) => return Err(Error::Numbers),
-            None => new.clone(),
+            None => new.clone().into_owned(),
         };
         return search(content, &file, &bare, &bare_new, all).map(|replaced| Replacement {
             numbers: true,
@@ -118,7 +118,7 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
 
 fn search(
     content: &str,
-    file: &NormalizedText,
+    file: &NormalizedText<'_>,
     old: &str,
     new: &str,
     all: bool,

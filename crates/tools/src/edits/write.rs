@@ -82,7 +82,7 @@ impl Tool for WriteTool {
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let mut document = target_to_write(context, &input.file_path).await?;
         document.check_whole(context)?;
-        let change = document.change(&document.replacement(&input.content))?;
+        let change = document.change(document.replacement(&input.content).into())?;
         Ok((document.needs(&change), Ready { document, change }))
     }
 

@@ -265,6 +265,33 @@ pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
+/// The number of bytes that are compared at once.
+const BLOCK: usize = 64 << 10;
+
+/// Returns whether a file consists of these pieces, without reading it as a whole.
+///
+/// # Errors
+/// Those of [`read`], except for the size.
+pub fn has_content(real: &Path, pieces: &[&[u8]]) -> Result<bool, Error> {
+    let (mut file, data) = open(real)?;
+    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+    if usize::try_from(data.len()).ok() != Some(length) {
+        return Ok(false);
+    }
+    let mut block = vec![0; BLOCK];
+    for expected in pieces.iter().flat_map(|piece| piece.chunks(BLOCK)) {
+        let found = &mut block[..expected.len()];
+        match file.read_exact(found) {
+            Ok(()) if found == expected => {}
+            Ok(()) => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    // The file may have grown meanwhile.
+    Ok(file.read(&mut block)? == 0)
+}
+
 /// Replaces or creates a file atomically: a new file in the same directory is renamed. Mode, owner
 /// and extended attributes are preserved. The directory must exist.
 ///
@@ -724,6 +751,34 @@ mod tests {
             Err(Error::ReadOnly)
         ));
         assert!(matches!(set_aside(&path("copy")), Err(Error::ReadOnly)));
+    }
+
+    #[test]
+    fn content_is_compared_in_pieces() {
+        let (_dir, real) = place();
+        let path = real.join("f");
+        let text = vec![b'a'; 2 * BLOCK + 3];
+        let mut other = text.clone();
+        other[BLOCK] = b'b';
+        std::fs::write(&path, &text).unwrap();
+        let table: [(&[&[u8]], bool); 7] = [
+            (&[&text], true),
+            (&[&text[..1], &text[1..]], true),
+            (&[b"", &text, b""], true),
+            (&[&other], false),
+            (&[&text[1..]], false),
+            (&[&text, b"a"], false),
+            (&[], false),
+        ];
+        for (pieces, expected) in table {
+            let lengths: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
+            let found = has_content(&path, pieces).unwrap();
+            assert_eq!(found, expected, "{lengths:?}");
+        }
+        std::fs::write(&path, "").unwrap();
+        assert!(has_content(&path, &[]).unwrap());
+        let missing = has_content(&real.join("no"), &[]);
+        assert!(matches!(missing, Err(Error::Missing)), "{missing:?}");
     }
 
     #[test]

@@ -455,7 +455,7 @@ mod tests {
         let context = context(&stage, &[]);
         let change = |old: Option<&str>| transcript::Change {
             path: stage.cwd().join("api/AGENTS.md").display().to_string(),
-            old: old.map(str::to_owned),
+            old: old.map(Into::into),
             new: "mine".into(),
             deleted: false,
             part: None,

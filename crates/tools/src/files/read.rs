@@ -228,6 +228,7 @@ impl Tool for ReadTool {
         let known = context.session.seen.known(&place.real.path);
         let disk = saved.as_deref().map(TextFingerprint::of);
         let buffer = buffer.filter(|text| !is_misread(text, source.as_deref(), disk));
+        let disk_alone = if buffer.is_none() { disk } else { None };
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) => {
                 crate::edits::document::choose(buffer, saved, known.as_ref())
@@ -246,10 +247,11 @@ impl Tool for ReadTool {
         let lines = text.lines().skip(part.first(total) - 1);
         let output = page(&place, lines, total, part, context.limits.bytes, note)?;
         language::warm(&place.real.path, text, &context).await;
+        let fingerprint = disk_alone.unwrap_or_else(|| TextFingerprint::of(text));
         context
             .session
             .seen
-            .note(&place.real.path, KnownFile::of(text, disk));
+            .note(&place.real.path, KnownFile::of(text, fingerprint, disk));
         Ok(output)
     }
 }

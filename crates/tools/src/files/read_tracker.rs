@@ -63,15 +63,22 @@ const MAX_STORED_BYTES: usize = 8 << 20;
 const MAX_LINES: usize = 400_000;
 
 impl KnownFile {
-    /// Returns the state of a file whose text the model has seen, with its text on disk.
-    pub fn of(text: &str, disk: Option<TextFingerprint>) -> Self {
+    /// Returns the state of a file whose text the model has seen. The fingerprints are those of
+    /// this text and of the text on disk.
+    pub fn of(text: &str, fingerprint: TextFingerprint, disk: Option<TextFingerprint>) -> Self {
         let was = (text.len() <= MAX_STORED_TEXT_BYTES).then(|| text.into());
         Self {
-            text: TextFingerprint::of(text),
+            text: fingerprint,
             disk,
             was,
             stamp: None,
         }
+    }
+
+    /// Returns the state of a file whose text on disk the model has seen.
+    pub fn saved(text: &str) -> Self {
+        let fingerprint = TextFingerprint::of(text);
+        Self::of(text, fingerprint, Some(fingerprint))
     }
 }
 
@@ -159,7 +166,7 @@ impl ReadTracker {
             match read {
                 Ok(Ok(DecodedText { text, .. })) => {
                     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-                    self.note(&path, KnownFile::of(text, Some(TextFingerprint::of(text))));
+                    self.note(&path, KnownFile::saved(text));
                 }
                 // The next read reports the error.
                 Ok(Err(_)) | Err(_) => self.forget(&path),
@@ -319,10 +326,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let seen = ReadTracker::default();
-        let known = |text: &str| KnownFile::of(text, Some(TextFingerprint::of(text)));
         for name in ["formatted", "changed before", "left", "removed"] {
             std::fs::write(path(name), "a\n").unwrap();
-            seen.note(&path(name), known("a\n"));
+            seen.note(&path(name), KnownFile::saved("a\n"));
         }
         std::fs::write(path("changed before"), "by the user\n").unwrap();
         let before = seen.as_known();

@@ -4,7 +4,6 @@
 use super::{Document, target};
 use crate::files::disk::{self, SetAside};
 use crate::files::path::{Access, PathKind, ResolvedPath, resolve};
-use crate::files::read_tracker::KnownFile;
 use crate::{Failure, ToolContext};
 use base::text;
 
@@ -115,7 +114,7 @@ impl Document {
             context
                 .session
                 .seen
-                .note(&to.place.real.path, KnownFile::of(&self.text, self.disk));
+                .note(&to.place.real.path, self.known_file());
         }
         Ok(())
     }

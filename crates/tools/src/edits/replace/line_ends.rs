@@ -1,17 +1,27 @@
 //! Texts and replacements with different line ends.
 
+use std::borrow::Cow;
+
+use base::text::diff::{common_prefix, common_suffix};
+
 use super::strategies::Match;
 
 /// A text with `\n` for `\r\n`, and its mapping to the original. A lone `\r` is an ordinary
 /// character.
-pub(super) struct NormalizedText {
-    pub(super) text: String,
+pub(super) struct NormalizedText<'a> {
+    pub(super) text: Cow<'a, str>,
     /// The positions in `text` of each `\n` that was a `\r\n`.
     missing: Vec<usize>,
 }
 
-impl NormalizedText {
-    pub(super) fn of(text: &str) -> Self {
+impl<'a> NormalizedText<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        if memchr::memmem::find(text.as_bytes(), b"\r\n").is_none() {
+            return Self {
+                text: text.into(),
+                missing: Vec::new(),
+            };
+        }
         let mut out = String::with_capacity(text.len());
         let mut missing = Vec::new();
         for (n, piece) in text.split("\r\n").enumerate() {
@@ -21,7 +31,10 @@ impl NormalizedText {
             }
             out.push_str(piece);
         }
-        Self { text: out, missing }
+        Self {
+            text: out.into(),
+            missing,
+        }
     }
 
     /// Returns the position in the original text; before a `\r\n`, not inside it.
@@ -64,21 +77,9 @@ impl NormalizedText {
 /// Returns the number of bytes that two texts share at their beginning and at their end, in whole
 /// characters.
 pub(crate) fn shared(old: &str, new: &str) -> (usize, usize) {
-    let same = |(a, b): &(char, char)| a == b;
-    let start: usize = old
-        .chars()
-        .zip(new.chars())
-        .take_while(same)
-        .map(|(c, _)| c.len_utf8())
-        .sum();
+    let start = old.floor_char_boundary(common_prefix(old.as_bytes(), new.as_bytes()));
     let old = &old[start..];
     let new = &new[start..];
-    let end = old
-        .chars()
-        .rev()
-        .zip(new.chars().rev())
-        .take_while(same)
-        .map(|(c, _)| c.len_utf8())
-        .sum();
-    (start, end)
+    let end = common_suffix(old.as_bytes(), new.as_bytes());
+    (start, old.len() - old.ceil_char_boundary(old.len() - end))
 }

@@ -101,9 +101,10 @@ fn exact(
 /// Returns the byte offsets of a text in another. Overlapping occurrences count: "aa" occurs twice
 /// in "aaa".
 pub(super) fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
+    let finder = memchr::memmem::Finder::new(wanted);
     let mut from = 0;
     std::iter::from_fn(move || {
-        let start = from + text.get(from..)?.find(wanted)?;
+        let start = from + finder.find(text.as_bytes().get(from..)?)?;
         from = start + text[start..].chars().next().map_or(1, char::len_utf8);
         Some(start)
     })
