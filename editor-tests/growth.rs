@@ -8,15 +8,21 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::history;
+use crate::model::{Model, script};
 use crate::project::Project;
+use crate::wire::{memory, peak_memory};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 2] = [
+pub const ALL: [(&str, fn()); 3] = [
     (
         "session's start reads in proportion to its settings",
         opening,
     ),
     ("session's load reads in proportion to its history", loading),
+    (
+        "edit of a large file takes less than three times its size",
+        editing,
+    ),
 ];
 
 /// The smaller number of things, and the factor to the larger one.
@@ -232,4 +238,40 @@ fn loading() {
         counted,
         CHANCE + u64::try_from(4 * FEW * TIMES).unwrap(),
     );
+}
+
+/// Edits a line of a file that has been read before, with undo. The edit needs the old text and the new one.
+fn editing() {
+    const BYTES: u64 = 32 << 20;
+    let line = "a line of the file, and some words to make it as long as lines are, of which the last is: ";
+    let lines = usize::try_from(BYTES).unwrap() / (line.len() + 8);
+    let text: String = (0..lines).map(|at| format!("{line}{at:07}\n")).collect();
+    let old = format!("{line}{:07}", lines / 2);
+    let new = "another line";
+    let read = json!({ "filePath": "large.txt", "limit": 10 });
+    let edit = json!({ "filePath": "large.txt", "oldString": old, "newString": new });
+    let answers = format!("call read {read}\n---\ncall edit {edit}\n---\ntext: Done.\n");
+    let model = Model::start(script(&answers).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &json!({ "permission": "allow" }));
+    project.write("large.txt", &text);
+    let mut client = Client::new(project);
+    let session = client.open();
+    let before = memory(client.editor.pid());
+    client.prompt(2, &session, "Edit it.");
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
+    let took = peak_memory(client.editor.pid()) - before;
+    let written = fs::read_to_string(client.project.path("large.txt")).unwrap();
+    assert!(written == text.replace(&old, new));
+    client.prompt(3, &session, "/undo");
+    assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
+    let project = client.leave();
+    assert!(fs::read_to_string(project.path("large.txt")).unwrap() == text);
+    assert!(
+        took < 3 * BYTES,
+        "an edit of {} MiB took {} MiB",
+        BYTES >> 20,
+        took >> 20
+    );
+    assert_eq!(model.problems(), Vec::<String>::new());
 }

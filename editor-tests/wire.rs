@@ -347,11 +347,20 @@ fn judge_many(answers: &[(Value, String)], wanted: BTreeMap<(String, i64), usize
 
 /// Returns the resident memory in bytes.
 pub fn memory(pid: i32) -> u64 {
+    memory_figure(pid, "VmRSS:")
+}
+
+/// Returns the most resident memory so far, in bytes.
+pub fn peak_memory(pid: i32) -> u64 {
+    memory_figure(pid, "VmHWM:")
+}
+
+fn memory_figure(pid: i32, name: &str) -> u64 {
     let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"))
         .unwrap_or_default();
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix(name))
         .unwrap_or_default();
     line.trim()
         .trim_end_matches(" kB")

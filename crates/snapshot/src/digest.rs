@@ -13,6 +13,26 @@ pub(super) fn digest(bytes: &[u8]) -> String {
     hex(sha(&SHA256, bytes).as_ref())
 }
 
+/// The digest of a content that is read piece by piece.
+pub(super) struct StreamedDigest(Context);
+
+impl Default for StreamedDigest {
+    fn default() -> Self {
+        Self(Context::new(&SHA256))
+    }
+}
+
+impl StreamedDigest {
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns the name of the content, as [`digest`] does.
+    pub(super) fn finish(self) -> String {
+        hex(self.0.finish().as_ref())
+    }
+}
+
 /// Returns whether a name is a blob id of git.
 pub(super) fn is_blob_name(name: &str) -> bool {
     name.len() == 40

@@ -7,9 +7,13 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use serde::{Deserialize, Serialize};
 
-use super::digest::{blob_name, digest};
+use super::LARGEST;
+use super::digest::{StreamedDigest, blob_name, digest};
 use super::objects::Objects;
 use transcript::{FileKind, FileState};
+
+/// The number of bytes that are read at once.
+const BLOCK: usize = 64 << 10;
 
 /// Metadata of a file, which the system returns without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +93,65 @@ pub(super) fn read(
     limit: u64,
     objects: Option<&Objects>,
 ) -> io::Result<Option<FileState>> {
+    if let Some(state) = digested(path, limit)?
+        && objects.is_none_or(|objects| objects.is_stored(&state.hash))
+    {
+        return Ok(Some(state));
+    }
     read_known(path, limit, objects, None)
+}
+
+/// Returns the state of a file that is too large to be read as a whole only for its digest, but not
+/// larger than `limit`.
+fn digested(path: &Path, limit: u64) -> io::Result<Option<FileState>> {
+    let Some(stamp) = FileStamp::at(path).filter(|stamp| stamp.size > LARGEST) else {
+        return Ok(None);
+    };
+    if !stamp.kind().is_file() || stamp.size > limit {
+        return Ok(None);
+    }
+    let mut file = open(path)?.take(limit + 1);
+    let mut digest = StreamedDigest::default();
+    let mut block = vec![0; BLOCK];
+    loop {
+        let read = file.read(&mut block)?;
+        if read == 0 {
+            break;
+        }
+        digest.update(&block[..read]);
+    }
+    Ok((file.limit() > 0).then(|| FileState {
+        hash: digest.finish(),
+        kind: kind(&stamp),
+        large: false,
+    }))
+}
+
+/// Returns the metadata of a regular file of at most `limit` bytes if it has this content.
+pub(super) fn stamp_if_same(
+    path: &Path,
+    content: &[u8],
+    limit: u64,
+) -> io::Result<Option<FileStamp>> {
+    let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
+    let is_candidate =
+        |stamp: &FileStamp| stamp.kind().is_file() && stamp.size == length && length <= limit;
+    let Some(stamp) = FileStamp::at(path).filter(is_candidate) else {
+        return Ok(None);
+    };
+    let mut file = open(path)?;
+    let mut block = vec![0; BLOCK.min(content.len() + 1)];
+    let mut rest = content;
+    loop {
+        let read = file.read(&mut block)?;
+        if read == 0 {
+            return Ok(rest.is_empty().then_some(stamp));
+        }
+        let Some(after) = rest.strip_prefix(&block[..read]) else {
+            return Ok(None);
+        };
+        rest = after;
+    }
 }
 
 /// Reads the state of a file as [`read`] does. A content that is equal to the one in git has its
@@ -164,15 +226,20 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
     if data.size > limit {
         return Ok(found_large());
     }
-    let flags =
-        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file = open(path)?;
     let mut bytes = Vec::with_capacity(usize::try_from(data.size).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|size| size > limit) {
         return Ok(found_large());
     }
     Ok(FoundFile::Content { bytes, kind, mode })
+}
+
+/// Opens a file for reading, without following a link and without waiting for a pipe.
+fn open(path: &Path) -> io::Result<fs::File> {
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Returns an unnamed file that shares the blocks of a file, so that its content remains readable
@@ -182,9 +249,7 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
 /// Errors of the system, and an error if the file system does not share blocks between files.
 #[cfg(target_os = "linux")]
 pub(super) fn cloned(path: &Path) -> io::Result<fs::File> {
-    let flags =
-        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let file = open(path)?;
     // Next to the file, because blocks are only shared within a file system.
     let folder = path.parent().unwrap_or(path);
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

@@ -248,6 +248,23 @@ impl Tracker {
         Ok(state)
     }
 
+    /// Stores the content of a file that the caller has read before. Returns `None` if the file has
+    /// another content by now, or cannot be recorded.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn look_again(&self, path: &Path, content: &[u8]) -> std::io::Result<Option<FileState>> {
+        let Some(stamp) = file::stamp_if_same(path, content, MAX_NAMED_BYTES)? else {
+            return Ok(None);
+        };
+        let state = FileState {
+            kind: file::kind(&stamp),
+            ..self.keep(content)?
+        };
+        self.modes.note(std::iter::once((path, &state, stamp.mode)));
+        Ok(Some(state))
+    }
+
     /// Returns the permissions of a file before and after a change that is about to be made to it.
     pub fn access(&self, change: &FileChange) -> FileAccess {
         self.modes.access(change)

@@ -92,7 +92,7 @@ impl Objects {
         let path = self
             .path(&hash)
             .ok_or_else(|| io::Error::other("a digest is a digest"))?;
-        if self.packs.note_use(&hash) || note_use(&path) {
+        if self.is_stored(&hash) {
             return Ok(hash);
         }
         let packed = packed(bytes)?;
@@ -100,6 +100,12 @@ impl Objects {
             self.write(&path, &packed)?;
         }
         Ok(hash)
+    }
+
+    /// Returns whether a content is in a file of its own, or in a pack that this process knows. Marks it
+    /// as in use then.
+    pub(super) fn is_stored(&self, hash: &str) -> bool {
+        self.packs.note_use(hash) || self.path(hash).is_some_and(|path| note_use(&path))
     }
 
     /// Writes a packed content to a file of its own.

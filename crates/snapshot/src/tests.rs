@@ -887,3 +887,50 @@ fn stored_content_survives_concurrent_cleaning() {
     });
     assert_eq!(lost, 0);
 }
+
+#[test]
+fn large_file_is_read_in_pieces_with_the_same_state() {
+    let fixture = Fixture::new();
+    let tracker = fixture.tracker();
+    let path = fixture.root.join("f");
+    let text = "a line\n".repeat(usize::try_from(super::LARGEST).unwrap() / 7 + 10);
+    fs::write(&path, &text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    // Not stored yet, then stored already.
+    let first = tracker.look(&path).unwrap();
+    let state = first.clone().unwrap();
+    assert_eq!(state.kind, transcript::FileKind::Program);
+    assert_eq!(tracker.content(&state).unwrap(), text.as_bytes());
+    assert_eq!(tracker.look(&path).unwrap(), first);
+    assert!(tracker.is(&path, Some(&state)).unwrap());
+    fs::write(&path, text.replacen('a', "b", 1)).unwrap();
+    assert!(!tracker.is(&path, Some(&state)).unwrap());
+    assert_ne!(tracker.look(&path).unwrap(), first);
+}
+
+#[test]
+fn content_that_was_read_is_stored_if_the_file_still_has_it() {
+    let fixture = Fixture::new();
+    let tracker = fixture.tracker();
+    fixture.write("f", "text\n");
+    symlink("f", fixture.root.join("link")).unwrap();
+    // A file, the text that was read, whether the file has it.
+    let table = [
+        ("f", "text\n", true),
+        ("f", "text", false),
+        ("f", "text\n\n", false),
+        ("f", "TEXT\n", false),
+        ("f", "", false),
+        ("link", "f", false),
+        ("none", "", false),
+        (".", "", false),
+    ];
+    for (name, text, expected) in table {
+        let path = fixture.root.join(name);
+        let state = tracker.look_again(&path, text.as_bytes()).unwrap();
+        assert_eq!(state.is_some(), expected, "{name} {text:?}");
+        if expected {
+            assert_eq!(state, tracker.look(&path).unwrap());
+        }
+    }
+}

@@ -318,10 +318,8 @@ impl ChangeRecorder {
         let look = move || -> Vec<(EditedFile, FileChange)> {
             let one = |change: Arc<Change>| {
                 let path = resolved(Path::new(&change.path));
-                let looked = before(&tracker, &path, &change)
-                    .and_then(|old| Ok((after_edit(&tracker, old.as_ref(), &change)?, old)));
-                match looked {
-                    Ok((new, old)) => {
+                match around_edit(&tracker, &path, &change) {
+                    Ok((old, new)) => {
                         let name = path.display().to_string();
                         let begun = FileChange {
                             path: name,
@@ -564,6 +562,33 @@ impl StepChanges {
     }
 }
 
+/// The byte order mark.
+const MARK: &str = "\u{feff}";
+
+/// Returns the state of a file before an edit, and the intended one after it.
+fn around_edit(
+    tracker: &Tracker,
+    path: &Path,
+    change: &Change,
+) -> std::io::Result<(Option<FileState>, Option<FileState>)> {
+    // Usually the file has the bytes of the text, and will have those of the new one.
+    if let Some(text) = change.old.as_deref().filter(|old| !old.starts_with(MARK))
+        && let Some(old) = tracker.look_again(path, text.as_bytes())?
+    {
+        if change.new.is_empty() {
+            return Ok((Some(old), None));
+        }
+        let new = FileState {
+            kind: old.kind,
+            ..tracker.keep(change.new.as_bytes())?
+        };
+        return Ok((Some(old), Some(new)));
+    }
+    let old = before(tracker, path, change)?;
+    let new = after_edit(tracker, old.as_ref(), change)?;
+    Ok((old, new))
+}
+
 /// Returns the state of a file before an edit. If the editor had unsaved changes, the edit was made
 /// to those, and an undo must restore them. A file that is not UTF-8 is not edited then; its text
 /// never has the bytes of the file.
@@ -574,9 +599,8 @@ fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Op
     };
     let bytes = saved.as_ref().and_then(|state| tracker.content(state).ok());
     let same = bytes.is_some_and(|bytes| {
-        let unmarked = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-        unmarked == text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes()
-            || !is_plain_utf8(bytes)
+        let unmarked = bytes.strip_prefix(MARK.as_bytes()).unwrap_or(&bytes);
+        unmarked == text.strip_prefix(MARK).unwrap_or(text).as_bytes() || !is_plain_utf8(bytes)
     });
     if same {
         return Ok(saved);
@@ -595,7 +619,6 @@ fn after_edit(
     old: Option<&FileState>,
     change: &Change,
 ) -> std::io::Result<Option<FileState>> {
-    const MARK: &str = "\u{feff}";
     if change.new.is_empty() && old.is_some() {
         return Ok(None);
     }
@@ -776,8 +799,7 @@ mod tests {
                 deleted: false,
                 part: None,
             };
-            let old = before(&tracker, &path, &change).unwrap();
-            let after = after_edit(&tracker, old.as_ref(), &change).unwrap();
+            let (old, after) = around_edit(&tracker, &path, &change).unwrap();
             let content = |state: Option<FileState>| tracker.content(&state.unwrap()).unwrap();
             assert_eq!(content(old), was, "{change:?}");
             assert_eq!(content(after), becomes, "{change:?}");
