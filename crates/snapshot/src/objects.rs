@@ -92,7 +92,9 @@ impl Objects {
         let path = self
             .path(&hash)
             .ok_or_else(|| io::Error::other("a digest is a digest"))?;
-        if self.is_stored(&hash) {
+        // A small content may also be in a file: looking for it would take longer than storing it.
+        let is_cheap = bytes.len() < MIN_COMPRESSED_BYTES && self.packs.takes(bytes.len() + 1);
+        if self.packs.note_use(&hash) || !is_cheap && note_use(&path) {
             return Ok(hash);
         }
         let packed = packed(bytes)?;

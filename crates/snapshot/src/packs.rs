@@ -89,6 +89,11 @@ impl Packs {
         }
     }
 
+    /// Returns whether [`Packs::put`] will take a packed content of this size, as far as is known.
+    pub(super) fn takes(&self, length: usize) -> bool {
+        locked(&self.state).takes(length)
+    }
+
     /// Stores a content. Returns `false` if it needs its own file.
     ///
     /// # Errors
@@ -101,8 +106,9 @@ impl Packs {
             return Ok(false);
         };
         let mut state = locked(&self.state);
+        let is_taken = state.takes(packed.len());
         state.stored += 1;
-        if state.stored <= LOOSE || packed.len() > MAX_CONTENT_BYTES || state.is_unsupported {
+        if !is_taken {
             return Ok(false);
         }
         let mut record = Vec::with_capacity(HEADER + packed.len());
@@ -199,13 +205,16 @@ impl Packs {
 }
 
 impl PacksState {
+    fn takes(&self, length: usize) -> bool {
+        self.stored >= LOOSE && length <= MAX_CONTENT_BYTES && !self.is_unsupported
+    }
+
     /// Returns the pack to append to, or `None` if none can be created here.
     fn own_pack(&mut self, dir: &Path) -> Option<&mut OwnPack> {
-        // Another process may have removed it.
         if !self
             .own
             .as_ref()
-            .is_some_and(|own| own.length < MAX_PACK_BYTES && dir.join(&own.name).exists())
+            .is_some_and(|own| own.length < MAX_PACK_BYTES && own.has_name())
         {
             self.own = match OwnPack::create(dir) {
                 Ok(own) => Some(own),
@@ -278,6 +287,12 @@ impl OwnPack {
             name,
             length: 0,
         })
+    }
+
+    /// Returns whether nobody has removed the file. Looking for it by its path would take longer than
+    /// the record of a small content.
+    fn has_name(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|data| data.st_nlink > 0)
     }
 
     /// Appends a complete record, or nothing.
@@ -433,9 +448,10 @@ mod tests {
         assert!(files <= LOOSE, "{files}");
         assert_eq!(intact(&one, &names).len(), COUNT);
         assert_eq!(intact(&other, &names).len(), COUNT);
-        // A content that is added later is found, and an existing one is not stored again.
+        // A content that is added later is found, and one in a pack is not stored again.
         let late = one.put(b"late").unwrap();
         assert_eq!(other.get(&late).as_deref(), Ok(&b"late"[..]));
+        assert_eq!(fill(&one), names);
         let length = fs::metadata(pack_of(dir.path())).unwrap().len();
         assert_eq!(fill(&one), names);
         assert_eq!(fs::metadata(pack_of(dir.path())).unwrap().len(), length);
