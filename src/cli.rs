@@ -237,7 +237,7 @@ pub fn main() -> ExitCode {
         parse(std::env::args_os())
     } {
         Ok(cli) => cli,
-        Err(e) => match meant::elsewhere(std::env::args_os().skip(1)) {
+        Err(e) => match meant::meaning_of_other_command(std::env::args_os().skip(1)) {
             Some(Meaning::Words(words)) => {
                 match parse(std::iter::once("adjutant".into()).chain(words)) {
                     Ok(cli) => cli,

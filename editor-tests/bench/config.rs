@@ -66,9 +66,9 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| {
         let place = OpenOptions {
             cwd: project.clone(),
-            extra: vec![],
+            additional_directories: vec![],
             files: FileCapabilities::default(),
-            exposed: false,
+            shows_subagents: false,
             attended: false,
             addresses: false,
             endpoints: EditorEndpoints::default(),

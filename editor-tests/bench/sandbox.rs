@@ -43,7 +43,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
     let program = Program::new(
         "/bin/true",
         "/",
-        base::variables::Variables::default().for_model_program(&environment),
+        base::child_environment::Variables::default().for_model_program(&environment),
     );
     let program = if how == "bare" {
         program

@@ -389,7 +389,7 @@ fn large() {
         drop(editor.finish());
     }
     let store = Store::start(&data);
-    block_on(store.load_lean(&id(1))).unwrap();
+    block_on(store.load_without_old_results(&id(1))).unwrap();
     let mut times: Vec<Duration> = (20_000..20_500)
         .map(|number| {
             let message = message(number, &"word ".repeat(200));

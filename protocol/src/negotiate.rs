@@ -41,7 +41,9 @@ impl<S: Send + Sync + 'static> Versions<S> {
 
     /// Returns the table of version 2, if it was chosen.
     fn chosen(&self) -> Option<&Table<S>> {
-        self.second.as_ref().filter(|second| second.is_open())
+        self.second
+            .as_ref()
+            .filter(|second| second.accepts_requests())
     }
 
     /// Returns the table for a handshake.
@@ -62,7 +64,7 @@ impl<S: Send + Sync + 'static> Versions<S> {
             };
         }
         match (&self.second, version) {
-            (Some(second), Some(2..)) if !self.first.is_open() => Ok(second),
+            (Some(second), Some(2..)) if !self.first.accepts_requests() => Ok(second),
             _ => Ok(&self.first),
         }
     }

@@ -521,7 +521,7 @@ impl Drop for PendingCall<'_> {
 }
 
 /// Returns the line of a notification, for [`Outbox::send`].
-pub fn note<P: Serialize>(method: &str, params: &P) -> Vec<u8> {
+pub fn notification_line<P: Serialize>(method: &str, params: &P) -> Vec<u8> {
     line(method, None, params)
 }
 

@@ -96,14 +96,14 @@ impl<S: Send + Sync + 'static> Router for Table<S> {
 /// Decodes the params of one request, runs the first phase of its handler, and returns the reply.
 type RequestHandler<S> = Box<dyn Fn(&Arc<S>, &Id, &str, RequestContext) -> Dispatch + Send + Sync>;
 type NotificationHandler<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
-type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
+type Check<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 
 /// The routing table of one connection over the state `S`.
 pub struct Table<S> {
     state: Arc<S>,
     requests: HashMap<&'static str, RequestHandler<S>>,
     notes: HashMap<&'static str, NotificationHandler<S>>,
-    gate: Option<Gate<S>>,
+    check: Option<Check<S>>,
 }
 
 impl<S: Send + Sync + 'static> Table<S> {
@@ -112,17 +112,17 @@ impl<S: Send + Sync + 'static> Table<S> {
             state,
             requests: HashMap::new(),
             notes: HashMap::new(),
-            gate: None,
+            check: None,
         }
     }
 
     /// Sets a check that precedes every known request, such as the state of the handshake.
     #[must_use]
-    pub fn gate(
+    pub fn check_before(
         mut self,
         gate: impl Fn(&S, &str) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Self {
-        self.gate = Some(Box::new(gate));
+        self.check = Some(Box::new(gate));
         self
     }
 
@@ -176,8 +176,8 @@ impl<S: Send + Sync + 'static> Table<S> {
     }
 
     /// Returns whether the gate lets requests pass, because the handshake is complete.
-    pub fn is_open(&self) -> bool {
-        self.gate
+    pub fn accepts_requests(&self) -> bool {
+        self.check
             .as_ref()
             .is_none_or(|gate| gate(&self.state, "").is_ok())
     }
@@ -187,7 +187,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         let Some(serve) = self.requests.get(method) else {
             return Dispatch::Done(rpc::failure(id, &Error::method_not_found(method)));
         };
-        if let Some(Err(refused)) = self.gate.as_ref().map(|gate| gate(&self.state, method)) {
+        if let Some(Err(refused)) = self.check.as_ref().map(|gate| gate(&self.state, method)) {
             return Dispatch::Done(rpc::failure(id, &refused));
         }
         // serde would accept a list as the members of an object, in their order.

@@ -43,7 +43,7 @@ impl Args {
         if path.is_relative() {
             // Editors start agents in the project, or elsewhere.
             let place = std::path::absolute(&path).unwrap_or(path);
-            super::terminal::aside(&format!(
+            super::terminal::print_note(&format!(
                 "adjutant: the connection is logged to {}",
                 place.display()
             ));
@@ -78,7 +78,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
         Err(why) => return super::complain(&why),
     };
     if std::io::stdin().is_terminal() && super::terminal::is_watched() {
-        super::terminal::aside(
+        super::terminal::print_note(
             "note: adjutant acp speaks JSON with an editor, and ends with Ctrl-D; `adjutant run \"PROMPT\"` answers at a terminal",
         );
     }
@@ -101,8 +101,8 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let readers = Offer::start(&shared.events, &shared.environment);
     // Each version has a server of its own, and the handshake selects one of them.
     let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
-    let second = draft.then(|| v2::table(&server(v2::view)));
-    let versions = Versions::new(v1::table(&server(v1::view)), second);
+    let second = draft.then(|| v2::table(&server(v2::new_view)));
+    let versions = Versions::new(v1::table(&server(v1::new_view)), second);
     let signal = base::task::spawn(super::signalled(ended.clone(), true));
     serve(&versions, input, &peer, &ended).await;
     shared.finish().await;

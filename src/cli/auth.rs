@@ -328,7 +328,7 @@ pub(super) async fn attended<T>(
     if std::io::stdin().is_terminal() {
         return Ok(login.await);
     }
-    terminal::aside(&format!(
+    terminal::print_note(&format!(
         "Without a terminal, this waits {} seconds for the browser; {instead}.",
         UNATTENDED_LOGIN_TIMEOUT.as_secs()
     ));
@@ -350,7 +350,7 @@ async fn ways(id: &str, here: &ProjectContext, environment: &Environment) -> Opt
     match PluginLogin::offered(id, &here.loaded.settings, place, Arc::new(TerminalLogin)).await {
         Ok(login) => login,
         Err(why) => {
-            terminal::aside(&format!(
+            terminal::print_note(&format!(
                 "The login methods of plugins are unavailable: {why}."
             ));
             None
@@ -407,7 +407,7 @@ impl LoginInterface for TerminalLogin {
         let read = std::io::stdin().lock().read_line(&mut line);
         if quiet.is_some() {
             drop(quiet);
-            terminal::aside("");
+            terminal::print_note("");
         }
         read.is_ok_and(|read| read > 0)
             .then(|| line.trim().to_owned())
@@ -547,7 +547,7 @@ pub(super) fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
     let answer = line();
     if quiet.is_some() {
         drop(quiet);
-        terminal::aside("");
+        terminal::print_note("");
     }
     answer
 }

@@ -123,7 +123,7 @@ fn get(key: &str, json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
     let here = ProjectContext::read(Path::new("."), environment)?;
     let Some(setting) = config::setting(&here.loaded, &path) else {
-        super::terminal::aside(&format!("adjutant: {key} is not set"));
+        super::terminal::print_note(&format!("adjutant: {key} is not set"));
         return Ok(1);
     };
     if json {
@@ -161,7 +161,7 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
             let end = if message.ends_with('?') { "" } else { "." };
             bail!("{message}{end} Nothing was changed.");
         }
-        super::terminal::aside(&format!("{}: {message}", problem.severity.as_str()));
+        super::terminal::print_note(&format!("{}: {message}", problem.severity.as_str()));
     }
     let sources = ModelSources::new(&trial);
     let mut of_models = here.model_problems(&sources);
@@ -174,7 +174,7 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
             let end = if what.ends_with('?') { "" } else { "." };
             bail!("{key}: {what}{end} Nothing was changed.");
         }
-        super::terminal::aside(&format!("warning: {key}: {what}"));
+        super::terminal::print_note(&format!("warning: {key}: {what}"));
     }
     let file = own_file::path(environment);
     own_file::set(&file, &path, &value).map_err(|why| anyhow!("{}: {why}", file.display()))?;
@@ -214,7 +214,7 @@ fn unset(key: &str, environment: &Environment) -> anyhow::Result<u8> {
             setting.location.short()
         );
     }
-    super::terminal::aside(&format!("adjutant: {key} is not set"));
+    super::terminal::print_note(&format!("adjutant: {key} is not set"));
     Ok(1)
 }
 
@@ -243,7 +243,7 @@ async fn edit(environment: &Environment) -> anyhow::Result<u8> {
     let problems = here.every_problem_asked(&sources).await;
     let mut is_wrong = false;
     for problem in problems.iter().filter(of_file) {
-        super::terminal::aside(&format!("{}: {problem}", problem.severity.as_str()));
+        super::terminal::print_note(&format!("{}: {problem}", problem.severity.as_str()));
         is_wrong |= problem.severity == ProblemSeverity::Error;
     }
     Ok(u8::from(is_wrong))

@@ -7,7 +7,7 @@ use protocol::lines::{self, Outbox};
 use reqwest::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
-use super::terminal::aside;
+use super::terminal::print_note;
 use base::environment::Environment;
 use providers::http;
 use remote::bridge::Bridge;
@@ -42,7 +42,7 @@ pub(super) async fn connect(args: Args, environment: &Environment) -> ExitCode {
     let ended = CancellationToken::new();
     let signal = base::task::spawn(super::signalled(ended.clone(), true));
     let bridge = Bridge::new(client, url, token);
-    let tell = |words: &str| aside(&format!("adjutant: {words}"));
+    let tell = |words: &str| print_note(&format!("adjutant: {words}"));
     let done = tokio::select! {
         done = bridge.run(lines::read(std::io::stdin()), &outbox, tell) => done,
         () = ended.cancelled() => Ok(()),

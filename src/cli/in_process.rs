@@ -12,7 +12,7 @@ use protocol::table::Router;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use acp_server::meta::{NOT_DONE, of_ours};
+use acp_server::meta::{NOT_DONE, member};
 use acp_server::server::Server;
 use base::task::JoinHandle;
 use remote::serve;
@@ -46,7 +46,7 @@ impl InProcessServer {
             shared.clone(),
             agent.clone(),
             ended.clone(),
-            acp_server::v1::view,
+            acp_server::v1::new_view,
         );
         let serving = base::task::spawn({
             let ended = ended.clone();
@@ -94,7 +94,7 @@ impl InProcessServer {
 pub(super) fn exit_code(response: &v1::PromptResponse, permitted: bool) -> u8 {
     match response.stop_reason {
         v1::StopReason::EndTurn if !permitted => 5,
-        v1::StopReason::EndTurn if of_ours(response.meta.as_ref(), NOT_DONE).is_some() => 3,
+        v1::StopReason::EndTurn if member(response.meta.as_ref(), NOT_DONE).is_some() => 3,
         v1::StopReason::EndTurn => 0,
         v1::StopReason::Cancelled => 130,
         _ => 3,

@@ -495,7 +495,7 @@ async fn call(
         Action::Ask => false,
     };
     if !may {
-        terminal::aside(&format!(
+        terminal::print_note(&format!(
             "adjutant: {} is not allowed{}",
             found.name,
             if denied {

@@ -97,7 +97,7 @@ pub(super) fn run_option(error: &clap::Error, first: Option<&OsStr>) -> Option<S
 
 /// Returns the meaning of a command line without the program's name. `None` if its first word has
 /// none here.
-pub(super) fn elsewhere(words: impl Iterator<Item = OsString>) -> Option<Meaning> {
+pub(super) fn meaning_of_other_command(words: impl Iterator<Item = OsString>) -> Option<Meaning> {
     let words: Vec<OsString> = words.collect();
     if let Some(words) = help_about_help(&words) {
         return Some(Meaning::Words(words));
@@ -264,7 +264,7 @@ mod tests {
             (&[], ""),
         ];
         for (words, expected) in table {
-            let meaning = match elsewhere(words.iter().map(OsString::from)) {
+            let meaning = match meaning_of_other_command(words.iter().map(OsString::from)) {
                 Some(Meaning::Words(words)) => words.join(" ".as_ref()).into_string().unwrap(),
                 Some(Meaning::Advice(advice)) => advice,
                 None => String::new(),

@@ -80,7 +80,7 @@ pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::R
     }
     let notices = session::fetch::defaults(client, environment.clone()).await;
     for notice in &notices {
-        super::terminal::aside(notice);
+        super::terminal::print_note(notice);
     }
     if notices.is_empty() {
         say(

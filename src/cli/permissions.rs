@@ -345,7 +345,7 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
         store.grants(&project(&store, environment).await?).await?
     };
     if let Some(place) = &stored.lost_with {
-        super::terminal::aside(&format!(
+        super::terminal::print_note(&format!(
             "Earlier grants could not be read from a damaged index, which was saved as {place}."
         ));
     }

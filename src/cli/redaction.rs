@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use base::child_environment::is_secret;
 use base::environment::Environment;
-use base::variables::is_secret;
 use base::worktree::Worktree;
 use config::{ConfigFingerprint, Settings, mcp};
 use providers::auth::Auth;

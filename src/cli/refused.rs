@@ -5,7 +5,7 @@ use protocol::acp::v1;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use acp_server::meta::{UNATTENDED, of_ours};
+use acp_server::meta::{UNATTENDED, member};
 use base::text;
 use tools::denial_message::{NO_WORKAROUND, NOT_ALLOWED};
 
@@ -23,7 +23,7 @@ impl RefusedCall {
     /// Creates the refused call of a permission request.
     pub(super) fn new(request: &v1::RequestPermissionRequest) -> Self {
         let fact =
-            |key: &str| of_ours(request.meta.as_ref(), UNATTENDED).and_then(|facts| facts.get(key));
+            |key: &str| member(request.meta.as_ref(), UNATTENDED).and_then(|facts| facts.get(key));
         Self {
             title: text::title(
                 request

@@ -30,7 +30,7 @@ use super::work::{self, Work};
 use super::{complete, input, sessions, terminal};
 use acp_server::error::TAKE_OVER;
 use acp_server::meta::{
-    ALONE, OWN, QUIET, REJECTED, SCHEMA, SESSION_MODEL, STRUCTURED, SYSTEM, TOOLS, of_ours,
+    ALONE, META_KEY, QUIET, REJECTED, SCHEMA, SESSION_MODEL, STRUCTURED, SYSTEM, TOOLS, member,
 };
 use acp_server::prompt::{built_in_tools, may_be_tool};
 use base::environment::Environment;
@@ -518,7 +518,7 @@ async fn converse(
     let mut request = v1::PromptRequest::new(session.clone(), task.blocks);
     let meta = meta(args, task.schema);
     if !meta.is_empty() {
-        request = request.meta(Map::from_iter([(OWN.to_owned(), Value::Object(meta))]));
+        request = request.meta(Map::from_iter([(META_KEY.to_owned(), Value::Object(meta))]));
     }
     let request = Prompt(request);
     let asked = peer.call(&request, None);
@@ -587,7 +587,7 @@ fn hello(client: &Client) -> Initialize {
         offers = offers.subagents(v1::SubagentCapabilities::new());
     }
     let flags = flags.into_iter().map(|flag| (flag.to_owned(), true.into()));
-    let meta = Map::from_iter([(OWN.to_owned(), Value::Object(flags.collect()))]);
+    let meta = Map::from_iter([(META_KEY.to_owned(), Value::Object(flags.collect()))]);
     let session = v1::ClientSessionCapabilities::new()
         .notices(v1::NoticeCapabilities::new())
         .compaction(v1::CompactionCapabilities::new());
@@ -672,7 +672,7 @@ async fn choose(
 /// Returns the exit code of a turn, and prints the reason for an incomplete answer.
 fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow::Result<u8> {
     let refused = client.has_refused();
-    let stopped = of_ours(response.meta.as_ref(), REJECTED).is_some();
+    let stopped = member(response.meta.as_ref(), REJECTED).is_some();
     let permitted = !stopped && (!refused || client.is_answered() && !args.strict);
     if stopped {
         client.stop();
@@ -688,7 +688,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
         v1::StopReason::Cancelled => Some("it was interrupted"),
         _ => Some("the turn has reached a limit"),
     };
-    match (of_ours(response.meta.as_ref(), STRUCTURED), &args.schema) {
+    match (member(response.meta.as_ref(), STRUCTURED), &args.schema) {
         (Some(result), Some(_)) if args.format == OutputFormat::Text => {
             client.end(false);
             terminal::json(&format!("{result:#}"));
@@ -703,7 +703,9 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
             let Some(why) = why else {
                 return Err(anyhow!(none));
             };
-            client.screen.aside(&format!("adjutant: {none}: {why}"));
+            client
+                .screen
+                .print_note(&format!("adjutant: {none}: {why}"));
         }
         (_, None) => {
             if let Some(why) = why
@@ -711,14 +713,16 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
             {
                 client
                     .screen
-                    .aside(&format!("adjutant: the answer is incomplete: {why}"));
+                    .print_note(&format!("adjutant: the answer is incomplete: {why}"));
             }
             if response.stop_reason == v1::StopReason::Cancelled && client.shows_hints() {
                 let next = "interrupted; `adjutant run -c PROMPT` continues the session";
-                client.screen.aside(next);
+                client.screen.print_note(next);
             }
             if stopped && client.person() && client.shows_hints() {
-                client.screen.aside("answer with `adjutant run -c PROMPT`");
+                client
+                    .screen
+                    .print_note("answer with `adjutant run -c PROMPT`");
             }
         }
     }

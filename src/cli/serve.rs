@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::acp::DraftSwitch;
 use super::telemetry::TelemetryExport;
-use super::terminal::{aside, misused, say};
+use super::terminal::{misused, print_note, say};
 use super::work;
 use base::environment::{Environment, private_file};
 use base::worktree::Worktree;
@@ -137,7 +137,7 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
     let written = file.and_then(|mut file| writeln!(file, "{gap}{line}"));
     written.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
     say(&token);
-    aside(&format!(
+    print_note(&format!(
         "{} stores its SHA-256; the token itself is not shown again.",
         path.display()
     ));
@@ -170,9 +170,9 @@ async fn run(
         .local_addr()
         .map_err(|e| format!("cannot listen on {listen}: {e}"))?;
     let scheme = if secure { "wss" } else { "ws" };
-    aside(&format!("adjutant serves at {scheme}://{address}/acp"));
+    print_note(&format!("adjutant serves at {scheme}://{address}/acp"));
     if host.admission.is_open() {
-        aside(
+        print_note(
             "Every user of this machine may connect; --token-file restricts that to those who have a token.",
         );
     }
@@ -185,7 +185,7 @@ async fn run(
                         .into(),
                 );
             }
-            aside(&format!(
+            print_note(&format!(
                 "It answers prompts from the store, {at_once} at a time."
             ));
             Some(base::task::spawn(work::work(
@@ -204,7 +204,7 @@ async fn run(
     let code = signal.await.ok().flatten().unwrap_or_default();
     let turns = host.turns();
     if turns > 0 {
-        aside(&format!(
+        print_note(&format!(
             "Waiting for {turns} turns to end, {} seconds at most.",
             drain.as_secs()
         ));
@@ -219,14 +219,14 @@ async fn run(
     };
     let at_a_step = async {
         tokio::time::sleep(drain).await; // the limit that was set
-        aside("Running turns end at their next step.");
+        print_note("Running turns end at their next step.");
         host.leave();
         tokio::time::sleep(STEP_TIMEOUT).await; // a step that takes longer is cut off
     };
     tokio::select! {
         () = over => {}
-        () = at_a_step => aside("Running turns are cancelled."),
-        _ = super::signalled(again, true) => aside("Running turns are cancelled."),
+        () = at_a_step => print_note("Running turns are cancelled."),
+        _ = super::signalled(again, true) => print_note("Running turns are cancelled."),
     }
     // Prompts from the store that are cut off continue on another host.
     host.leave();

@@ -25,7 +25,7 @@ use base::lock::locked;
 use export::conversation::minute;
 use rows::{SessionRow, line};
 use session::prune;
-use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store};
+use store::{self, ListQuery, Record, SessionPage, Store, StreamedSession};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
 const SLOW_SEARCH_SESSIONS: usize = 200;
@@ -400,12 +400,12 @@ async fn search(
         cut,
     } = store.search(query, words, limit).await?;
     if unindexed >= SLOW_SEARCH_SESSIONS {
-        terminal::aside(&format!(
+        terminal::print_note(&format!(
             "{unindexed} sessions are not in the search index yet, and were read one by one."
         ));
     }
     if let Some(store::SearchCut { sessions, oldest }) = cut {
-        terminal::aside(&format!(
+        terminal::print_note(&format!(
             "Words of one or two letters are searched only in the {sessions} newest sessions, back to {}; add a word of three letters to search all.",
             minute(oldest)
         ));
@@ -461,7 +461,7 @@ async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> 
             _ => store.read_out(id).await?,
         };
         tries += 1;
-        let damage = feed.damage();
+        let damage = feed.damage_log();
         match base::task::spawn_blocking(move || spooled(feed)).await? {
             Ok(document) => break (document, damage),
             Err(export::json::WriteError::Read(store::Error::Changed(_)))
@@ -473,12 +473,12 @@ async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> 
     let damage = std::mem::take(&mut *locked(&damage));
     damage
         .iter()
-        .for_each(|damage| terminal::aside(&format!("damaged: {damage}")));
+        .for_each(|damage| terminal::print_note(&format!("damaged: {damage}")));
     Ok(0)
 }
 
 /// Writes a session into an anonymous temporary file.
-fn spooled(feed: SessionFeed) -> Result<std::fs::File, export::json::WriteError> {
+fn spooled(feed: StreamedSession) -> Result<std::fs::File, export::json::WriteError> {
     let io = |e: io::Error| export::json::WriteError::Write(serde_json::Error::io(e));
     let mut out = BufWriter::new(tempfile::tempfile().map_err(io)?);
     export::json::export(feed, &mut out)?;
@@ -524,7 +524,7 @@ fn write_new(
         && found.is_file()
     {
         let what = export::file::written(format, &name, found.len());
-        terminal::aside(&format!("exported to {what}"));
+        terminal::print_note(&format!("exported to {what}"));
     }
     Ok(())
 }
@@ -672,7 +672,7 @@ async fn list(
     )
     .await?;
     for path in page.unreadable {
-        terminal::aside(&format!(
+        terminal::print_note(&format!(
             "{} cannot be read, and its project is unknown; open its session for details",
             path.display()
         ));
@@ -787,7 +787,7 @@ async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::E
     let mut is_notified = false;
     while page.filling.is_some() {
         if !is_notified {
-            terminal::aside("The list of sessions is being rebuilt; this may take a while.");
+            terminal::print_note("The list of sessions is being rebuilt; this may take a while.");
         }
         is_notified = true;
         store.filled().await?;

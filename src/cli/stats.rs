@@ -183,7 +183,7 @@ async fn collect(
         stats.sessions += usize::from(steps > 0);
     }
     if unreadable > 0 {
-        terminal::aside(&format!(
+        terminal::print_note(&format!(
             "{} could not be read and {} not counted",
             text::count(unreadable, "session"),
             if unreadable == 1 { "is" } else { "are" }

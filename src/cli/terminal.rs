@@ -206,7 +206,7 @@ impl Write for JsonWriter {
 }
 
 /// Prints a message on standard error.
-pub(super) fn aside(words: &str) {
+pub(super) fn print_note(words: &str) {
     writeln!(io::stderr().lock(), "{}", fitted(&text::shown(words))).ok();
 }
 
@@ -320,7 +320,7 @@ fn draw(words: &str) {
 
 /// Prints the reason for a failure on standard error.
 pub(super) fn complain(message: &str) -> ExitCode {
-    aside(&format!("adjutant: {}", message_after_name(message)));
+    print_note(&format!("adjutant: {}", message_after_name(message)));
     ExitCode::FAILURE
 }
 
@@ -382,7 +382,7 @@ pub(super) fn parsed(said: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         };
     }
-    aside(said.render().to_string().trim_end());
+    print_note(said.render().to_string().trim_end());
     ExitCode::from(2)
 }
 
@@ -397,7 +397,7 @@ pub(super) fn help(mut command: clap::Command) -> ExitCode {
 
 /// Prints a panic, until the log is started.
 pub(super) fn panicked(info: &PanicHookInfo<'_>) {
-    aside(&format!("adjutant: {info}"));
+    print_note(&format!("adjutant: {info}"));
 }
 
 #[cfg(test)]

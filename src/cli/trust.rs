@@ -181,7 +181,7 @@ async fn store_answer(
     environment: &Environment,
 ) -> anyhow::Result<()> {
     let mut store = TrustStore::open(environment);
-    let aside = store.aside();
+    let aside = store.moved_copy();
     store
         .decide(
             &here.worktree.root,

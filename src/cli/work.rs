@@ -17,7 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::in_process::{InProcessServer, exit_code, server_error};
 use super::refused::RefusedCall;
-use acp_server::meta::{ALONE, IDEMPOTENCY_KEY, OWN, REJECTED, STRUCTURED, of_ours, own};
+use acp_server::meta::{
+    ALONE, IDEMPOTENCY_KEY, META_KEY, REJECTED, STRUCTURED, member, with_member,
+};
 use base::lock::locked;
 use session::Sessions;
 use store::{ClaimedTask, Store, TaskState};
@@ -169,7 +171,7 @@ async fn converse(
     task: &ClaimedTask,
     work: Work,
 ) -> anyhow::Result<PromptAnswer> {
-    let offers = v1::ClientCapabilities::new().meta(own(ALONE, Value::Bool(true)));
+    let offers = v1::ClientCapabilities::new().meta(with_member(ALONE, Value::Bool(true)));
     let info = v1::Implementation::new("adjutant serve --work", env!("CARGO_PKG_VERSION"));
     let hello = v1::InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(offers)
@@ -199,7 +201,7 @@ async fn converse(
         IDEMPOTENCY_KEY.to_owned(),
         format!("task after {} messages", task.before).into(),
     );
-    let meta = Map::from_iter([(OWN.to_owned(), Value::Object(meta))]);
+    let meta = Map::from_iter([(META_KEY.to_owned(), Value::Object(meta))]);
     let request = Prompt(v1::PromptRequest::new(id, work.blocks).meta(meta));
     let response = peer.call(&request, None).await.map_err(server_error)?;
     let AnswerProgress {
@@ -208,8 +210,8 @@ async fn converse(
         refused,
         ..
     } = std::mem::take(&mut *locked(&client.progress));
-    let result = of_ours(response.meta.as_ref(), STRUCTURED).cloned();
-    let stopped = of_ours(response.meta.as_ref(), REJECTED).is_some();
+    let result = member(response.meta.as_ref(), STRUCTURED).cloned();
+    let stopped = member(response.meta.as_ref(), REJECTED).is_some();
     let permitted = !stopped && (refused.is_empty() || answered || result.is_some());
     let code = exit_code(&response, permitted);
     Ok(PromptAnswer {

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::markdown::{code, fenced, list, plainly};
-use super::meta::{UNATTENDED, own};
-use super::view::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
+use super::meta::{UNATTENDED, with_member};
+use super::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::text::{self, shown};
 use events::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
 use permission::Denial;
-use permission::wording::{Reason, Wording};
+use permission::wording::{QuestionWording, Reason};
 
 const ONCE: &str = "once";
 const ALWAYS: &str = "always";
@@ -24,13 +24,17 @@ pub const YES: &str = "yes";
 const NO: &str = "no";
 
 /// The maximum length of an option's name in characters: some editors show the options in a row.
-const NAME: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 
 /// Builds the question whether a call may go on, with one answer for each kind. The text starts
 /// with the command, unless the title shows it in full; then follow a sentence and the details.
 pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
-    let answer = |id, name: String, kind| AnswerOption { id, name, kind };
-    let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::Once)];
+    let answer = |id, name: String, kind| AnswerOption {
+        id,
+        label: name,
+        kind,
+    };
+    let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::AllowOnce)];
     let command = ask
         .show
         .metadata
@@ -56,7 +60,7 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     );
     if let Some(always) = &ask.always {
         let whole = text::escaped(always);
-        let short = text::cut_chars(&whole, NAME - "Always allow ".len());
+        let short = text::cut_chars(&whole, MAX_NAME_CHARS - "Always allow ".len());
         if short != whole {
             // The user must see the exact pattern that is granted.
             details.push(format!("\"Always\" would allow: {}", plainly(&whole)));
@@ -64,21 +68,21 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
         answers.push(answer(
             ALWAYS,
             format!("Always allow {short}"),
-            AnswerKind::Always,
+            AnswerKind::AllowAlways,
         ));
     }
-    answers.push(answer(REJECT, "Reject".into(), AnswerKind::No));
+    answers.push(answer(REJECT, "Reject".into(), AnswerKind::Reject));
     if !details.is_empty() {
         text.push(list(&details));
     }
     let meta = ask.unattended.as_ref().map(|allowing| {
-        own(
+        with_member(
             UNATTENDED,
-            json!({ "reason": ask.wording.short(), "permission": allowing }),
+            json!({ "reason": ask.wording.short_reason(), "permission": allowing }),
         )
     });
     ChoiceRequest {
-        show: ask.show.clone(),
+        call: ask.show.clone(),
         text: text.join("\n\n"),
         answers,
         meta,
@@ -88,13 +92,13 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
 /// Returns the request and its reasons as Markdown: a paragraph, and a list if there is more than
 /// one reason.
 fn sentences(ask: &PermissionRequest) -> Vec<String> {
-    let Wording {
-        verb,
+    let QuestionWording {
+        action: verb,
         object,
-        which,
+        object_clauses: which,
         reasons,
         quote,
-        whole,
+        complete_question: whole,
         ..
     } = &ask.wording;
     if let Some(whole) = whole {
@@ -116,7 +120,10 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
         sentence.push_str(&format!(", {}", clauses.join(" and ")));
     }
     sentence.push('.');
-    let reason = |Reason { part, because }: &Reason| match part {
+    let reason = |Reason {
+                      part,
+                      clause: because,
+                  }: &Reason| match part {
         Some(part) => format!("{}: {}", code(part), plainly(&shown(because))),
         None => plainly(&shown(because)),
     };
@@ -145,12 +152,12 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
 /// after a grant or a cancellation, the question is withdrawn. Returns the request if the
 /// connection ended before the answer.
 pub async fn ask(
-    asking: EditorAnswer<Option<PickedAnswer>>,
+    asking: ClientReply<Option<PickedAnswer>>,
     mut ask: PermissionRequest,
 ) -> Option<PermissionRequest> {
     let answer = answered(asking, &mut ask.reply).await?;
     let answer = match answer {
-        Ok(Some(PickedAnswer { id, words })) => match &*id {
+        Ok(Some(PickedAnswer { id, comment: words })) => match &*id {
             ONCE => PermissionReply::Once,
             ALWAYS if ask.always.is_some() => PermissionReply::Always,
             REJECT => PermissionReply::No(words.map_or(Denial::Rejected, Denial::Corrected)),
@@ -170,7 +177,7 @@ pub async fn ask(
 
 /// Waits for an answer. Returns `None` if the receiver of the reply is dropped first.
 async fn answered<T, R>(
-    asking: EditorAnswer<T>,
+    asking: ClientReply<T>,
     reply: &mut oneshot::Sender<R>,
 ) -> Option<Result<T, CallError>> {
     tokio::select! {
@@ -190,17 +197,17 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
     let answers = vec![
         AnswerOption {
             id: YES,
-            name: choose.yes.to_owned(),
-            kind: AnswerKind::Always,
+            label: choose.yes.to_owned(),
+            kind: AnswerKind::AllowAlways,
         },
         AnswerOption {
             id: NO,
-            name: choose.no.to_owned(),
-            kind: AnswerKind::No,
+            label: choose.no.to_owned(),
+            kind: AnswerKind::Reject,
         },
     ];
     ChoiceRequest {
-        show,
+        call: show,
         text: shown(&choose.text).into_owned(),
         answers,
         meta: None,
@@ -210,7 +217,7 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
 /// Waits for the answer to a confirmation; other ids than the offered ones are ignored. Returns the
 /// confirmation if the connection ended before the answer.
 pub async fn choose(
-    asking: EditorAnswer<Option<PickedAnswer>>,
+    asking: ClientReply<Option<PickedAnswer>>,
     mut choose: Confirmation,
 ) -> Option<Confirmation> {
     let answer = match answered(asking, &mut choose.reply).await? {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::command_list::CommandList;
-use super::meters::Meters;
+use super::metrics::Metrics;
 use base::id::SessionId;
 use base::lock::locked;
 use providers::editor::EditorEndpoints;
@@ -146,12 +146,12 @@ impl<S> LiveTurns<S> {
     }
 
     /// Records the cost of the session so far.
-    pub fn costs(&self, dollars: f64) {
+    pub fn set_cost(&self, dollars: f64) {
         *locked(&self.cost) = Some(dollars);
     }
 
     /// Records the number of questions that wait for a client.
-    pub fn asks(&self, questions: usize) {
+    pub fn set_waiting_questions(&self, questions: usize) {
         self.asking.store(questions, Ordering::Relaxed);
     }
 
@@ -201,12 +201,12 @@ impl<S> ShownTurn<S> {
         }
     }
 
-    pub fn asks(&self, questions: usize) {
-        self.live_turns.asks(questions);
+    pub fn set_waiting_questions(&self, questions: usize) {
+        self.live_turns.set_waiting_questions(questions);
     }
 
     /// Returns the increase of the session's cost since the last call, or 0 if it is unknown.
-    pub fn spent(&self, cost: Option<f64>) -> f64 {
+    pub fn cost_increase(&self, cost: Option<f64>) -> f64 {
         let Some(now) = cost else { return 0.0 };
         let before = locked(&self.live_turns.cost).replace(now);
         before.map_or(0.0, |before| now - before)
@@ -216,7 +216,7 @@ impl<S> ShownTurn<S> {
 impl<S> Drop for ShownTurn<S> {
     fn drop(&mut self) {
         locked(&self.live_turns.turns).remove(&self.number);
-        self.live_turns.asks(0);
+        self.live_turns.set_waiting_questions(0);
     }
 }
 
@@ -282,7 +282,7 @@ pub struct Hosted<S> {
     turns: Arc<AtomicUsize>,
     /// Cancelled when no new turn may begin.
     pub draining: CancellationToken,
-    pub meters: Arc<Meters>,
+    pub metrics: Arc<Metrics>,
     tasks: TaskTracker,
     ended: CancellationToken,
 }
@@ -302,13 +302,13 @@ pub enum FoundSession<S> {
 
 pub struct TurnCount {
     turns: Arc<AtomicUsize>,
-    meters: Arc<Meters>,
+    metrics: Arc<Metrics>,
 }
 
 impl Drop for TurnCount {
     fn drop(&mut self) {
         self.turns.fetch_sub(1, Ordering::Relaxed);
-        self.meters.over.notify_waiters();
+        self.metrics.turn_finished.notify_waiters();
     }
 }
 
@@ -318,7 +318,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
 
     pub fn new(
         (grace, limits): (Duration, UserLimits),
-        meters: Arc<Meters>,
+        metrics: Arc<Metrics>,
         draining: CancellationToken,
         (tasks, ended): (TaskTracker, CancellationToken),
     ) -> Arc<Self> {
@@ -328,19 +328,19 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
             limits,
             turns: Arc::default(),
             draining,
-            meters,
+            metrics,
             tasks,
             ended,
         })
     }
 
     /// Records that a connection has a session.
-    pub fn took(&self, id: &SessionId, server: &Arc<S>) {
+    pub fn register(&self, id: &SessionId, server: &Arc<S>) {
         locked(&self.places).insert(id.clone(), SessionPlace::With(Arc::downgrade(server)));
     }
 
     /// Records that a session is closed.
-    pub fn gone(&self, id: &SessionId) {
+    pub fn unregister(&self, id: &SessionId) {
         locked(&self.places).remove(id);
     }
 
@@ -349,7 +349,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
     pub fn wait(self: &Arc<Self>, live: LiveSession<S>) {
         live.here.cancel();
         if self.grace.is_zero() || self.ended.is_cancelled() {
-            self.gone(&live.handle.id);
+            self.unregister(&live.handle.id);
             // Dropping the last handle closes the session.
             return;
         }
@@ -375,7 +375,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
             }
             if let FoundSession::Waiting(live) = this.find(&id) {
                 tracing::info!("session {id} is closed: no client reconnected");
-                this.gone(&id);
+                this.unregister(&id);
                 live.handle.close().await;
             }
         });
@@ -437,7 +437,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
         counted.ok()?;
         Some(TurnCount {
             turns: self.turns.clone(),
-            meters: self.meters.clone(),
+            metrics: self.metrics.clone(),
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Elicitation requests of MCP servers: a form to fill in, or an address to open. For clients
-//! without forms, a page with at most two answers becomes a permission request.
+//! Elicitation requests of MCP servers: a form to fill in, or a URL to open. If the client supports
+//! neither, a request that needs at most two buttons is sent as a permission request.
 
 use protocol::rpc::CallError;
 use serde_json::{Map, Value, json};
@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::markdown::plainly;
 use super::server::Capabilities;
 use super::view::{
-    AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, Filled, Form, FormAnswer, PickedAnswer,
-    SessionView,
+    AnswerKind, AnswerOption, ChoiceRequest, ClientReply, Form, FormAnswer, FormValues,
+    PickedAnswer, SessionView,
 };
 use base::id::SessionId;
 use base::text::{self, shown};
@@ -16,55 +16,68 @@ use events::{
     CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind,
 };
 
-/// The ids of the answers in a permission request.
-const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
-const NO: &str = "decline";
+/// The ids of the answers in a permission request, and of the refusal.
+const ANSWER_IDS: [&str; 2] = ["answer-1", "answer-2"];
+const DECLINE_ID: &str = "decline";
 
 /// The maximum length of a value in bytes; the rest is cut off.
 const MAX_VALUE_BYTES: usize = 16 << 10;
 
-pub enum FormPrompt {
-    Form(EditorAnswer<FormAnswer>),
-    /// A permission request, with the values that each answer fills in.
-    Permission(EditorAnswer<Option<PickedAnswer>>, [Filled; 2]),
-    None,
+/// A request as it was sent to the client, with the pending answer.
+pub enum FormDelivery {
+    Form(ClientReply<FormAnswer>),
+    Permission {
+        answer: ClientReply<Option<PickedAnswer>>,
+        /// The values that each button stands for.
+        values: [FormValues; 2],
+    },
+    Unsupported,
 }
 
-pub fn way(
-    own: &SessionId,
-    asked: &mut FormRequest,
-    editor: &Capabilities,
+/// Sends a request to the client: as a form or URL if it supports that, as a permission request if
+/// two buttons suffice, otherwise not at all. Takes `request.finished` in the first case.
+pub fn send_form(
+    turn_session: &SessionId,
+    request: &mut FormRequest,
+    capabilities: &Capabilities,
     view: &mut dyn SessionView,
-) -> FormPrompt {
-    let has = match asked.asks {
-        FormPage::Fields(_) => editor.forms,
-        FormPage::Address(_) => editor.addresses,
+) -> FormDelivery {
+    let is_supported = match request.asks {
+        FormPage::Fields(_) => capabilities.forms,
+        FormPage::Address(_) => capabilities.addresses,
     };
-    if has {
-        let message = format!("{}: {}", asked.who, asked.message);
+    if is_supported {
+        let message = format!("{}: {}", request.who, request.message);
         let form = Form {
-            call: asked.call.clone(),
+            call: request.call.clone(),
             message,
-            page: asked.asks.clone(),
-            finished: asked.finished.take(),
+            page: request.asks.clone(),
+            finished: request.finished.take(),
         };
-        let session = asked.session.as_ref().unwrap_or(own);
-        return FormPrompt::Form(view.fill(session, form));
+        let session = request.session.as_ref().unwrap_or(turn_session);
+        return FormDelivery::Form(view.request_form(session, form));
     }
-    match as_permission(asked) {
-        Some((question, puts)) => FormPrompt::Permission(
-            view.ask(asked.session.as_ref().unwrap_or(own), question),
-            puts,
-        ),
-        None => FormPrompt::None,
+    match as_permission(request) {
+        Some((question, values)) => {
+            let session = request.session.as_ref().unwrap_or(turn_session);
+            FormDelivery::Permission {
+                answer: view.request_permission(session, question),
+                values,
+            }
+        }
+        None => FormDelivery::Unsupported,
     }
 }
 
-/// Returns the request as a permission request, if it needs at most two answers and a refusal.
-fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
-    let put = |key: &str, value: &str| Filled::from([(key.to_owned(), vec![value.to_owned()])]);
-    let call = asked.call.as_ref()?;
-    let (answers, puts): (Vec<String>, [Filled; 2]) = match &asked.asks {
+/// Returns the values of a form with one field.
+fn single_value(key: &str, value: &str) -> FormValues {
+    FormValues::from([(key.to_owned(), vec![value.to_owned()])])
+}
+
+/// Returns the labels of the buttons, with the values that each stands for. `None` if there would
+/// be more than two.
+fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
+    Some(match page {
         FormPage::Address(_) => (vec!["I have opened it".into()], Default::default()),
         FormPage::Fields(fields) => match fields.as_slice() {
             [] => (vec!["Yes".into()], Default::default()),
@@ -76,7 +89,7 @@ fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
                 },
             ] => (
                 vec!["Yes".into(), "No".into()],
-                [put(key, "yes"), put(key, "no")],
+                [single_value(key, "yes"), single_value(key, "no")],
             ),
             [
                 FormField {
@@ -87,23 +100,30 @@ fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
             ] => match options.as_slice() {
                 [one] => (
                     vec![one.label.clone()],
-                    [put(key, &one.value), Filled::new()],
+                    [single_value(key, &one.value), FormValues::new()],
                 ),
                 [one, two] => (
                     vec![one.label.clone(), two.label.clone()],
-                    [put(key, &one.value), put(key, &two.value)],
+                    [single_value(key, &one.value), single_value(key, &two.value)],
                 ),
                 _ => return None,
             },
             _ => return None,
         },
-    };
-    let mut text = plainly(&shown(&asked.message));
-    let mut facts = Map::from_iter([("message".to_owned(), Value::from(asked.message.clone()))]);
-    match &asked.asks {
+    })
+}
+
+/// Converts the request to a permission request, with the values that each button stands for.
+/// Returns `None` if it belongs to no call or needs more than two buttons besides "Decline".
+fn as_permission(request: &FormRequest) -> Option<(ChoiceRequest, [FormValues; 2])> {
+    let call = request.call.as_ref()?;
+    let (answers, button_values) = buttons(&request.asks)?;
+    let mut text = plainly(&shown(&request.message));
+    let mut input = Map::from_iter([("message".to_owned(), Value::from(request.message.clone()))]);
+    match &request.asks {
         FormPage::Address(url) => {
             text += &format!("\n\n{}", super::markdown::fenced("", &shown(url)));
-            facts.insert("url".into(), json!(url));
+            input.insert("url".into(), json!(url));
         }
         FormPage::Fields(fields) => {
             for field in fields {
@@ -119,73 +139,76 @@ fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
         }
     }
     let show = CallUpdate {
-        title: Some(text::title(&asked.who)),
+        title: Some(text::title(&request.who)),
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
-        input: Some(Value::Object(facts)),
+        input: Some(Value::Object(input)),
         ..CallUpdate::of(call)
     };
-    let answers = answers.into_iter().zip(ANSWERS);
+    let answers = answers.into_iter().zip(ANSWER_IDS);
     let answers = answers.map(|(name, id)| AnswerOption {
         id,
-        name: text::title(&name),
-        kind: AnswerKind::Once,
+        label: text::title(&name),
+        kind: AnswerKind::AllowOnce,
     });
     let no = AnswerOption {
-        id: NO,
-        name: "Decline".into(),
-        kind: AnswerKind::No,
+        id: DECLINE_ID,
+        label: "Decline".into(),
+        kind: AnswerKind::Reject,
     };
     Some((
         ChoiceRequest {
-            show,
+            call: show,
             text,
             answers: answers.chain([no]).collect(),
             meta: None,
         },
-        puts,
+        button_values,
     ))
 }
 
-/// Waits for the answer and sends it to the MCP server. The request is withdrawn if the receiver of
-/// the reply is dropped. Returns the request if the connection ended before the answer.
-pub async fn elicit(way: FormPrompt, mut asked: FormRequest) -> Option<FormRequest> {
-    let asks = &asked.asks;
+/// Waits for the user's answer and passes it to `request.reply`. Stops if the receiver of the reply
+/// is dropped. Returns the request if the connection ended first, so that it can be sent again.
+pub async fn await_form_reply(
+    delivery: FormDelivery,
+    mut request: FormRequest,
+) -> Option<FormRequest> {
+    let asks = &request.asks;
     let reply = async {
-        match way {
-            FormPrompt::None => Some(FormReply::Unshown),
-            FormPrompt::Form(asking) => match asking.await {
-                Ok(FormAnswer::Filled(filled)) => Some(accepted(asks, &filled)),
+        match delivery {
+            FormDelivery::Unsupported => Some(FormReply::Unshown),
+            FormDelivery::Form(answer) => match answer.await {
+                Ok(FormAnswer::Submitted(filled)) => Some(validated_reply(asks, &filled)),
                 Ok(FormAnswer::Declined) => Some(FormReply::Declined),
                 Ok(FormAnswer::Cancelled) => Some(FormReply::Cancelled),
-                Err(e) => refused(&e),
+                Err(e) => reply_for_failure(&e),
             },
-            FormPrompt::Permission(asking, puts) => match asking.await {
+            FormDelivery::Permission { answer, values } => match answer.await {
                 Ok(Some(PickedAnswer { id, .. })) => {
-                    Some(match ANSWERS.iter().position(|answer| *answer == id) {
-                        Some(at) => accepted(asks, &puts[at]),
+                    Some(match ANSWER_IDS.iter().position(|answer| *answer == id) {
+                        Some(at) => validated_reply(asks, &values[at]),
                         None => FormReply::Declined,
                     })
                 }
                 Ok(None) => Some(FormReply::Cancelled),
-                Err(e) => refused(&e),
+                Err(e) => reply_for_failure(&e),
             },
         }
     };
     let reply = tokio::select! {
         reply = reply => reply,
-        () = asked.reply.closed() => return None,
+        () = request.reply.closed() => return None,
     };
     let Some(reply) = reply else {
-        return Some(asked);
+        return Some(request);
     };
-    // The receiver may have been cancelled.
-    asked.reply.send(reply).ok();
+    // The receiver may have been dropped in the meantime.
+    request.reply.send(reply).ok();
     None
 }
 
 /// Returns the reply for a failed request, or `None` if the connection has ended.
-fn refused(e: &CallError) -> Option<FormReply> {
+fn reply_for_failure(e: &CallError) -> Option<FormReply> {
     if matches!(e, CallError::Closed) {
         return None;
     }
@@ -197,8 +220,9 @@ fn refused(e: &CallError) -> Option<FormReply> {
     })
 }
 
-/// Checks the values against the form's fields, and converts them to the fields' types.
-fn accepted(asks: &FormPage, filled: &Filled) -> FormReply {
+/// Converts the values to the types of the fields. Returns [`FormReply::Cancelled`] if one is
+/// invalid, or a required one is missing.
+fn validated_reply(asks: &FormPage, filled: &FormValues) -> FormReply {
     let cut = |value: &String| text::head(value, MAX_VALUE_BYTES).to_owned();
     asks.accepted(|key| filled.get(key).into_iter().flatten().map(cut).collect())
 }
@@ -269,7 +293,7 @@ mod tests {
                 asked
                     .answers
                     .iter()
-                    .map(|answer| answer.name.clone())
+                    .map(|answer| answer.label.clone())
                     .collect::<Vec<_>>()
             });
             assert_eq!(
@@ -288,7 +312,7 @@ mod tests {
             field("a", true, text()),
             field("b", false, one(&["x"])),
         ]);
-        let filled = |pairs: &[(&str, &str)]| -> Filled {
+        let filled = |pairs: &[(&str, &str)]| -> FormValues {
             pairs
                 .iter()
                 .map(|(key, word)| ((*key).to_owned(), vec![(*word).to_owned()]))
@@ -296,15 +320,15 @@ mod tests {
         };
         let content = |json: Value| FormReply::Accepted(json.as_object().unwrap().clone());
         assert_eq!(
-            accepted(&asks, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])),
+            validated_reply(&asks, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])),
             content(json!({"a": "1", "b": "x"}))
         );
         assert_eq!(
-            accepted(&asks, &filled(&[("a", "1"), ("b", "y")])),
+            validated_reply(&asks, &filled(&[("a", "1"), ("b", "y")])),
             content(json!({"a": "1"}))
         );
         assert_eq!(
-            accepted(&asks, &filled(&[("b", "x")])),
+            validated_reply(&asks, &filled(&[("b", "x")])),
             FormReply::Cancelled
         );
         let size = FieldKind::One(Vec::new(), Some("large".into()));
@@ -313,15 +337,15 @@ mod tests {
             field("b", false, FieldKind::Switch(Some(true))),
         ]);
         assert_eq!(
-            accepted(&defaults, &filled(&[])),
+            validated_reply(&defaults, &filled(&[])),
             content(json!({"a": "large", "b": true}))
         );
         assert_eq!(
-            accepted(&defaults, &filled(&[("a", "no such")])),
+            validated_reply(&defaults, &filled(&[("a", "no such")])),
             FormReply::Cancelled
         );
         assert_eq!(
-            accepted(&FormPage::Address("https://a".into()), &filled(&[])),
+            validated_reply(&FormPage::Address("https://a".into()), &filled(&[])),
             content(json!({}))
         );
     }

@@ -6,7 +6,7 @@
 use protocol::rpc::{self, code};
 use serde_json::json;
 
-use super::meta::{HANDED_OVER, OWN};
+use super::meta::{HANDED_OVER, META_KEY};
 use base::text;
 use session::access::ReopenError;
 use session::handle::MailboxError;
@@ -70,7 +70,8 @@ impl From<RequestError> for rpc::Error {
                 let all =
                     "This server is about to stop and begins no new turns. Connect again later.";
                 let handed_over = json!({ HANDED_OVER: true });
-                Self::new(code::INTERNAL, all).data(json!({ "details": all, OWN: handed_over }))
+                Self::new(code::INTERNAL, all)
+                    .data(json!({ "details": all, META_KEY: handed_over }))
             }
             RequestError::Forbidden(why) => {
                 Self::new(code::INVALID_REQUEST, why.as_str()).details(why)
@@ -119,7 +120,7 @@ impl From<OpenError> for RequestError {
                 message: text::capitalised(&error.to_string()),
                 advice: None,
             },
-            OpenError::Elsewhere { .. } | OpenError::Held(_) | OpenError::Message(_) => {
+            OpenError::OtherDirectory { .. } | OpenError::Held(_) | OpenError::Message(_) => {
                 Self::Invalid(error.to_string())
             }
         }

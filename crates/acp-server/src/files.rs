@@ -3,14 +3,11 @@
 use protocol::rpc::{CallError, code};
 use tokio::sync::oneshot;
 
-use super::view::EditorAnswer;
+use super::view::ClientReply;
 use events::NotWritten;
 
 /// Waits for the contents of a file and sends them to the tool that reads it.
-pub async fn read(
-    asking: EditorAnswer<String>,
-    mut reply: oneshot::Sender<Result<String, String>>,
-) {
+pub async fn read(asking: ClientReply<String>, mut reply: oneshot::Sender<Result<String, String>>) {
     let answer = tokio::select! {
         answer = asking => answer,
         () = reply.closed() => return,
@@ -21,7 +18,7 @@ pub async fn read(
 
 /// Reports whether the client has written a file. If the client does not know the file or the
 /// method, the tool may write it directly; if it refuses, the tool may not.
-pub async fn write(asking: EditorAnswer<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
+pub async fn write(asking: ClientReply<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
     let refused = |error: CallError| match error {
         CallError::Refused(error)
             if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) =>

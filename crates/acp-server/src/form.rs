@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::markdown::plainly;
 use super::view::{
-    AnswerKind, AnswerOption, ChoiceRequest, Filled, Form, FormAnswer, PickedAnswer, SessionView,
+    AnswerKind, AnswerOption, ChoiceRequest, Form, FormAnswer, FormValues, PickedAnswer,
+    SessionView,
 };
 use base::id::SessionId;
 use events::{
@@ -23,22 +24,22 @@ const NEITHER: &str = "neither";
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 pub enum QuestionPrompt {
-    Form(super::view::EditorAnswer<FormAnswer>),
+    Form(super::view::ClientReply<FormAnswer>),
     /// One permission request for each question.
-    Permissions(Vec<super::view::EditorAnswer<Option<PickedAnswer>>>),
+    Permissions(Vec<super::view::ClientReply<Option<PickedAnswer>>>),
     None,
 }
 
 /// Shows the questions: as a form if the client has `forms`, otherwise as permission requests if
 /// they fit.
-pub fn way(
+pub fn send_questions(
     session: &SessionId,
     inquiry: &QuestionRequest,
     forms: bool,
     view: &mut dyn SessionView,
 ) -> QuestionPrompt {
     if forms {
-        return QuestionPrompt::Form(view.fill(session, form(inquiry)));
+        return QuestionPrompt::Form(view.request_form(session, form(inquiry)));
     }
     let fits = |question: &Question| {
         !question.multiple && (1..=ANSWERS.len()).contains(&question.options.len())
@@ -49,7 +50,7 @@ pub fn way(
     let asked = inquiry
         .questions
         .iter()
-        .map(|question| view.ask(session, permission(inquiry, question)));
+        .map(|question| view.request_permission(session, permission(inquiry, question)));
     QuestionPrompt::Permissions(asked.collect())
 }
 
@@ -131,16 +132,16 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
     let once = question.options.iter().zip(ANSWERS);
     let once = once.map(|(option, id)| AnswerOption {
         id,
-        name: option.label.clone(),
-        kind: AnswerKind::Once,
+        label: option.label.clone(),
+        kind: AnswerKind::AllowOnce,
     });
     let neither = AnswerOption {
         id: NEITHER,
-        name: "Something else".into(),
-        kind: AnswerKind::No,
+        label: "Something else".into(),
+        kind: AnswerKind::Reject,
     };
     ChoiceRequest {
-        show,
+        call: show,
         text,
         answers: once.chain([neither]).collect(),
         meta: None,
@@ -155,7 +156,7 @@ pub async fn inquire(way: QuestionPrompt, mut inquiry: QuestionRequest) -> Optio
         match way {
             QuestionPrompt::None => Some(QuestionReply::Unshown),
             QuestionPrompt::Form(asking) => match asking.await {
-                Ok(FormAnswer::Filled(filled)) => Some(filled_in(questions, &filled)),
+                Ok(FormAnswer::Submitted(filled)) => Some(filled_in(questions, &filled)),
                 Ok(FormAnswer::Declined | FormAnswer::Cancelled) => Some(QuestionReply::Dismissed),
                 Err(e) => refused(&e),
             },
@@ -202,7 +203,7 @@ fn refused(e: &CallError) -> Option<QuestionReply> {
 
 /// Returns the option that was chosen in a permission request, or the user's comment if none was.
 fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
-    let PickedAnswer { id, words } = picked?;
+    let PickedAnswer { id, comment: words } = picked?;
     if id == NEITHER {
         return words;
     }
@@ -211,7 +212,7 @@ fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
 }
 
 /// Returns the values of a form as answers. A value that was not offered is not an answer.
-fn filled_in(questions: &[Question], filled: &Filled) -> QuestionReply {
+fn filled_in(questions: &[Question], filled: &FormValues) -> QuestionReply {
     QuestionReply::Answers(
         questions
             .iter()
@@ -221,7 +222,7 @@ fn filled_in(questions: &[Question], filled: &Filled) -> QuestionReply {
     )
 }
 
-fn answers(question: &Question, at: usize, filled: &Filled) -> Vec<String> {
+fn answers(question: &Question, at: usize, filled: &FormValues) -> Vec<String> {
     let words = |key: String| filled.get(&key).cloned().unwrap_or_default();
     let cut = |text: String| base::text::head(text.trim(), MAX_ANSWER_BYTES).to_owned();
     if question.options.is_empty() {
@@ -301,7 +302,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         for (question, filled, expected) in table {
-            let filled: Filled = filled
+            let filled: FormValues = filled
                 .iter()
                 .map(|(key, words)| ((*key).to_owned(), own(words)))
                 .collect();
@@ -320,7 +321,7 @@ mod tests {
         let picked = |id: &str, words: Option<&str>| {
             Some(PickedAnswer {
                 id: id.into(),
-                words: words.map(Into::into),
+                comment: words.map(Into::into),
             })
         };
         for (id, expected) in [

@@ -17,7 +17,7 @@ pub mod form;
 pub mod login;
 pub mod markdown;
 pub mod meta;
-pub mod meters;
+pub mod metrics;
 pub mod options;
 pub mod prompt;
 pub mod providers;

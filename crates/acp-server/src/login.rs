@@ -80,7 +80,7 @@ pub struct Account {
 
 /// Lists the stored keys and logins. Sends no request: whether a key is accepted is known only when
 /// it is used.
-pub fn known(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send + 'static {
+pub fn accounts(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send + 'static {
     let environment = server.shared.environment.clone();
     async move {
         let places = base::task::spawn_blocking(move || Auth::places(&environment))
@@ -152,7 +152,7 @@ impl AccountReports {
 
     /// Records that the client has received an answer, which was read after `updates`. Returns
     /// whether an update may have overtaken it, which the client then has to get again.
-    fn answered(&self, known: Vec<Account>, updates: u64) -> bool {
+    fn record_answer(&self, known: Vec<Account>, updates: u64) -> bool {
         let mut state = locked(&self.state);
         state.reported = Some(known);
         state.updates != updates || state.updates_now
@@ -161,22 +161,28 @@ impl AccountReports {
 
 /// The keys and logins in an answer to a request.
 pub struct AccountAnswer {
-    pub known: Vec<Account>,
+    pub accounts: Vec<Account>,
     /// The number of updates before they were read.
     updates: u64,
 }
 
 /// Returns the keys and logins for the answer to a request.
-pub async fn report(server: &Arc<Server>) -> AccountAnswer {
+pub async fn account_report(server: &Arc<Server>) -> AccountAnswer {
     let updates = server.accounts.updates();
-    let known = known(server).await;
-    AccountAnswer { known, updates }
+    let known = accounts(server).await;
+    AccountAnswer {
+        accounts: known,
+        updates,
+    }
 }
 
 /// Informs the client again after an answer, if an update may have overtaken that answer.
-pub async fn answered(server: Arc<Server>, answer: AccountAnswer) {
-    let AccountAnswer { known, updates } = answer;
-    if server.accounts.answered(known, updates) {
+pub async fn resend_if_overtaken(server: Arc<Server>, answer: AccountAnswer) {
+    let AccountAnswer {
+        accounts: known,
+        updates,
+    } = answer;
+    if server.accounts.record_answer(known, updates) {
         update(server).await;
     }
 }
@@ -188,9 +194,9 @@ pub async fn update(server: Arc<Server>) {
         return;
     }
     while server.accounts.is_due() {
-        let known = known(&server).await;
+        let known = accounts(&server).await;
         if server.accounts.update(&known) {
-            let line = server.view().accounts(known);
+            let line = server.view().encode_auth_status(known);
             server.peer.outbox().send(line).await;
         }
     }
@@ -215,9 +221,9 @@ mod tests {
         let first = reports.updates();
         assert!(!reports.begin());
         // The first answer was read before a change.
-        assert!(reports.answered(accounts(&["a"]), first));
+        assert!(reports.record_answer(accounts(&["a"]), first));
         let first = reports.updates();
-        assert!(!reports.answered(accounts(&["a"]), first));
+        assert!(!reports.record_answer(accounts(&["a"]), first));
         assert!(reports.begin() && reports.is_due());
         // A change while the keys are read.
         assert!(!reports.begin());
@@ -227,12 +233,12 @@ mod tests {
         assert!(!reports.is_due());
         assert!(reports.begin() && reports.is_due() && !reports.is_due());
         // An answer that was read before the update and sent after it: the update is sent again.
-        assert!(reports.answered(accounts(&["a"]), first));
+        assert!(reports.record_answer(accounts(&["a"]), first));
         assert!(reports.begin() && reports.is_due());
         assert!(reports.update(&accounts(&["b"])));
         // One that was sent while an update was made, which the update may have overtaken.
         let now = reports.updates();
-        assert!(reports.answered(accounts(&["a"]), now));
+        assert!(reports.record_answer(accounts(&["a"]), now));
         assert!(reports.update(&accounts(&["b"])));
     }
 }

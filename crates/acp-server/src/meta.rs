@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use base::approvals::Approvals;
 use permission::rule::modern;
 
-pub const OWN: &str = "adjutant";
+pub const META_KEY: &str = "adjutant";
 /// In a prompt: the JSON Schema of the result.
 pub const SCHEMA: &str = "schema";
 /// In the response to a prompt with a schema: the result.
@@ -29,7 +29,7 @@ pub const REJECTED: &str = "rejected";
 /// the request.
 pub const NOT_DONE: &str = "notDone";
 /// In the answer to a question, next to a rejection: the user's comment.
-pub const WORDS: &str = "words";
+pub const COMMENT: &str = "words";
 /// In the capabilities of adjutant's own clients: no user is present to answer questions.
 pub const ALONE: &str = "alone";
 /// In the capabilities of adjutant's own clients: notices are not shown, so they are shown later.
@@ -44,9 +44,9 @@ pub const PERMISSION: &str = "permission";
 pub const APPROVALS: &str = "approvals";
 /// In a load: `true` if the session has no prompt yet, so that it is not stored. It is created
 /// again under its old id.
-pub const UNSAID: &str = "unsaid";
+pub const UNPROMPTED: &str = "unsaid";
 /// In a fork: the message, or the part of a message, before which the new session's history ends.
-pub const BEFORE: &str = "before";
+pub const FORK_BEFORE: &str = "before";
 /// In a list of sessions: the extent of a session's file changes.
 pub const CHANGED: &str = "changed";
 /// In a list of sessions: the description of a session's work, if there is one.
@@ -65,25 +65,25 @@ pub const UNATTENDED: &str = "unattended";
 pub type Meta = Map<String, Value>;
 
 /// Returns a `_meta` with one of adjutant's members.
-pub fn own(key: &str, value: Value) -> Meta {
+pub fn with_member(key: &str, value: Value) -> Meta {
     let ours = Map::from_iter([(key.to_owned(), value)]);
-    Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
+    Map::from_iter([(META_KEY.to_owned(), Value::Object(ours))])
 }
 
 /// Returns a `_meta` with those of adjutant's members that have a value; `None` if there is none.
-pub fn owns<const N: usize>(members: [(&str, Option<Value>); N]) -> Option<Meta> {
+pub fn with_members<const N: usize>(members: [(&str, Option<Value>); N]) -> Option<Meta> {
     let given = members
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let ours = Map::from_iter(given);
-    (!ours.is_empty()).then(|| Map::from_iter([(OWN.to_owned(), Value::Object(ours))]))
+    (!ours.is_empty()).then(|| Map::from_iter([(META_KEY.to_owned(), Value::Object(ours))]))
 }
 
 /// Returns one of adjutant's members of a `_meta`: nested (`adjutant: {schema}`) or flat
 /// (`adjutant.schema`).
-pub fn of_ours<'a>(meta: Option<&'a Meta>, key: &str) -> Option<&'a Value> {
-    let nested = || meta?.get(OWN)?.get(key);
-    nested().or_else(|| meta?.get(&format!("{OWN}.{key}")))
+pub fn member<'a>(meta: Option<&'a Meta>, key: &str) -> Option<&'a Value> {
+    let nested = || meta?.get(META_KEY)?.get(key);
+    nested().or_else(|| meta?.get(&format!("{META_KEY}.{key}")))
 }
 
 /// The members that a prompt may have.
@@ -94,10 +94,12 @@ const OF_A_PROMPT: [&str; 4] = [SCHEMA, SYSTEM, TOOLS, IDEMPOTENCY_KEY];
 pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
     let meta = meta?;
     meta.iter().find_map(|(name, flat)| {
-        let key = name.strip_prefix(OWN)?.strip_prefix('.')?;
-        let nested = meta.get(OWN).and_then(|ours| ours.get(key));
+        let key = name.strip_prefix(META_KEY)?.strip_prefix('.')?;
+        let nested = meta.get(META_KEY).and_then(|ours| ours.get(key));
         if !OF_A_PROMPT.contains(&key) {
-            let known = OF_A_PROMPT.map(|known| format!("{OWN}.{known}")).join(", ");
+            let known = OF_A_PROMPT
+                .map(|known| format!("{META_KEY}.{known}"))
+                .join(", ");
             return Some(format!(
                 "_meta.{name} is not known; a prompt may contain {known}"
             ));
@@ -127,7 +129,7 @@ impl Restrictions {
         let read = |(permission, pattern): (String, String)| {
             config::denial(&permission, &pattern, home).map_err(|meant| {
                 format!(
-                    "_meta.{OWN}.{PERMISSION}.{permission} is not known: did you mean \"{meant}\"? Write \"{permission}*\" if it is a tool of a server"
+                    "_meta.{META_KEY}.{PERMISSION}.{permission} is not known: did you mean \"{meant}\"? Write \"{permission}*\" if it is a tool of a server"
                 )
             })
         };
@@ -147,12 +149,12 @@ impl Restrictions {
 ///
 /// # Errors
 /// It appears twice, with different values.
-fn once<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Value>, String> {
-    let found = of_ours(meta, key);
-    let flat = meta.and_then(|meta| meta.get(&format!("{OWN}.{key}")));
+fn unique_member<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Value>, String> {
+    let found = member(meta, key);
+    let flat = meta.and_then(|meta| meta.get(&format!("{META_KEY}.{key}")));
     match flat {
         Some(flat) if found != Some(flat) => Err(format!(
-            "_meta.{OWN}.{key} appears twice, with different values"
+            "_meta.{META_KEY}.{key} appears twice, with different values"
         )),
         _ => Ok(found),
     }
@@ -164,21 +166,21 @@ fn once<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Value>, Stri
 /// Returns the problem of a value that is not a restriction; the message is for the client's author.
 pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
     let mut all = Restrictions::default();
-    match once(meta, APPROVALS)? {
+    match unique_member(meta, APPROVALS)? {
         None => {}
         Some(value) if value == Approvals::Ask.as_str() => all.approvals = Some(Approvals::Ask),
         Some(_) => {
             return Err(format!(
-                "_meta.{OWN}.{APPROVALS} can only be \"ask\" here; the user chooses anything else"
+                "_meta.{META_KEY}.{APPROVALS} can only be \"ask\" here; the user chooses anything else"
             ));
         }
     }
-    let permissions = match once(meta, PERMISSION)? {
+    let permissions = match unique_member(meta, PERMISSION)? {
         None => return Ok(all),
         Some(Value::Object(permissions)) => permissions,
         Some(_) => {
             return Err(format!(
-                "_meta.{OWN}.{PERMISSION} is an object of permissions"
+                "_meta.{META_KEY}.{PERMISSION} is an object of permissions"
             ));
         }
     };
@@ -191,7 +193,7 @@ pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
                 Some("ask") => all.asked.push(restricted),
                 _ => {
                     return Err(format!(
-                        "_meta.{OWN}.{PERMISSION}.{permission} can only be \"deny\" or \"ask\", or patterns with these: a session is never less strict than the user's rules"
+                        "_meta.{META_KEY}.{PERMISSION}.{permission} can only be \"deny\" or \"ask\", or patterns with these: a session is never less strict than the user's rules"
                     ));
                 }
             }
@@ -211,7 +213,7 @@ pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
 
 /// Returns the user's comment on a rejection, which the protocol has no field for.
 pub fn words(meta: Option<&Meta>) -> Option<String> {
-    let words = of_ours(meta, WORDS)?.as_str()?.trim();
+    let words = member(meta, COMMENT)?.as_str()?.trim();
     (!words.is_empty()).then(|| words.to_owned())
 }
 
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn restrictions_can_only_deny_or_ask() {
         let of = |ours: Value| {
-            let meta = Map::from_iter([(OWN.to_owned(), ours)]);
+            let meta = Map::from_iter([(META_KEY.to_owned(), ours)]);
             restrictions(Some(&meta))
         };
         let denied = |all: &[(&str, &str)], approvals| {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::error::RequestError;
 use super::server::{ChoiceReply, Server};
-use super::view::{Alternative, Category, Group, Setting, SettingValue};
+use super::view::{
+    ConfigOption, ConfigOptionCategory, ConfigOptionGroup, ConfigOptionState, ConfigOptionValue,
+};
 use base::approvals::Approvals;
 use base::text;
 use project::agent::Agent;
@@ -38,7 +40,7 @@ const STEERS: [(&str, &str, &str); 2] = [
 /// The number of questions that a session asks.
 const APPROVALS: &str = "approvals";
 
-fn approval(one: Approvals) -> Alternative {
+fn approval(one: Approvals) -> ConfigOptionValue {
     let (name, description) = match one {
         Approvals::Default => (
             "Default",
@@ -53,7 +55,7 @@ fn approval(one: Approvals) -> Alternative {
             "As the default, but does not ask if the sandbox contains the call: changes in the project, and commands, which then have no network.",
         ),
     };
-    Alternative {
+    ConfigOptionValue {
         id: one.as_str().to_owned(),
         name: name.to_owned(),
         description: Some(description.to_owned()),
@@ -65,10 +67,10 @@ fn approval(one: Approvals) -> Alternative {
 const DEFAULT: &str = "default";
 
 /// Returns the config options of a session, with all pending choices applied.
-pub fn settings(server: &Server, session: &SessionHandle) -> Vec<Setting> {
+pub fn settings(server: &Server, session: &SessionHandle) -> Vec<ConfigOption> {
     let choice = session.choice();
     let model = resolve_model(session, &choice);
-    let of = |id, name, category, value| Setting {
+    let of = |id, name, category, value| ConfigOption {
         id,
         name,
         description: None,
@@ -79,10 +81,18 @@ pub fn settings(server: &Server, session: &SessionHandle) -> Vec<Setting> {
         of(
             MODE,
             "Mode",
-            Category::Mode,
-            SettingValue::List(choice.agent.clone(), modes(session, &choice.agent)),
+            ConfigOptionCategory::Mode,
+            ConfigOptionState::Select {
+                current: choice.agent.clone(),
+                values: modes(session, &choice.agent),
+            },
         ),
-        of(MODEL, "Model", Category::Model, models(session, &model)),
+        of(
+            MODEL,
+            "Model",
+            ConfigOptionCategory::Model,
+            models(session, &model),
+        ),
     ];
     let efforts = session
         .project()
@@ -97,20 +107,23 @@ pub fn settings(server: &Server, session: &SessionHandle) -> Vec<Setting> {
         out.push(of(
             EFFORT,
             "Effort",
-            Category::Effort,
-            SettingValue::List(now, names.map(value).collect()),
+            ConfigOptionCategory::Effort,
+            ConfigOptionState::Select {
+                current: now,
+                values: names.map(value).collect(),
+            },
         ));
     }
     out.push(approvals(choice.approvals(), session.sandboxes()));
     out.push(steering(
         choice.steers(),
-        server.capabilities().shows.switches,
+        server.capabilities().shows.boolean_options,
     ));
     out
 }
 
-fn alternative(id: String, name: String) -> Alternative {
-    Alternative {
+fn alternative(id: String, name: String) -> ConfigOptionValue {
+    ConfigOptionValue {
         id,
         name,
         description: None,
@@ -120,15 +133,18 @@ fn alternative(id: String, name: String) -> Alternative {
 
 /// Builds the approvals option. `Sandboxed` is offered only if a trial run has confirmed the
 /// sandbox.
-fn approvals(now: Approvals, sandboxes: bool) -> Setting {
+fn approvals(now: Approvals, sandboxes: bool) -> ConfigOption {
     let offered = |one: &Approvals| *one == now || *one != Approvals::Sandboxed || sandboxes;
     let values = Approvals::ALL
         .into_iter()
         .filter(offered)
         .map(approval)
         .collect();
-    let value = SettingValue::List(now.as_str().to_owned(), values);
-    Setting {
+    let value = ConfigOptionState::Select {
+        current: now.as_str().to_owned(),
+        values,
+    };
+    ConfigOption {
         id: APPROVALS,
         name: "Approvals",
         description: None,
@@ -139,28 +155,28 @@ fn approvals(now: Approvals, sandboxes: bool) -> Setting {
 
 /// Builds the steering option: a switch if the client supports switches, otherwise a list of two
 /// values.
-fn steering(on: bool, switches: bool) -> Setting {
+fn steering(on: bool, switches: bool) -> ConfigOption {
     let [(yes, _, meaning), (no, ..)] = STEERS;
     if switches {
-        return Setting {
+        return ConfigOption {
             id: STEER,
             name: "Steer with new messages",
             description: Some(meaning),
             category: None,
-            value: SettingValue::Switch(on),
+            value: ConfigOptionState::Switch(on),
         };
     }
-    let one = |(id, name, what): (&str, &str, &str)| Alternative {
+    let one = |(id, name, what): (&str, &str, &str)| ConfigOptionValue {
         id: id.to_owned(),
         name: name.to_owned(),
         description: Some(what.to_owned()),
         color: None,
     };
-    let value = SettingValue::List(
-        if on { yes } else { no }.to_owned(),
-        STEERS.map(one).to_vec(),
-    );
-    Setting {
+    let value = ConfigOptionState::Select {
+        current: if on { yes } else { no }.to_owned(),
+        values: STEERS.map(one).to_vec(),
+    };
+    ConfigOption {
         id: STEER,
         name: "New messages",
         description: None,
@@ -170,8 +186,8 @@ fn steering(on: bool, switches: bool) -> Setting {
 }
 
 /// Returns the primary agents, which ACP presents as modes.
-fn modes(session: &SessionHandle, now: &str) -> Vec<Alternative> {
-    let one = |agent: &Arc<Agent>| Alternative {
+fn modes(session: &SessionHandle, now: &str) -> Vec<ConfigOptionValue> {
+    let one = |agent: &Arc<Agent>| ConfigOptionValue {
         id: agent.name.clone(),
         name: if agent.label == agent.name {
             text::capitalised(&agent.name)
@@ -195,7 +211,7 @@ fn modes(session: &SessionHandle, now: &str) -> Vec<Alternative> {
 
 /// Returns the models: first the recently used ones, then the others by provider. The current model
 /// is among them even if it is no longer found. Few models form one list, many are grouped.
-fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
+fn models(session: &SessionHandle, now: &ModelRef) -> ConfigOptionState {
     const MAX_UNGROUPED: usize = 12;
     let models = session.project().models.clone();
     let recent = models.recent();
@@ -220,18 +236,18 @@ fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
         .all(|model| model.id.to_string() != now);
     let missing = missing.then(|| alternative(now.clone(), now.clone()));
     if used.len() + others.len() <= MAX_UNGROUPED {
-        return SettingValue::List(
-            now,
-            missing
+        return ConfigOptionState::Select {
+            current: now,
+            values: missing
                 .into_iter()
                 .chain(used.iter().chain(&others).map(whole))
                 .collect(),
-        );
+        };
     }
     let first: Vec<_> = missing.into_iter().chain(used.iter().map(whole)).collect();
     let mut groups = Vec::new();
     if !first.is_empty() {
-        groups.push(Group {
+        groups.push(ConfigOptionGroup {
             id: RECENT.to_owned(),
             name: "Recently used".to_owned(),
             values: first,
@@ -243,19 +259,22 @@ fn models(session: &SessionHandle, now: &ModelRef) -> SettingValue {
             .iter()
             .map(|model| of_model(model, model.name.clone()))
             .collect();
-        groups.push(Group {
+        groups.push(ConfigOptionGroup {
             id: one.id.provider.clone(),
             name: one.provider_name.clone(),
             values,
         });
     }
-    SettingValue::Groups(now, groups)
+    ConfigOptionState::GroupedSelect {
+        current: now,
+        groups,
+    }
 }
 
 /// Returns a model as a value, with its address if that is set by the editor.
-fn of_model(model: &Model, name: String) -> Alternative {
+fn of_model(model: &Model, name: String) -> ConfigOptionValue {
     let address = model.editor_address.as_deref();
-    Alternative {
+    ConfigOptionValue {
         description: address.map(|address| format!("At {address}, set by the editor.")),
         ..alternative(model.id.to_string(), name)
     }
@@ -282,7 +301,7 @@ pub fn choose(
     session: &SessionHandle,
     setting: &str,
     chosen: Chosen<'_>,
-) -> Result<ChoiceReply<Vec<Setting>>, RequestError> {
+) -> Result<ChoiceReply<Vec<ConfigOption>>, RequestError> {
     let wrong = |why: &str| RequestError::Invalid(why.into());
     let written = match (setting, chosen) {
         (STEER, Chosen::Switch(on)) => session.choose_steer(on)?,

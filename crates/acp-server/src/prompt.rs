@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::command_list::TurnGuard;
 use super::detached::{Observer, ShownTurn, TurnCount};
 use super::error::RequestError;
-use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours, wrong_in_prompt};
-use super::meters::Meters;
+use super::meta::{
+    IDEMPOTENCY_KEY, META_KEY, Meta, SCHEMA, SYSTEM, TOOLS, member, wrong_in_prompt,
+};
+use super::metrics::Metrics;
 use super::server::Server;
 use super::updates::UpdateSender;
 use super::view::SessionActivity;
@@ -64,7 +66,7 @@ struct HostedTurn {
     /// The events shown so far.
     log: EventLog,
     asked: Instant,
-    meters: Arc<Meters>,
+    metrics: Arc<Metrics>,
     _count: TurnCount,
 }
 
@@ -123,7 +125,7 @@ impl EventLog {
 fn subagent_state(event: &Event) -> Option<(&SessionId, &SubagentState)> {
     match event {
         Event::Subagent(subagent) => Some((&subagent.session, subagent.state.as_ref()?)),
-        Event::Within { event, .. } => subagent_state(event),
+        Event::InChildSession { event, .. } => subagent_state(event),
         _ => None,
     }
 }
@@ -152,12 +154,12 @@ impl HostedTurn {
             advice: Some("Wait for answers or cancel.".into()),
         })?;
         let live_turns = server.live(session)?.live_turns;
-        let meters = hosted.meters.clone();
+        let metrics = hosted.metrics.clone();
         Ok(Some(move |number| Self {
             shown_turn: live_turns.enter(number),
             log: EventLog::default(),
             asked: Instant::now(),
-            meters,
+            metrics,
             _count: count,
         }))
     }
@@ -165,20 +167,21 @@ impl HostedTurn {
     /// Records a batch of messages in the log and in the metrics.
     fn heard(&mut self, batch: &[TurnMessage]) {
         if self.log.events.is_empty() && !batch.is_empty() {
-            self.meters.first.add(self.asked.elapsed());
+            self.metrics.time_to_first_update.add(self.asked.elapsed());
         }
         for up in batch {
             if let TurnMessage::Event(Event::Usage { used, cost, .. }) = up {
-                self.meters.took(*used);
-                self.meters.spent(self.shown_turn.spent(*cost));
+                self.metrics.add_tokens(*used);
+                self.metrics.add_cost(self.shown_turn.cost_increase(*cost));
             }
             self.log.add(up);
         }
     }
 
-    fn ended(&self, outcome: &TurnOutcome) {
-        self.meters.whole.add(self.asked.elapsed());
-        self.meters.ended(outcome);
+    /// Records the result of the turn in the metrics.
+    fn record_result(&self, result: &TurnResult) {
+        self.metrics.turn_duration.add(self.asked.elapsed());
+        self.metrics.count_outcome(&result.outcome);
     }
 }
 
@@ -208,7 +211,9 @@ pub fn queue(
     for part in &parts {
         if let Content::Format { schema } = part {
             let wrong = |why| {
-                RequestError::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"))
+                RequestError::Invalid(format!(
+                    "_meta.{META_KEY}.{SCHEMA} is not a JSON Schema: {why}"
+                ))
             };
             StructuredOutputTool::new(schema).map_err(wrong)?;
         }
@@ -247,7 +252,7 @@ const MAX_KEY_BYTES: usize = 200;
 /// As for `options`.
 pub fn meta_parts(meta: Option<&Meta>, key: Option<&str>) -> Result<Vec<Content>, RequestError> {
     let options = options(meta, key)?.map(Content::PromptOptions);
-    let schema = of_ours(meta, SCHEMA).cloned();
+    let schema = member(meta, SCHEMA).cloned();
     let format = schema.map(|schema| Content::Format { schema });
     Ok(options.into_iter().chain(format).collect())
 }
@@ -259,16 +264,17 @@ pub fn meta_parts(meta: Option<&Meta>, key: Option<&str>) -> Result<Vec<Content>
 /// [`RequestError::Invalid`] for a value of the wrong type, an unknown tool, an unknown flat key or
 /// a second idempotency key.
 fn options(meta: Option<&Meta>, key: Option<&str>) -> Result<Option<PromptOptions>, RequestError> {
-    let wrong = |key: &str, why: String| RequestError::Invalid(format!("_meta.{OWN}.{key} {why}"));
+    let wrong =
+        |key: &str, why: String| RequestError::Invalid(format!("_meta.{META_KEY}.{key} {why}"));
     if let Some(why) = wrong_in_prompt(meta) {
         return Err(RequestError::Invalid(why));
     }
-    let system = match of_ours(meta, SYSTEM) {
+    let system = match member(meta, SYSTEM) {
         None | Some(Value::Null) => None,
         Some(Value::String(system)) => Some(system.clone()),
         Some(_) => return Err(wrong(SYSTEM, "must be a string".into())),
     };
-    let tools = match of_ours(meta, TOOLS) {
+    let tools = match member(meta, TOOLS) {
         None | Some(Value::Null) => BTreeMap::new(),
         Some(tools) => {
             serde_json::from_value::<BTreeMap<String, bool>>(tools.clone()).map_err(|_| {
@@ -285,7 +291,7 @@ fn options(meta: Option<&Meta>, key: Option<&str>) -> Result<Option<PromptOption
             format!("names a tool that does not exist: {key}"),
         ));
     }
-    let idempotency_key = match of_ours(meta, IDEMPOTENCY_KEY) {
+    let idempotency_key = match member(meta, IDEMPOTENCY_KEY) {
         None | Some(Value::Null) => key.map(str::to_owned),
         Some(_) if key.is_some() => {
             let why = "is a second key; leave out one of them".to_owned();
@@ -452,7 +458,7 @@ impl TurnStream {
         match outcome {
             Ok(mut result) => {
                 if let Some(hosted) = &self.hosted {
-                    hosted.ended(&result.outcome);
+                    hosted.record_result(&result);
                 }
                 result.handed_over = self.is_handed_over(&result.outcome);
                 let guard = TurnEndGuard {
@@ -529,7 +535,7 @@ impl TurnStream {
             outcome = &mut self.turn.outcome => self.over = Some(outcome),
             () = cancelled.cancelled(), if !self.withdrawn => self.cancel(),
             // Messages received so far go to the present client, later ones to the observer.
-            n = self.turn.events.recv_many(batch, events::WAITING), if self.open => self.open = n > 0,
+            n = self.turn.events.recv_many(batch, events::MAX_WAITING_MESSAGES), if self.open => self.open = n > 0,
             works = self.updates.answered(), if self.updates.is_waiting() => {
                 if works {
                     self.updates.tell_work().await;
@@ -542,7 +548,9 @@ impl TurnStream {
 
     fn count_questions(&self) {
         if let Some(hosted) = &self.hosted {
-            hosted.shown_turn.asks(self.updates.unanswered());
+            hosted
+                .shown_turn
+                .set_waiting_questions(self.updates.unanswered());
         }
     }
 
@@ -615,11 +623,11 @@ mod tests {
             Event::Subagent(Box::new(Subagent {
                 session: id(n),
                 call: CallId::new("c"),
-                about: None,
+                info: None,
                 state,
             }))
         };
-        let within = |n: usize, event: Event| Event::Within {
+        let within = |n: usize, event: Event| Event::InChildSession {
             session: id(n),
             event: Box::new(event),
         };
@@ -709,7 +717,7 @@ mod tests {
             (Some("s"), Some(&false))
         );
         assert_eq!(
-            of_ours(json!({ "adjutant.schema": 1 }).as_object(), SCHEMA),
+            member(json!({ "adjutant.schema": 1 }).as_object(), SCHEMA),
             Some(&json!(1))
         );
     }

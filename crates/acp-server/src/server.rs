@@ -14,7 +14,7 @@ use super::editor_servers::EditorServers;
 use super::error::RequestError;
 use super::login::AccountReports;
 use super::providers::ConnectionEndpoints;
-use super::view::{DisplayCapabilities, NewView, SessionView};
+use super::view::{DisplayCapabilities, SessionView, ViewConstructor};
 use base::id::SessionId;
 use base::lock::locked;
 use session::handle::{MailboxError, SavedReceiver};
@@ -27,7 +27,7 @@ pub struct Server {
     pub peer: Peer,
     pub ended: CancellationToken,
     /// Creates the view of a session in the client's protocol version.
-    view: NewView,
+    view: ViewConstructor,
     // A std mutex around a value: a leaf lock.
     capabilities: Mutex<Option<Capabilities>>,
     // A std mutex around a map: a leaf lock, never held across an await.
@@ -142,7 +142,7 @@ impl Server {
         shared: Arc<Sessions>,
         peer: Peer,
         ended: CancellationToken,
-        view: NewView,
+        view: ViewConstructor,
     ) -> Arc<Self> {
         Self::of_remote(shared, peer, ended, view, None)
     }
@@ -152,7 +152,7 @@ impl Server {
         shared: Arc<Sessions>,
         peer: Peer,
         ended: CancellationToken,
-        view: NewView,
+        view: ViewConstructor,
         remote: Option<RemoteClient>,
     ) -> Arc<Self> {
         let editor_servers =
@@ -291,7 +291,7 @@ impl Server {
     ///
     /// # Errors
     /// An invalid request (-32600).
-    pub fn gate(&self, method: &str) -> Result<(), rpc::Error> {
+    pub fn check_initialized(&self, method: &str) -> Result<(), rpc::Error> {
         if method == "initialize" || locked(&self.capabilities).is_some() {
             return Ok(());
         }
@@ -462,14 +462,14 @@ impl Server {
     }
 
     /// Makes a session live on this connection.
-    pub fn take_in(self: &Arc<Self>, live: LiveSession<Self>) {
+    pub fn register_session(self: &Arc<Self>, live: LiveSession<Self>) {
         let id = live.handle.id.clone();
         if let Some(hosted) = self.hosted() {
             if self.left.load(Ordering::Relaxed) {
                 // The connection has ended while the session was being opened.
                 return hosted.wait(live);
             }
-            hosted.took(&id, self);
+            hosted.register(&id, self);
         }
         live.handle.attach(self.editor_servers.clone());
         let session = live.handle.clone();
@@ -501,7 +501,7 @@ impl Server {
             return Some(live?.handle);
         };
         if live.is_some() {
-            hosted.gone(&id);
+            hosted.unregister(&id);
         }
         let live = live.or_else(|| hosted.take_waiting(&id))?;
         live.here.cancel();

@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::detached::LiveSession;
 use super::error::RequestError;
-use super::meta::{BEFORE, FILLING, Meta, Restrictions, UNSAID, of_ours, own, restrictions};
+use super::meta::{
+    FILLING, FORK_BEFORE, Meta, Restrictions, UNPROMPTED, member, restrictions, with_member,
+};
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
 use super::view::SessionActivity;
@@ -39,21 +41,21 @@ const REGISTRATION_GRACE: Duration = Duration::from_millis(250);
 /// The client's setup of a session.
 pub struct SessionSetup {
     pub cwd: PathBuf,
-    pub extra: Vec<PathBuf>,
-    /// MCP servers; `None` for a kind that was not offered.
+    pub additional_directories: Vec<PathBuf>,
+    /// MCP servers; `None` for a transport that adjutant does not advertise.
     pub servers: Vec<Option<McpEntry>>,
     /// The client's addition to the system prompt.
-    pub system: Option<SystemWords>,
+    pub system: Option<SystemPromptAddition>,
     /// The client's restrictions of the session, or the problem of one.
     pub restrictions: Result<Restrictions, String>,
     /// The session has no prompt yet. If it is opened again and is not stored, it is created.
-    pub unsaid: bool,
+    pub is_unprompted: bool,
 }
 
 impl SessionSetup {
     /// Returns the setup for a new session or a fork, with the restrictions of the request's
     /// `_meta`.
-    pub fn fresh(self, meta: Option<&Meta>) -> Self {
+    pub fn for_new_session(self, meta: Option<&Meta>) -> Self {
         Self {
             restrictions: restrictions(meta),
             ..self
@@ -62,24 +64,29 @@ impl SessionSetup {
 
     /// Returns the setup for a session that is opened again, with the flags and the restrictions of
     /// the request's `_meta`. The session keeps those that it has.
-    pub fn again(self, meta: Option<&Meta>) -> Self {
+    pub fn for_reopening(self, meta: Option<&Meta>) -> Self {
         Self {
-            unsaid: of_ours(meta, UNSAID) == Some(&Value::Bool(true)),
-            ..self.fresh(meta)
+            is_unprompted: member(meta, UNPROMPTED) == Some(&Value::Bool(true)),
+            ..self.for_new_session(meta)
         }
     }
 }
 
-/// The client's wish for the system prompt.
-pub enum SystemWords {
+/// The client's addition to the system prompt.
+pub enum SystemPromptAddition {
     /// Text for its end.
-    Added(String),
-    /// A kind that was not offered: a replacement of the prompt, or content other than text.
-    NotOffered,
+    Text(String),
+    /// A kind that adjutant does not advertise: a replacement of the prompt, or content other than
+    /// text.
+    Unsupported,
 }
 
 /// Returns the settings entry of a client's MCP server that is a program.
-pub fn program(name: String, command: Vec<String>, environment: Vec<(String, String)>) -> McpEntry {
+pub fn stdio_server(
+    name: String,
+    command: Vec<String>,
+    environment: Vec<(String, String)>,
+) -> McpEntry {
     given(
         name,
         Transport::Local {
@@ -90,9 +97,21 @@ pub fn program(name: String, command: Vec<String>, environment: Vec<(String, Str
     )
 }
 
-/// Returns the settings entry of a client's MCP server at an address. `sse`: over the older HTTP
-/// with server-sent events.
-pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bool) -> McpEntry {
+/// The transport of an MCP server at a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpKind {
+    Streamable,
+    /// The older transport with server-sent events.
+    Sse,
+}
+
+/// Returns the settings entry of a client's MCP server at a URL.
+pub fn http_server(
+    name: String,
+    url: String,
+    headers: Vec<(String, String)>,
+    kind: HttpKind,
+) -> McpEntry {
     let headers = headers.into_iter().collect();
     given(
         name,
@@ -100,14 +119,14 @@ pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bo
             url,
             headers,
             oauth: Some(OAuth::default()),
-            sse,
+            sse: kind == HttpKind::Sse,
         },
     )
 }
 
 /// Returns the settings entry of an MCP server that lives in the client, which has given it this
 /// id.
-pub fn in_editor(name: String, id: &str) -> McpEntry {
+pub fn client_server(name: String, id: &str) -> McpEntry {
     given(name, Transport::Editor { id: id.to_owned() })
 }
 
@@ -124,18 +143,18 @@ fn given(name: String, transport: Transport) -> McpEntry {
     }
 }
 
-/// The treatment of the history when a client opens a session: shown, or known to the client.
+/// The treatment of the history when a client opens a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryMode {
-    Shown,
-    Known,
+    Send,
+    Omit,
 }
 
 impl HistoryMode {
     fn word(self) -> &'static str {
         match self {
-            Self::Shown => "load",
-            Self::Known => "resume",
+            Self::Send => "load",
+            Self::Omit => "resume",
         }
     }
 }
@@ -152,14 +171,14 @@ pub fn create(
         let options = server.hosted().map(|_| place.clone());
         let session = server.shared.create(place).await?.handle;
         let live = LiveSession::new(session.clone(), options);
-        live.live_turns.costs(0.0);
-        server.take_in(live);
+        live.live_turns.set_cost(0.0);
+        server.register_session(live);
         Ok(session)
     }
 }
 
 /// An opened session, with the events to be shown after the response.
-pub struct Reopened {
+pub struct OpenedForClient {
     pub session: SessionHandle,
     /// Events that the client has not been shown yet.
     left: Vec<Event>,
@@ -169,9 +188,9 @@ pub struct Reopened {
     is_new: bool,
 }
 
-impl Reopened {
+impl OpenedForClient {
     /// Wraps a session of which all events have been shown.
-    pub fn whole(session: SessionHandle) -> Self {
+    pub fn fully_shown(session: SessionHandle) -> Self {
         Self {
             session,
             left: Vec::new(),
@@ -184,7 +203,7 @@ impl Reopened {
     pub fn new_session(session: SessionHandle) -> Self {
         Self {
             is_new: true,
-            ..Self::whole(session)
+            ..Self::fully_shown(session)
         }
     }
 }
@@ -196,8 +215,8 @@ pub fn reopen(
     id: &str,
     place: SessionSetup,
     history: HistoryMode,
-) -> impl Future<Output = Result<Reopened, RequestError>> + Send + 'static {
-    let unsaid = place.unsaid;
+) -> impl Future<Output = Result<OpenedForClient, RequestError>> + Send + 'static {
+    let is_unprompted = place.is_unprompted;
     let place = known_place(server, id, place);
     let claim = server.claim(id);
     let server = server.clone();
@@ -224,10 +243,10 @@ pub fn reopen(
         let dismiss = || reclaimed.or_else(|| server.dismiss(&id));
         let options = server.hosted().map(|_| place.clone());
         let session_id = SessionId::new(&*id);
-        let fresh = unsaid.then(|| place.clone());
+        let fresh = is_unprompted.then(|| place.clone());
         let mut opening = OpeningUpdates::new(&server);
         let (beginning, first) = oneshot::channel();
-        let beginning = (history == HistoryMode::Shown).then_some(beginning);
+        let beginning = (history == HistoryMode::Send).then_some(beginning);
         let reopening =
             server
                 .shared
@@ -250,8 +269,8 @@ pub fn reopen(
         let mut updates = opening.open(&session);
         let live = LiveSession::new(session.clone(), options);
         let left = match history {
-            HistoryMode::Known => replay.associations(),
-            HistoryMode::Shown => {
+            HistoryMode::Omit => replay.associations(),
+            HistoryMode::Send => {
                 while let Some(event) = replay.next().await {
                     if cancelled.is_cancelled() {
                         drop(replay);
@@ -262,7 +281,7 @@ pub fn reopen(
                         cost: Some(cost), ..
                     } = &event
                     {
-                        live.live_turns.costs(*cost);
+                        live.live_turns.set_cost(*cost);
                     }
                     ran |= is_command(&event);
                     updates.event(event).await;
@@ -272,13 +291,13 @@ pub fn reopen(
         };
         // Dropping the replay gives the history to the session.
         drop(replay);
-        if history == HistoryMode::Shown {
+        if history == HistoryMode::Send {
             updates.replayed().await;
         }
         updates.state(SessionActivity::Idle(None)).await;
         drop(updates);
-        server.take_in(live);
-        Ok(Reopened {
+        server.register_session(live);
+        Ok(OpenedForClient {
             session,
             left,
             ran,
@@ -312,7 +331,7 @@ fn is_command(event: &Event) -> bool {
 
 /// The result of returning to a session that is open.
 enum CameBack {
-    To(Reopened),
+    To(OpenedForClient),
     /// The session is to be opened with other options, and no turn runs in it.
     Otherwise(SessionHandle),
 }
@@ -334,7 +353,7 @@ async fn come_back(
     let otherwise = !is_busy && (is_less_strict || !live.live_turns.is_opened_as(place));
     let refused = if elsewhere {
         let kept = live.handle.cwd.clone();
-        Some(OpenError::elsewhere(&live.handle.id, kept, place.cwd.clone()).into())
+        Some(OpenError::other_directory(&live.handle.id, kept, place.cwd.clone()).into())
     } else if is_busy && is_less_strict {
         Some(RequestError::Failed {
             message: format!(
@@ -361,14 +380,14 @@ async fn come_back(
     let session = live.handle.clone();
     let live_turns = live.live_turns.clone();
     // From now on other requests find the session on this connection.
-    server.take_in(live);
+    server.register_session(live);
     // The first prompt must not go to an endpoint of the other connection, with its headers.
     server.use_endpoints(&session).await;
     if let Some(approvals) = place.approvals {
         // The response does not wait until the choice is saved.
         drop(session.choose_approvals(approvals)?);
     }
-    let shown = history == HistoryMode::Shown;
+    let shown = history == HistoryMode::Send;
     if !live_turns.show(server, shown).await {
         let mut updates = UpdateSender::new(server, &session);
         if shown && updates.replay(None).await {
@@ -376,7 +395,7 @@ async fn come_back(
         }
         updates.state(SessionActivity::Idle(None)).await;
     }
-    Ok(CameBack::To(Reopened::whole(session)))
+    Ok(CameBack::To(OpenedForClient::fully_shown(session)))
 }
 
 /// Sends the updates after the response to an opened session, for as long as it is open: the
@@ -387,8 +406,8 @@ async fn come_back(
     clippy::cognitive_complexity,
     reason = "a loop with an arm for each source of updates"
 )]
-pub async fn introduce(server: Arc<Server>, opened: Reopened) {
-    let Reopened {
+pub async fn send_out_of_turn_updates(server: Arc<Server>, opened: OpenedForClient) {
+    let OpenedForClient {
         session,
         left,
         ran,
@@ -475,7 +494,7 @@ pub fn fork(
             Some(Value::String(message)) => Some(message.as_str()),
             Some(_) => {
                 return Err(RequestError::Invalid(format!(
-                    "_meta.adjutant.{BEFORE} must be a message's id"
+                    "_meta.adjutant.{FORK_BEFORE} must be a message's id"
                 )));
             }
         };
@@ -483,7 +502,7 @@ pub fn fork(
         let place = place?;
         let options = server.hosted().map(|_| place.clone());
         let session = server.shared.fork(&id, place, before).await?.handle;
-        server.take_in(LiveSession::new(session.clone(), options));
+        server.register_session(LiveSession::new(session.clone(), options));
         Ok(session)
     }
 }
@@ -537,7 +556,7 @@ fn rename(
 
 /// The status of a session: in use here, or only stored. A running subagent counts as in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub enum SessionStatus {
     Open,
     Saved,
 }
@@ -546,12 +565,12 @@ pub enum Use {
 ///
 /// # Errors
 /// There is no such session.
-pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, RequestError> {
+pub async fn status(server: Arc<Server>, id: SessionId) -> Result<SessionStatus, RequestError> {
     if server.shared.holds(&id) {
-        return Ok(Use::Open);
+        return Ok(SessionStatus::Open);
     }
     if id.is_well_formed() && server.shared.store.has(&id).await? {
-        return Ok(Use::Saved);
+        return Ok(SessionStatus::Saved);
     }
     Err(RequestError::no_session(id.as_str()))
 }
@@ -604,7 +623,7 @@ pub async fn list(
     Ok(ShownPage {
         sessions: page.sessions,
         next,
-        meta: filling.map(|filling| own(FILLING, filling)),
+        meta: filling.map(|filling| with_member(FILLING, filling)),
     })
 }
 
@@ -736,11 +755,11 @@ fn known_place(
 fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestError> {
     let SessionSetup {
         cwd,
-        extra,
+        additional_directories: extra,
         servers,
         system,
         restrictions,
-        unsaid: _,
+        is_unprompted: _,
     } = place;
     let home = server.shared.environment.home.as_deref();
     let restrictions = restrictions.and_then(|all| all.as_settings(home));
@@ -752,8 +771,8 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
     let cwd = directory("cwd", &cwd)?;
     let system = match system {
         None => None,
-        Some(SystemWords::Added(words)) => Some(words.into()),
-        Some(SystemWords::NotOffered) => {
+        Some(SystemPromptAddition::Text(words)) => Some(words.into()),
+        Some(SystemPromptAddition::Unsupported) => {
             let why =
                 "systemPrompt takes the mode \"append\" and content of text; nothing was opened";
             return Err(RequestError::Invalid(why.into()));
@@ -775,7 +794,8 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
     }
     if let Some(roots) = server.roots() {
         for dir in std::iter::once(&cwd).chain(&extra) {
-            access::within(dir, roots).map_err(|bad| RequestError::Invalid(bad.to_string()))?;
+            access::check_is_below(dir, roots)
+                .map_err(|bad| RequestError::Invalid(bad.to_string()))?;
         }
     }
     let Capabilities {
@@ -789,9 +809,9 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
     } = server.capabilities();
     Ok(OpenOptions {
         cwd,
-        extra,
+        additional_directories: extra,
         files,
-        exposed: shows.subagents,
+        shows_subagents: shows.subagents,
         attended: !alone,
         quiet,
         remembers_models,

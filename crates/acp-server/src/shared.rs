@@ -1,5 +1,5 @@
-//! Code that both protocol versions use. The versions have equal but distinct types, so each file
-//! is a macro that is called with the name of a version.
+//! Code for both protocol versions. ACP defines the same types once per version, so each file
+//! defines a macro that expands to the code for one version.
 
 mod forms;
 mod requests;

@@ -21,8 +21,8 @@ use transcript::{CallFacts, Change, File};
 /// line stays below 1 MiB, the limit of the most restricted client.
 const MAX_RAW_BYTES: usize = 128 << 10;
 const MAX_CHANGES_BYTES: usize = 500 << 10;
-pub const PIECE: usize = 128 << 10;
-pub const ATTACHED: usize = 500 << 10;
+pub const MAX_CHUNK_BYTES: usize = 128 << 10;
+pub const MAX_ATTACHED_BYTES: usize = 500 << 10;
 
 /// The maximum length of a result's text in the raw output, in bytes, for clients that show only
 /// that.
@@ -37,7 +37,7 @@ const MAX_TAIL_BYTES: usize = 8 << 10;
 /// Returns the text of a message to a subagent as one line can carry it: of a longer one its
 /// beginning, with the size of the rest.
 pub fn message_text(text: &str) -> Cow<'_, str> {
-    let head = text::head(text, PIECE);
+    let head = text::head(text, MAX_CHUNK_BYTES);
     let rest = text.len() - head.len();
     if rest == 0 {
         return head.into();
@@ -51,15 +51,15 @@ pub struct ShownCall {
     pub kind: ToolKind,
     /// The client shows a terminal for the call.
     pub terminal: bool,
-    pub fed: bool,
+    pub has_output_in_terminal: bool,
     /// The exit status of the command, which is sent with the end of the call.
     pub exit: Option<ProgramExit>,
     /// The time limit that ended the command, in milliseconds.
     time_limit: Option<u64>,
     /// A question replaces the content at present.
-    pub asked: bool,
+    pub shows_question: bool,
     /// The changes of the call are not sent yet: a question that shows them may follow at once.
-    pub held: bool,
+    pub holds_changes: bool,
     progress: Option<Progress>,
     changes: Vec<Change>,
     /// The errors that the changes have introduced, if known, as Markdown.
@@ -105,20 +105,20 @@ fn errors_in(files: &Map<String, Value>) -> String {
 
 /// A part of a card's content.
 #[derive(Debug)]
-pub enum CardPart<'a> {
+pub enum ToolCallContent<'a> {
     Change(&'a Change),
     /// Markdown.
-    Words(String),
+    Text(String),
     File(&'a File),
     Terminal,
     /// A session that the client shows, by its id.
     Session(&'a SessionId),
 }
 
-impl CardPart<'_> {
+impl ToolCallContent<'_> {
     pub fn text(&self) -> Option<&str> {
         match self {
-            Self::Words(text) => Some(text),
+            Self::Text(text) => Some(text),
             Self::Change(_) | Self::File(_) | Self::Terminal | Self::Session(_) => None,
         }
     }
@@ -126,7 +126,7 @@ impl CardPart<'_> {
 
 impl ShownCall {
     /// Applies an update. Returns whether the content has changed.
-    pub fn take(&mut self, update: &CallUpdate) -> bool {
+    pub fn apply_update(&mut self, update: &CallUpdate) -> bool {
         let mut changed = false;
         self.progress = update.progress.or(self.progress);
         if let Some(changes) = &update.changes {
@@ -179,30 +179,29 @@ impl ShownCall {
     pub fn hold(&mut self, update: &CallUpdate) -> bool {
         let is_before = matches!(self.progress, None | Some(Progress::Pending));
         let has_result = update.output.is_some() || update.stream.is_some();
-        self.held = is_before && !has_result && !self.changes.is_empty();
-        self.held
+        self.holds_changes = is_before && !has_result && !self.changes.is_empty();
+        self.holds_changes
     }
 
     /// Returns whether the content of a question has to be replaced now. Changes are the same in both,
     /// so the text of the question remains below them until the call ends.
     pub fn restores(&mut self, over: bool) -> bool {
         let is_due = over || self.changes.is_empty();
-        is_due && std::mem::take(&mut self.asked)
+        is_due && std::mem::take(&mut self.shows_question)
     }
 
     /// Applies the call of a question, which has no result.
     pub fn ask(&mut self, show: &CallUpdate) {
-        self.take(show);
+        self.apply_update(show);
         self.output = None;
     }
 
     /// Returns the output to be written to the terminal: the new output, or all of it when the call
     /// is `over` and nothing was written before.
     pub fn printed<'a>(&self, update: &'a CallUpdate, over: bool) -> Option<&'a String> {
-        let all = update
-            .output
-            .as_ref()
-            .filter(|output| over && self.ran() && !self.fed && !output.is_empty());
+        let all = update.output.as_ref().filter(|output| {
+            over && self.ran() && !self.has_output_in_terminal && !output.is_empty()
+        });
         let all = all.map(|plain| update.coloured.as_ref().unwrap_or(plain));
         update.stream.as_ref().or(all)
     }
@@ -223,14 +222,14 @@ impl ShownCall {
         true
     }
 
-    pub fn content(&self) -> Vec<CardPart<'_>> {
+    pub fn content(&self) -> Vec<ToolCallContent<'_>> {
         let mut out = self.changes();
-        out.extend(self.session.as_ref().map(CardPart::Session));
+        out.extend(self.session.as_ref().map(ToolCallContent::Session));
         let failed = matches!(self.progress, Some(Progress::Failed | Progress::Cancelled));
         if self.terminal {
-            out.push(CardPart::Terminal);
+            out.push(ToolCallContent::Terminal);
         }
-        let words = |text: &str| CardPart::Words(text.to_owned());
+        let words = |text: &str| ToolCallContent::Text(text.to_owned());
         match (&self.output, self.kind) {
             // A terminal shows the exit status, but not that a time limit was reached.
             (Some(_), _) if self.terminal && self.ran() => {
@@ -242,7 +241,7 @@ impl ShownCall {
             }
             (Some(output), ToolKind::Execute) if self.progress == Some(Progress::Cancelled) => {
                 let (printed, how) = output.rsplit_once("\n\n").unwrap_or(("", output));
-                if !(self.terminal && self.fed) {
+                if !(self.terminal && self.has_output_in_terminal) {
                     out.extend(code(printed));
                 }
                 out.push(words(how));
@@ -260,12 +259,12 @@ impl ShownCall {
             (Some(output), _) if !output.is_empty() => out.push(words(output)),
             _ => out.extend(code(&rendered(&self.tail))),
         }
-        out.extend(self.attachments.iter().map(CardPart::File));
+        out.extend(self.attachments.iter().map(ToolCallContent::File));
         out
     }
 
     /// Describes the exit status, unless the command succeeded.
-    fn ending(&self) -> Option<CardPart<'_>> {
+    fn ending(&self) -> Option<ToolCallContent<'_>> {
         let text = match (self.time_limit, self.exit.as_ref()?) {
             (Some(limit), _) => format!("Ended at its time limit of {limit} ms."),
             (None, ProgramExit { code: Some(0), .. }) => return None,
@@ -279,25 +278,27 @@ impl ShownCall {
                 format!("Ended by {}.", signal.as_deref().unwrap_or("a signal"))
             }
         };
-        Some(CardPart::Words(text))
+        Some(ToolCallContent::Text(text))
     }
 
     /// Returns the file changes that fit into a line.
-    pub fn changes(&self) -> Vec<CardPart<'_>> {
+    pub fn changes(&self) -> Vec<ToolCallContent<'_>> {
         let mut free_bytes = MAX_CHANGES_BYTES;
         let one = |change| match free_bytes.checked_sub(needed(change)) {
             Some(left) => {
                 free_bytes = left;
-                CardPart::Change(change)
+                ToolCallContent::Change(change)
             }
-            None => CardPart::Words(format!("{} is too large to show the change.", change.path)),
+            None => {
+                ToolCallContent::Text(format!("{} is too large to show the change.", change.path))
+            }
         };
         self.changes.iter().map(one).collect()
     }
 }
 
-fn code<'a>(text: &str) -> Option<CardPart<'a>> {
-    (!text.is_empty()).then(|| CardPart::Words(fenced("", text)))
+fn code<'a>(text: &str) -> Option<ToolCallContent<'a>> {
+    (!text.is_empty()).then(|| ToolCallContent::Text(fenced("", text)))
 }
 
 /// Returns the arguments of a call, if they are short enough to be sent.
@@ -434,12 +435,12 @@ mod tests {
 
     #[test]
     fn long_message_ends_with_the_size_of_the_rest() {
-        let whole = "é".repeat(PIECE / 2);
+        let whole = "é".repeat(MAX_CHUNK_BYTES / 2);
         assert!(message_text(&whole) == whole);
         let shown = message_text(&format!("a{whole}")).into_owned();
-        let beginning = &whole[..PIECE - 2];
+        let beginning = &whole[..MAX_CHUNK_BYTES - 2];
         assert!(shown.starts_with(&format!("a{beginning}…\n\n[2 more bytes")));
-        assert!(shown.len() < PIECE + 200);
+        assert!(shown.len() < MAX_CHUNK_BYTES + 200);
     }
 
     #[test]

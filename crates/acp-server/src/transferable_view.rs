@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::login::Account;
 use super::view::{
-    ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView,
-    Setting, UpdateLines,
+    ChoiceRequest, ClientReply, ConfigOption, Form, FormAnswer, PickedAnswer, SessionActivity,
+    SessionView, UpdateLines,
 };
 use base::id::SessionId;
 use events::Event;
@@ -25,7 +25,7 @@ impl Movable {
         Self { view, moved }
     }
 
-    fn until<T: Send + 'static>(&self, asking: EditorAnswer<T>) -> EditorAnswer<T> {
+    fn until<T: Send + 'static>(&self, asking: ClientReply<T>) -> ClientReply<T> {
         let moved = self.moved.clone();
         Box::pin(async move {
             tokio::select! {
@@ -38,47 +38,57 @@ impl Movable {
 }
 
 impl SessionView for Movable {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
-        self.view.event(session, event, out);
+    fn encode_event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
+        self.view.encode_event(session, event, out);
     }
 
-    fn accounts(&self, known: Vec<Account>) -> Vec<u8> {
-        self.view.accounts(known)
+    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8> {
+        self.view.encode_auth_status(known)
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
-        self.view.settings(session, settings, out);
+    fn encode_config_options(
+        &mut self,
+        session: &SessionId,
+        settings: Vec<ConfigOption>,
+        out: &mut UpdateLines,
+    ) {
+        self.view.encode_config_options(session, settings, out);
     }
 
-    fn state(&mut self, session: &SessionId, state: &SessionActivity, out: &mut UpdateLines) {
-        self.view.state(session, state, out);
+    fn encode_activity(
+        &mut self,
+        session: &SessionId,
+        state: &SessionActivity,
+        out: &mut UpdateLines,
+    ) {
+        self.view.encode_activity(session, state, out);
     }
 
-    fn replayed(&mut self, session: &SessionId, out: &mut UpdateLines) {
-        self.view.replayed(session, out);
+    fn encode_replay_end(&mut self, session: &SessionId, out: &mut UpdateLines) {
+        self.view.encode_replay_end(session, out);
     }
 
-    fn ask(
+    fn request_permission(
         &mut self,
         session: &SessionId,
         asked: ChoiceRequest,
-    ) -> EditorAnswer<Option<PickedAnswer>> {
-        let asking = self.view.ask(session, asked);
+    ) -> ClientReply<Option<PickedAnswer>> {
+        let asking = self.view.request_permission(session, asked);
         self.until(asking)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
-        let asking = self.view.fill(session, form);
+    fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {
+        let asking = self.view.request_form(session, form);
         self.until(asking)
     }
 
-    fn read(&mut self, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
-        let asking = self.view.read(session, path);
+    fn read_file(&mut self, session: &SessionId, path: PathBuf) -> ClientReply<String> {
+        let asking = self.view.read_file(session, path);
         self.until(asking)
     }
 
-    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
-        let asking = self.view.write(session, path, text);
+    fn write_file(&mut self, session: &SessionId, path: PathBuf, text: String) -> ClientReply<()> {
+        let asking = self.view.write_file(session, path, text);
         self.until(asking)
     }
 }

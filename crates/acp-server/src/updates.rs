@@ -209,7 +209,7 @@ impl Waits {
 /// questions.
 fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView> {
     let mut view = server.view();
-    view.name_asides(server.shared.environment.fresh(ASIDE));
+    view.set_out_of_turn_prefix(server.shared.environment.fresh(ASIDE));
     match server.hosted() {
         None => view,
         Some(_) => Box::new(Movable::new(view, moved.clone())),
@@ -236,7 +236,7 @@ impl OpeningUpdates {
     /// Sends an event. Blocks only if the outbox is full because the client does not read.
     pub async fn event(&mut self, session: &SessionId, event: &Event) {
         let mut lines = UpdateLines::new();
-        self.view.event(session, event, &mut lines);
+        self.view.encode_event(session, event, &mut lines);
         for line in lines {
             self.server.peer.outbox().send(line).await;
         }
@@ -298,12 +298,12 @@ impl UpdateSender {
 
     /// Shows the stored history of the session, up to a message. Returns whether all of it was shown.
     pub async fn replay(&mut self, until: Option<&MessageId>) -> bool {
-        let exposed = self.server.capabilities().shows.subagents;
+        let shows_subagents = self.server.capabilities().shows.subagents;
         match self
             .server
             .shared
             .clone()
-            .review(&self.session, until, exposed)
+            .review(&self.session, until, shows_subagents)
             .await
         {
             Ok(mut replay) => {
@@ -322,10 +322,12 @@ impl UpdateSender {
     /// Reports the end of a replay that the client has requested, and after it the state of the turn
     /// that runs.
     pub async fn replayed(&mut self) {
-        self.view.replayed(&self.session.id, &mut self.lines);
+        self.view
+            .encode_replay_end(&self.session.id, &mut self.lines);
         if self.waits.runs {
             let state = self.waits.state();
-            self.view.state(&self.session.id, &state, &mut self.lines);
+            self.view
+                .encode_activity(&self.session.id, &state, &mut self.lines);
         }
         self.flush().await;
     }
@@ -409,7 +411,8 @@ impl UpdateSender {
         if matches!(state, SessionActivity::Idle(_)) {
             self.waits.runs = false;
         }
-        self.view.state(&self.session.id, &state, &mut self.lines);
+        self.view
+            .encode_activity(&self.session.id, &state, &mut self.lines);
         self.flush().await;
         if matches!(state, SessionActivity::Idle(_)) {
             self.turn = None;
@@ -449,7 +452,8 @@ impl UpdateSender {
         if self.waits.runs && waits != self.waits.reported {
             self.waits.reported = waits;
             let state = self.waits.state();
-            self.view.state(&self.session.id, &state, &mut self.lines);
+            self.view
+                .encode_activity(&self.session.id, &state, &mut self.lines);
         }
     }
 
@@ -508,7 +512,10 @@ impl UpdateSender {
                     .is_none()
                     .then(|| self.waits.ask(&asked.call, asked.agent.is_some()));
                 let session = asked.session.as_ref().unwrap_or(own);
-                let asking = ask::ask(view.ask(session, ask::question(&asked)), *asked);
+                let asking = ask::ask(
+                    view.request_permission(session, ask::question(&asked)),
+                    *asked,
+                );
                 (
                     number,
                     asking
@@ -518,7 +525,7 @@ impl UpdateSender {
             }
             TurnMessage::Confirm(asked) => {
                 let number = self.waits.ask(&asked.call, false);
-                let asking = ask::choose(view.ask(own, ask::choice(&asked)), *asked);
+                let asking = ask::choose(view.request_permission(own, ask::choice(&asked)), *asked);
                 (
                     Some(number),
                     asking
@@ -527,7 +534,7 @@ impl UpdateSender {
                 )
             }
             TurnMessage::AskQuestions(asked) => {
-                let way = form::way(own, &asked, self.server.capabilities().forms, view);
+                let way = form::send_questions(own, &asked, self.server.capabilities().forms, view);
                 // A question that cannot be shown keeps no call waiting.
                 let shown = !matches!(way, form::QuestionPrompt::None);
                 let number = shown.then(|| self.waits.ask(&asked.call, false));
@@ -540,8 +547,8 @@ impl UpdateSender {
                 )
             }
             TurnMessage::AskForm(mut asked) => {
-                let way = elicit::way(own, &mut asked, &self.server.capabilities(), view);
-                let shown = !matches!(way, elicit::FormPrompt::None);
+                let way = elicit::send_form(own, &mut asked, &self.server.capabilities(), view);
+                let shown = !matches!(way, elicit::FormDelivery::Unsupported);
                 let is_own = asked.session.is_none();
                 let call = if shown && is_own {
                     asked.call.as_ref()
@@ -549,7 +556,7 @@ impl UpdateSender {
                     None
                 };
                 let number = call.map(|call| self.waits.ask(call, false));
-                let asking = elicit::elicit(way, *asked);
+                let asking = elicit::await_form_reply(way, *asked);
                 (
                     number,
                     asking
@@ -558,11 +565,11 @@ impl UpdateSender {
                 )
             }
             TurnMessage::Read(file) => {
-                let reading = files::read(view.read(own, file.path), file.reply);
+                let reading = files::read(view.read_file(own, file.path), file.reply);
                 (None, reading.map(|()| None).boxed())
             }
             TurnMessage::Write(file) => {
-                let writing = files::write(view.write(own, file.path, file.text), file.reply);
+                let writing = files::write(view.write_file(own, file.path, file.text), file.reply);
                 (None, writing.map(|()| None).boxed())
             }
         };
@@ -578,7 +585,7 @@ impl UpdateSender {
         let mut sessions: Vec<SessionId> = Vec::new();
         for up in batch {
             let (session, event) = match up {
-                TurnMessage::Event(Event::Within { session, event }) => (session, &**event),
+                TurnMessage::Event(Event::InChildSession { session, event }) => (session, &**event),
                 TurnMessage::Event(event) => (&self.session.id, event),
                 _ => continue,
             };
@@ -604,12 +611,15 @@ impl UpdateSender {
         let switched = matches!(event, Event::Mode(_) | Event::Options);
         let is_login = matches!(event, Event::Logins);
         match &event {
-            Event::Within { session, event } => self.view.event(session, event, &mut self.lines),
+            Event::InChildSession { session, event } => {
+                self.view.encode_event(session, event, &mut self.lines)
+            }
             event => {
                 if self.waits.heard(event) {
                     self.work();
                 }
-                self.view.event(&self.session.id, event, &mut self.lines);
+                self.view
+                    .encode_event(&self.session.id, event, &mut self.lines);
             }
         }
         if is_login {
@@ -621,7 +631,7 @@ impl UpdateSender {
         if switched {
             let settings = options::settings(&self.server, &self.session);
             self.view
-                .settings(&self.session.id, settings, &mut self.lines);
+                .encode_config_options(&self.session.id, settings, &mut self.lines);
         }
         self.flush().await;
     }
@@ -630,7 +640,7 @@ impl UpdateSender {
     pub async fn settings(&mut self) {
         let settings = options::settings(&self.server, &self.session);
         self.view
-            .settings(&self.session.id, settings, &mut self.lines);
+            .encode_config_options(&self.session.id, settings, &mut self.lines);
         self.flush().await;
     }
 
@@ -673,7 +683,7 @@ mod tests {
                 before.heard(&Event::Subagent(Box::new(Subagent {
                     session: SessionId::new("ses_00000001"),
                     call: CallId::new(*id),
-                    about: None,
+                    info: None,
                     state: Some(SubagentState::Waiting),
                 })));
             }

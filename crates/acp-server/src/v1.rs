@@ -2,6 +2,7 @@
 
 mod ask;
 mod content;
+mod encode_event;
 mod files;
 mod initialize;
 mod line;
@@ -10,7 +11,6 @@ mod prompt;
 mod sessions;
 mod table;
 mod tool_call_view;
-mod update;
 
 pub(crate) mod forms {
     crate::shared::forms!(v1);
@@ -19,5 +19,5 @@ mod requests {
     crate::shared::requests!(v1);
 }
 
+pub use encode_event::new_view;
 pub use table::table;
-pub use update::view;

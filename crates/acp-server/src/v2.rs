@@ -4,6 +4,7 @@
 mod ask;
 mod content;
 mod diff;
+mod encode_event;
 mod initialize;
 mod line;
 mod options;
@@ -11,7 +12,6 @@ mod prompt;
 mod sessions;
 mod table;
 mod tool_call_view;
-mod update;
 
 pub(crate) mod forms {
     crate::shared::forms!(v2);
@@ -20,5 +20,5 @@ mod requests {
     crate::shared::requests!(v2);
 }
 
+pub use encode_event::new_view;
 pub use table::table;
-pub use update::view;

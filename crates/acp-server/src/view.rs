@@ -1,5 +1,5 @@
-//! [`SessionView`], the interface that each protocol version implements, and the
-//! version-independent types that it shows.
+//! [`SessionView`], the interface through which each protocol version encodes a session for its
+//! client, and the version-independent types that it takes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use protocol::rpc::{self, CallError, Peer};
 use tokio::sync::oneshot;
 
 use super::login::Account;
-use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, own};
+use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, with_member};
 use super::tool_call_view::RawText;
 use base::id::{CallId, SessionId};
 use base::text;
@@ -18,92 +18,110 @@ use events::{CallUpdate, Event, FormPage};
 use session::handle::TurnResult;
 use session::turn::TurnOutcome;
 
-/// Encoded lines for the client, in order.
+/// Encoded JSON-RPC notifications for the client, in order, each without its line end.
 pub type UpdateLines = Vec<Vec<u8>>;
 
-/// The id of a session's plan. A session has only one.
-pub const PLAN: &str = "todos";
+/// The id of a session's only plan.
+pub const PLAN_ID: &str = "todos";
 
-/// The words in the notice about the repetition of a request.
-pub const RETRYING: &str = "Retrying in ";
+/// The start of the sentence that announces a retry; `adjutant run` recognizes a retry notice by
+/// it.
+pub const RETRY_PREFIX: &str = "Retrying in ";
 
-/// The words in that notice in place of a cause that the notice before has named.
-pub const SAME_ERROR: &str = "The same error.";
+/// Replaces the cause in a retry notice if the previous notice had the same one.
+pub const SAME_ERROR_TEXT: &str = "The same error.";
 
-/// Describes the repetition of a request: the number of this one, and of the last one.
-pub fn retrying(
+/// Returns the text of a retry notice: the cause, the wait rounded up to whole seconds, and the
+/// number of this retry out of the maximum.
+pub fn retry_notice(
     cause: &str,
     is_repeated: bool,
     wait: Duration,
-    (attempt, limit): (u32, u32),
+    retry: u32,
+    max_retries: u32,
 ) -> String {
     let seconds = wait.as_millis().div_ceil(1000);
-    let again = format!("{RETRYING}{seconds} s ({attempt}/{limit}).");
-    let cause = if is_repeated { SAME_ERROR } else { cause };
-    text::sentences([cause, &again])
+    let announcement = format!("{RETRY_PREFIX}{seconds} s ({retry}/{max_retries}).");
+    let cause = if is_repeated { SAME_ERROR_TEXT } else { cause };
+    text::sentences([cause, &announcement])
 }
 
-/// A pending answer of the client. Dropping it withdraws the question.
-pub type EditorAnswer<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
+/// The client's reply to one of our requests, as a future. Dropping it withdraws the request.
+pub type ClientReply<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
 
 /// A function that creates the view of a session.
-pub type NewView = fn(&Peer, DisplayCapabilities) -> Box<dyn SessionView>;
+pub type ViewConstructor = fn(&Peer, DisplayCapabilities) -> Box<dyn SessionView>;
 
 /// A session as the client sees it in one protocol version. A view remembers what it has shown.
 pub trait SessionView: Send {
     /// Encodes an event into lines.
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines);
+    fn encode_event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines);
 
     /// Encodes the config options into lines.
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines);
+    fn encode_config_options(
+        &mut self,
+        session: &SessionId,
+        settings: Vec<ConfigOption>,
+        out: &mut UpdateLines,
+    );
 
-    /// Encodes the stored keys and logins, which belong to no session.
-    fn accounts(&self, known: Vec<Account>) -> Vec<u8>;
+    /// Encodes an `auth/status_update` notification with the stored keys and logins, as one line
+    /// without its line end.
+    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8>;
 
     /// Encodes the session's activity into lines. A version without such an update reports it in
     /// the response to the prompt.
-    fn state(&mut self, _: &SessionId, _: &SessionActivity, _: &mut UpdateLines) {}
+    fn encode_activity(&mut self, _: &SessionId, _: &SessionActivity, _: &mut UpdateLines) {}
 
-    /// Encodes the end of a replay of the session's history that the client has requested.
-    fn replayed(&mut self, _: &SessionId, _: &mut UpdateLines) {}
+    /// Encodes the notification that a requested replay of the history is complete. Version 1 has
+    /// none.
+    fn encode_replay_end(&mut self, _: &SessionId, _: &mut UpdateLines) {}
 
-    /// Sets a unique prefix for the ids of messages that are not part of the history. Versions that
-    /// have another update for such messages need no prefix.
-    fn name_asides(&mut self, _: String) {}
+    /// Sets a unique prefix for the ids of out-of-turn messages, which are not part of the history.
+    /// Version 2 has an update of its own for them and needs none.
+    fn set_out_of_turn_prefix(&mut self, _: String) {}
 
-    fn ask(
+    /// Asks the user through the client. Yields `None` if the client cancels the question.
+    fn request_permission(
         &mut self,
         session: &SessionId,
-        asked: ChoiceRequest,
-    ) -> EditorAnswer<Option<PickedAnswer>>;
+        request: ChoiceRequest,
+    ) -> ClientReply<Option<PickedAnswer>>;
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer>;
+    /// Asks the user to fill in a form or to open a URL.
+    fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer>;
 
-    /// Reads a file by a request to the client.
-    fn read(&mut self, _: &SessionId, _: PathBuf) -> EditorAnswer<String> {
-        no_such_call("reading files")
+    /// Reads a file by a request to the client. Fails with `method_not_found` if the version has no
+    /// such request.
+    fn read_file(&mut self, _: &SessionId, _: PathBuf) -> ClientReply<String> {
+        unsupported("fs/read_text_file")
     }
 
-    /// Writes a file by a request to the client.
-    fn write(&mut self, _: &SessionId, _: PathBuf, _: String) -> EditorAnswer<()> {
-        no_such_call("writing files")
+    /// Writes a file by a request to the client. Fails with `method_not_found` if the version has
+    /// no such request.
+    fn write_file(&mut self, _: &SessionId, _: PathBuf, _: String) -> ClientReply<()> {
+        unsupported("fs/write_text_file")
     }
 }
 
-fn no_such_call<T: Send + 'static>(what: &str) -> EditorAnswer<T> {
-    let error = rpc::Error::method_not_found(what);
+fn unsupported<T: Send + 'static>(method: &str) -> ClientReply<T> {
+    let error = rpc::Error::method_not_found(method);
     Box::pin(async move { Err(CallError::Refused(error)) })
 }
 
-/// The optional updates that the client can show.
+/// The optional parts of the protocol that the client can display.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DisplayCapabilities {
+    /// Terminals in tool calls.
     pub terminals: bool,
+    /// Notices outside the conversation.
     pub notices: bool,
+    /// The progress of a compaction.
     pub compaction: bool,
+    /// The sessions of subagents, as sessions.
     pub subagents: bool,
     /// Boolean config options.
-    pub switches: bool,
+    pub boolean_options: bool,
     /// Plans with an id.
     pub plans: bool,
     /// The text of raw outputs.
@@ -116,17 +134,20 @@ pub enum SessionActivity {
     Running,
     /// The turn cannot go on without the user.
     Waiting,
-    /// No turn runs; contains the result of the last turn if it has just ended.
+    /// No turn is running. Holds the result of the last turn if that turn has just ended.
     Idle(Option<TurnResult>),
 }
 
-/// Returns adjutant's own `_meta` members for the result of a turn.
+/// Returns the `_meta` of a turn's result: the structured result, otherwise the first flag that
+/// applies (rejected, not done, handed over).
 pub fn result_meta(result: &TurnResult) -> Option<Meta> {
     match &result.structured {
-        Some(structured) => Some(own(STRUCTURED, structured.clone())),
-        None if result.outcome == TurnOutcome::Rejected => Some(own(REJECTED, true.into())),
-        None if result.outcome == TurnOutcome::NotDone => Some(own(NOT_DONE, true.into())),
-        None => result.handed_over.then(|| own(HANDED_OVER, true.into())),
+        Some(structured) => Some(with_member(STRUCTURED, structured.clone())),
+        None if result.outcome == TurnOutcome::Rejected => Some(with_member(REJECTED, true.into())),
+        None if result.outcome == TurnOutcome::NotDone => Some(with_member(NOT_DONE, true.into())),
+        None => result
+            .handed_over
+            .then(|| with_member(HANDED_OVER, true.into())),
     }
 }
 
@@ -134,29 +155,32 @@ pub fn result_meta(result: &TurnResult) -> Option<Meta> {
 #[derive(Debug, Clone)]
 pub struct ChoiceRequest {
     /// The tool call that the question is about, as the client shows it.
-    pub show: CallUpdate,
+    pub call: CallUpdate,
     /// All information that the answer depends on, as Markdown.
     pub text: String,
-    /// At most one answer of each kind, in the order of display.
+    /// The answers, in the order of display; several may have the same kind.
     pub answers: Vec<AnswerOption>,
     /// Adjutant's own `_meta` members.
     pub meta: Option<Meta>,
 }
 
+/// One of the answers to choose from.
 #[derive(Debug, Clone)]
 pub struct AnswerOption {
     pub id: &'static str,
-    pub name: String,
+    /// The text of the button.
+    pub label: String,
     pub kind: AnswerKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerKind {
-    /// Yes, only this time.
-    Once,
-    /// Yes, and the answer is stored.
-    Always,
-    No,
+    /// ACP's `allow_once`: a permission for this time, or any choice that is not stored.
+    AllowOnce,
+    /// ACP's `allow_always`: the choice is stored.
+    AllowAlways,
+    /// ACP's `reject_once`.
+    Reject,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,69 +188,77 @@ pub struct PickedAnswer {
     /// The id of the answer, as the client sent it.
     pub id: String,
     /// A comment that the user added.
-    pub words: Option<String>,
+    pub comment: Option<String>,
 }
 
-/// A form, or an address to be opened by the user.
+/// A request to the user: a form to fill in, or a URL to open.
 #[derive(Debug)]
 pub struct Form {
     /// The call that waits for the answers, if any.
     pub call: Option<CallId>,
     pub message: String,
     pub page: FormPage,
-    /// Completes when the step that the address was opened for is done.
+    /// Completes when the step that the URL was opened for is done.
     pub finished: Option<oneshot::Receiver<()>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormAnswer {
-    Filled(Filled),
+    Submitted(FormValues),
     Declined,
     Cancelled,
 }
 
-/// The values of a form by key; a field may have several.
-pub type Filled = BTreeMap<String, Vec<String>>;
+/// The values that the user entered, by the key of the field; a multiple choice has several.
+pub type FormValues = BTreeMap<String, Vec<String>>;
 
 /// A config option of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub struct ConfigOption {
     pub id: &'static str,
     pub name: &'static str,
     pub description: Option<&'static str>,
     /// The category, if the protocol has one for this option.
-    pub category: Option<Category>,
-    pub value: SettingValue,
+    pub category: Option<ConfigOptionCategory>,
+    pub value: ConfigOptionState,
 }
 
+/// ACP's category of a config option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Category {
+pub enum ConfigOptionCategory {
     Mode,
     Model,
     Effort,
 }
 
-/// The current value of an option, and the alternatives.
+/// The kind of an option with the id of its current value and all values to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettingValue {
+pub enum ConfigOptionState {
     Switch(bool),
-    List(String, Vec<Alternative>),
-    Groups(String, Vec<Group>),
+    Select {
+        current: String,
+        values: Vec<ConfigOptionValue>,
+    },
+    GroupedSelect {
+        current: String,
+        groups: Vec<ConfigOptionGroup>,
+    },
 }
 
 /// One of the possible values of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alternative {
+pub struct ConfigOptionValue {
     pub id: String,
     pub name: String,
     pub description: Option<String>,
-    /// The colour of an agent.
+    /// The agent's colour, if the value is a mode: `#RRGGBB` or a name.
     pub color: Option<String>,
 }
 
+/// Values under a common heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct ConfigOptionGroup {
     pub id: String,
     pub name: String,
-    pub values: Vec<Alternative>,
+    pub values: Vec<ConfigOptionValue>,
 }

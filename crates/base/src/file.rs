@@ -1,4 +1,4 @@
-//! Reading of untrusted files: only regular files are opened.
+//! Opens and reads files whose path may lead to something else: only regular files are accepted.
 
 use std::fs::File;
 use std::io;
@@ -6,16 +6,19 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-/// Opens a file for reading if it is a regular one. Opening a pipe would wait for its other end,
-/// and opening a device can have side effects or return endless data.
+/// Opens a regular file for reading and refuses everything else: opening a named pipe would block
+/// until its other end is opened, opening a device can have side effects, and reading one may never
+/// end. Follows symlinks.
 ///
 /// # Errors
-/// Errors of the system, and [`io::ErrorKind::InvalidInput`] if it is not a regular file.
+/// Returns the system's error, or [`io::ErrorKind::InvalidInput`] if the path is not a regular
+/// file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(not_regular());
     }
-    // The file may have been replaced since, so do not block on a pipe, and check again.
+    // The path may have been replaced since that check: open without blocking in case it is a pipe
+    // now, and check the open file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
@@ -25,23 +28,23 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 fn not_regular() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Reads a regular file.
+/// Reads a whole regular file into memory, without a size limit.
 ///
 /// # Errors
-/// As [`open_regular`].
+/// Same as [`open_regular`], and errors of reading.
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut open_regular(path)?, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a regular file as text.
+/// Reads a whole regular file as UTF-8 text, without a size limit.
 ///
 /// # Errors
-/// As [`open_regular`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+/// Same as [`read_regular`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_regular_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read_regular(path)?)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))

@@ -1,18 +1,26 @@
-//! Foundations of adjutant: small modules that know nothing of sessions, models or editors.
+//! Foundations of adjutant: small modules that depend on no other crate of the workspace.
 //!
-//! - [`environment`]: variables, directories, clock and randomness, read once and passed on.
+//! - [`environment`]: the process's variables and directories (read once at the start), its clock
+//!   and its random numbers, passed on so that tests can replace them.
 //! - [`id`]: identifiers of sessions, messages and parts.
-//! - [`file`](mod@file), [`executable`], [`open_files`]: reading of untrusted files, lookup of
-//!   programs, the limit on open files.
-//! - [`git`], [`worktree`]: the project that a directory belongs to.
-//! - [`text`], [`listing`]: cutting, comparing and displaying untrusted text, tables for a terminal.
-//! - [`task`], [`channel`], [`lock`], [`process`]: threads, tasks, and the end of other processes.
-//! - [`trace`]: places in the traces of clients.
-//! - [`variables`]: the environment of programs that adjutant starts.
-//! - [`approvals`], [`store_location`]: settings that several layers share.
+//! - [`file`](mod@file): opens and reads regular files only.
+//! - [`executable`]: looks programs up in `PATH`.
+//! - [`open_files`]: raises the limit on open files.
+//! - [`git`]: finds repositories and reads their files.
+//! - [`worktree`]: the project that a directory belongs to.
+//! - [`text`]: cuts, compares and displays untrusted text.
+//! - [`listing`]: tables for a terminal.
+//! - [`task`]: spawned tasks and blocking work.
+//! - [`channel`]: a bounded queue.
+//! - [`lock`]: mutexes without poisoning.
+//! - [`process`]: waits for the end of other processes.
+//! - [`trace`]: W3C trace contexts (`traceparent`, `tracestate`, `baggage`).
+//! - [`child_environment`]: the environment variables that started programs receive.
+//! - [`approvals`], [`store_location`]: the types of settings that several crates use.
 
 pub mod approvals;
 pub mod channel;
+pub mod child_environment;
 pub mod environment;
 pub mod executable;
 pub mod file;
@@ -26,5 +34,4 @@ pub mod store_location;
 pub mod task;
 pub mod text;
 pub mod trace;
-pub mod variables;
 pub mod worktree;

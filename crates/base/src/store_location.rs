@@ -43,7 +43,7 @@ pub struct DatabaseLocation {
     pub user: Option<String>,
     /// The time after which a silent process is considered dead.
     pub lease: Duration,
-    pub away: OutageLimits,
+    pub outage_limits: OutageLimits,
 }
 
 impl std::fmt::Debug for DatabaseLocation {
@@ -65,7 +65,7 @@ impl DatabaseLocation {
             namespace: Self::NAMESPACE.into(),
             user: None,
             lease: Self::LEASE,
-            away: OutageLimits::default(),
+            outage_limits: OutageLimits::default(),
         }
     }
 

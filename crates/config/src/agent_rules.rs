@@ -13,7 +13,7 @@ use permission::{AccessRequest, Action, Rule, Rules, evaluate};
 
 /// An agent, reduced to its permissions.
 #[derive(Debug, Clone)]
-pub struct RosterEntry {
+pub struct AgentPermissions {
     pub name: String,
     pub label: String,
     pub mode: Mode,
@@ -25,8 +25,8 @@ pub struct RosterEntry {
 
 /// All agents: the built-in ones first, then in the order of the settings.
 #[derive(Debug, Clone)]
-pub struct Roster {
-    pub entries: Vec<RosterEntry>,
+pub struct AgentRules {
+    pub entries: Vec<AgentPermissions>,
     /// The agent that a session starts with.
     pub default: String,
     /// Whether the settings left no agent to choose, so that `build` is enabled against them.
@@ -35,7 +35,7 @@ pub struct Roster {
     places: HashMap<String, usize>,
 }
 
-impl RosterEntry {
+impl AgentPermissions {
     /// Returns whether the user can choose it.
     pub(crate) fn is_mode(&self) -> bool {
         self.mode != Mode::Subagent && !self.hidden
@@ -56,7 +56,7 @@ impl RosterEntry {
     }
 }
 
-impl Roster {
+impl AgentRules {
     /// Creates the agents. `readable` are further directories that may be read without a question.
     pub fn new(
         settings: &Settings,
@@ -65,7 +65,7 @@ impl Roster {
         readable: &[PathBuf],
     ) -> Self {
         let mut entries = entries(settings, environment, worktree, readable);
-        let rescued = !entries.iter().any(RosterEntry::is_mode);
+        let rescued = !entries.iter().any(AgentPermissions::is_mode);
         if rescued {
             // A session needs an agent. The other settings of `build` still apply.
             let mut rescue = settings.clone();
@@ -104,7 +104,7 @@ impl Roster {
         }
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&RosterEntry> {
+    pub(crate) fn get(&self, name: &str) -> Option<&AgentPermissions> {
         self.entries.get(*self.places.get(name)?)
     }
 
@@ -117,7 +117,7 @@ impl Roster {
     }
 
     /// Returns the agents that the user can choose.
-    pub(crate) fn modes(&self) -> impl Iterator<Item = &RosterEntry> {
+    pub(crate) fn modes(&self) -> impl Iterator<Item = &AgentPermissions> {
         self.entries.iter().filter(|entry| entry.is_mode())
     }
 }
@@ -156,7 +156,7 @@ fn entries(
     environment: &Environment,
     worktree: &Worktree,
     readable: &[PathBuf],
-) -> Vec<RosterEntry> {
+) -> Vec<AgentPermissions> {
     let mut open: Vec<PathBuf> = readable.to_vec();
     open.extend(
         settings
@@ -171,12 +171,12 @@ fn entries(
     );
     // All agents of the settings share these rules, which are compiled once.
     let common = base.clone().then(&settings.permission);
-    let mut entries: Vec<Option<RosterEntry>> =
+    let mut entries: Vec<Option<AgentPermissions>> =
         Vec::with_capacity(AGENTS.len() + settings.agents.len());
     entries.extend(
         AGENTS
             .iter()
-            .map(|native| RosterEntry {
+            .map(|native| AgentPermissions {
                 name: native.name.into(),
                 label: native.name.into(),
                 mode: native.mode,
@@ -208,7 +208,7 @@ fn entries(
         let Some(entry) = entries.get_mut(at) else {
             continue;
         };
-        let entry = entry.get_or_insert_with(|| RosterEntry {
+        let entry = entry.get_or_insert_with(|| AgentPermissions {
             name: change.name.clone(),
             label: change.name.clone(),
             mode: Mode::All,
@@ -224,7 +224,7 @@ fn entries(
         entry.hidden = change.hidden.unwrap_or(entry.hidden);
         entry.rules = std::mem::take(&mut entry.rules).then(&change.rules);
     }
-    let mut entries: Vec<RosterEntry> = entries.into_iter().flatten().collect();
+    let mut entries: Vec<AgentPermissions> = entries.into_iter().flatten().collect();
     for entry in &mut entries {
         allow_reading_outputs(entry, environment, worktree);
     }
@@ -233,7 +233,11 @@ fn entries(
 
 /// Lets an agent read the stored results of its own tools, unless exactly that is denied. An agent
 /// that is limited to some tools stores results of those, too.
-fn allow_reading_outputs(entry: &mut RosterEntry, environment: &Environment, worktree: &Worktree) {
+fn allow_reading_outputs(
+    entry: &mut AgentPermissions,
+    environment: &Environment,
+    worktree: &Worktree,
+) {
     let outputs = builtin::outputs(environment);
     let rule = builtin::outside(&outputs, Action::Allow);
     // Denied by the catch-all, with some tools allowed after it.

@@ -172,7 +172,13 @@ impl<'a> Loading<'a> {
     fn review(&mut self, user: &Node) -> Reviewed {
         let environment = self.disk.environment;
         let worktree = self.disk.worktree;
-        trust::reads::drop_readable(&mut self.disk.uses, user, environment, worktree, self.cwd);
+        trust::file_inserts::keep_restricted_files(
+            &mut self.disk.uses,
+            user,
+            environment,
+            worktree,
+            self.cwd,
+        );
         let mut items = trust::review(
             &self.layers,
             user,

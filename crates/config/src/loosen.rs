@@ -16,7 +16,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::agent_rules::{Roster, RosterEntry, reach};
+use super::agent_rules::{AgentPermissions, AgentRules, reach};
 use super::layers::ParsedLayer;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::settings::Settings;
@@ -368,7 +368,7 @@ fn rule_candidates(
 }
 
 struct AccessState {
-    roster: Roster,
+    agent_rules: AgentRules,
     /// Names of disabled agents.
     off: Vec<String>,
     /// Each command, with the agent that answers it.
@@ -452,8 +452,8 @@ impl<'a> LooseningReview<'a> {
         if after.approvals < self.before.approvals {
             return true;
         }
-        let before = &self.before.roster;
-        let now = &after.roster;
+        let before = &self.before.agent_rules;
+        let now = &after.agent_rules;
         let Some(default) = before.get(&before.default) else {
             return true;
         };
@@ -470,7 +470,8 @@ impl<'a> LooseningReview<'a> {
         {
             return true;
         }
-        let is_replaced = |old: &RosterEntry| !now.get(&old.name).is_some_and(RosterEntry::is_mode);
+        let is_replaced =
+            |old: &AgentPermissions| !now.get(&old.name).is_some_and(AgentPermissions::is_mode);
         if before
             .modes()
             .any(|old| is_replaced(old) && self.exceeds(&start.rules, old))
@@ -493,8 +494,8 @@ impl<'a> LooseningReview<'a> {
     /// Returns whether an agent may do more than it could without the project, or than the agents that it
     /// can be used in place of. `default` is the agent that a session starts with without the
     /// project.
-    fn is_agent_loosened(&self, agent: &RosterEntry, default: &RosterEntry) -> bool {
-        let before = &self.before.roster;
+    fn is_agent_loosened(&self, agent: &AgentPermissions, default: &AgentPermissions) -> bool {
+        let before = &self.before.agent_rules;
         let earlier = before.get(&agent.name);
         if let Some(earlier) = earlier
             && self.is_more_permissive(&agent.rules, &self.baseline(vec![earlier.rules.clone()]))
@@ -506,7 +507,7 @@ impl<'a> LooseningReview<'a> {
             return true;
         }
         if agent.can_lead() {
-            let can_newly_lead = !earlier.is_some_and(RosterEntry::can_lead);
+            let can_newly_lead = !earlier.is_some_and(AgentPermissions::can_lead);
             if can_newly_lead && self.exceeds(&agent.rules, default) {
                 return true;
             }
@@ -519,7 +520,8 @@ impl<'a> LooseningReview<'a> {
                 return true;
             }
         }
-        let is_new_subagent = agent.is_subagent() && !earlier.is_some_and(RosterEntry::is_subagent);
+        let is_new_subagent =
+            agent.is_subagent() && !earlier.is_some_and(AgentPermissions::is_subagent);
         is_new_subagent
             && before.modes().any(|parent| {
                 let derived = derive(&agent.rules, &parent.rules, &Rules::default());
@@ -529,18 +531,18 @@ impl<'a> LooseningReview<'a> {
 
     /// Returns whether rules allow more than an agent can do without the project, itself or by its
     /// subagents.
-    fn exceeds(&self, rules: &Rules, agent: &RosterEntry) -> bool {
+    fn exceeds(&self, rules: &Rules, agent: &AgentPermissions) -> bool {
         self.is_more_permissive(rules, &self.reach(agent))
     }
 
     /// Returns the rules that an agent can make use of without the project, by itself or by its
     /// subagents.
-    fn reach(&self, agent: &RosterEntry) -> Rc<Baseline> {
+    fn reach(&self, agent: &AgentPermissions) -> Rc<Baseline> {
         let known = self.reaches.borrow().get(&agent.name).cloned();
         known.unwrap_or_else(|| {
             let found = Rc::new(self.baseline(reach(
                 &agent.rules,
-                self.before.roster.subagents(),
+                self.before.agent_rules.subagents(),
                 self.environment,
             )));
             self.reaches
@@ -588,7 +590,7 @@ impl<'a> LooseningReview<'a> {
 }
 
 /// Returns whether users could mistake an agent for another one.
-fn resembles(new: &RosterEntry, old: &RosterEntry) -> bool {
+fn resembles(new: &AgentPermissions, old: &AgentPermissions) -> bool {
     let old_names = [&old.name, &old.label].map(|name| glyphs(name));
     new.name != old.name
         && [&new.name, &new.label].into_iter().any(|name| {
@@ -694,7 +696,7 @@ fn access_state(
             .map(command_agent)
             .collect(),
         approvals: settings.general.approvals,
-        roster: Roster::new(&settings, environment, worktree, &[]),
+        agent_rules: AgentRules::new(&settings, environment, worktree, &[]),
     }
 }
 

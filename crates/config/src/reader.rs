@@ -139,10 +139,10 @@ pub(crate) struct ExternalValue {
     pub(crate) at: SourceLocation,
     pub(crate) key: String,
     /// `{env:NAME}` or `{file:path}`.
-    pub(crate) what: String,
+    pub(crate) insert: String,
     /// The path as written and as resolved, if the file is in the project. The value then counts
     /// only if reading the file would need a question.
-    pub(crate) within: Option<[PathBuf; 2]>,
+    pub(crate) project_file: Option<[PathBuf; 2]>,
 }
 
 impl<'a> ConfigReader<'a> {

@@ -13,9 +13,9 @@ use super::settings::{
     TelemetrySettings, Transport,
 };
 use super::{formatter, hook, language_server};
+use base::child_environment::Variables;
 use base::environment::Environment;
 use base::text;
-use base::variables::Variables;
 use transcript::ModelRef;
 
 /// Resolves a joined tree.

@@ -305,7 +305,7 @@ impl InputCollector {
                 self.commands(lines(&name.text), bases.to_vec(), depth + 1);
             }
         }
-        self.elsewhere(&named, &pieces, bases);
+        self.unnamed_parts(&named, &pieces, bases);
     }
 
     /// Adds the files that one argument may name.
@@ -368,7 +368,7 @@ impl InputCollector {
     }
 
     /// Lists parts that run and are not named files.
-    fn elsewhere(&mut self, named: &[&str], pieces: &[&str], bases: &[PathBuf]) {
+    fn unnamed_parts(&mut self, named: &[&str], pieces: &[&str], bases: &[PathBuf]) {
         let deciding = DECIDING
             .iter()
             .any(|(programs, _)| named.iter().any(|name| programs.contains(name)));

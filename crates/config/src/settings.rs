@@ -18,8 +18,8 @@ use super::node::SourceLocation;
 use super::problem::Problem;
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
+use base::child_environment::Variables;
 use base::store_location::DatabaseLocation;
-use base::variables::Variables;
 use permission::Rules;
 pub use providers::entry::{
     Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret,

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::LoadedSettings;
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, UNTIL_FIXED};
+use base::child_environment::shown_arguments;
 use base::store_location::DatabaseLocation;
-use base::variables::shown_arguments;
 
 /// The maximum number of further locations, or names, listed for a repeated problem.
 const MAX_PLACES: usize = 3;

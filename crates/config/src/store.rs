@@ -24,7 +24,7 @@ pub(super) fn database(written: &StoreConfig) -> Option<DatabaseLocation> {
     let time = written
         .away_minutes
         .map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
-    place.away = OutageLimits {
+    place.outage_limits = OutageLimits {
         bytes: bytes.unwrap_or(defaults.bytes),
         time: time.unwrap_or(defaults.time),
     };

@@ -211,8 +211,8 @@ impl Substitution<'_, '_> {
             self.disk.uses.push(ExternalValue {
                 at: at.clone(),
                 key: key_path.join("."),
-                what,
-                within: None,
+                insert: what,
+                project_file: None,
             });
         }
         let token = self
@@ -333,8 +333,8 @@ impl Substitution<'_, '_> {
             self.disk.uses.push(ExternalValue {
                 at: at.clone(),
                 key: key_path.join("."),
-                what,
-                within,
+                insert: what,
+                project_file: within,
             });
         } else if let Some(why) = self.unintended_target(&full, &resolved, at) {
             let text = format!("{{file:{path}}}: {why}");

@@ -7,10 +7,10 @@
 
 mod answers;
 pub(crate) mod changes;
+pub(crate) mod file_inserts;
 pub(crate) mod guards;
 pub(crate) mod hooks;
 mod programs;
-pub(crate) mod reads;
 mod requests;
 pub(crate) mod scripts;
 
@@ -396,7 +396,7 @@ pub(crate) fn review(
         items.push(item(
             TrustKind::Reads,
             value.key.clone(),
-            value.what.clone(),
+            value.insert.clone(),
             &value.at,
         ));
     }

@@ -41,7 +41,7 @@ pub use transcript::{Location, ProgramExit, ToolKind};
 
 /// The maximum number of messages that wait for the editor. If it does not read, the session waits
 /// here.
-pub const WAITING: usize = 64;
+pub const MAX_WAITING_MESSAGES: usize = 64;
 
 #[derive(Debug)]
 pub enum TurnMessage {
@@ -144,13 +144,13 @@ pub enum Event {
     /// sessions.
     Subagent(Box<Subagent>),
     /// A message to the session from the one that delegated to it.
-    Told {
+    SessionMessage {
         message: MessageId,
         sender: SessionId,
         text: String,
     },
     /// An event of a subagent's session. Only sent if the editor shows such sessions.
-    Within {
+    InChildSession {
         session: SessionId,
         event: Box<Self>,
     },
@@ -171,7 +171,7 @@ impl Event {
                 ..
             }
             | Self::Subagent(_)
-            | Self::Told { .. } => true,
+            | Self::SessionMessage { .. } => true,
             _ => false,
         }
     }
@@ -209,7 +209,7 @@ impl Event {
                     state:
                         CompactionState::Writing {
                             delta: more,
-                            anew: false,
+                            is_restart: false,
                         },
                     ..
                 },
@@ -218,8 +218,8 @@ impl Event {
                 true
             }
             (
-                Self::Within { session, event },
-                Self::Within {
+                Self::InChildSession { session, event },
+                Self::InChildSession {
                     session: same,
                     event: next,
                 },
@@ -251,7 +251,7 @@ pub enum CompactionState {
     Writing {
         delta: String,
         /// The piece begins another attempt: the text before it does not count.
-        anew: bool,
+        is_restart: bool,
     },
     /// Success, with the tokens before and after, and the summary.
     Completed {
@@ -475,31 +475,31 @@ impl LiveFacts {
 /// last one is dropped.
 #[derive(Debug, Clone)]
 pub struct EventSender {
-    up: Sender<TurnMessage>,
+    messages: Sender<TurnMessage>,
 }
 
 impl EventSender {
     /// Returns an outlet and the receiver of its messages.
     pub fn new() -> (Self, Receiver<TurnMessage>) {
-        let (up, arrives) = channel::channel(WAITING);
-        (Self { up }, arrives)
+        let (up, arrives) = channel::channel(MAX_WAITING_MESSAGES);
+        (Self { messages: up }, arrives)
     }
 
     /// Returns an outlet with a capacity of one message, so that other tasks run between events.
     #[cfg(any(test, feature = "testing"))]
     pub fn narrow() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(1);
-        (Self { up }, arrives)
+        (Self { messages: up }, arrives)
     }
 
     /// Sends an event; waits while the editor does not read. The event is dropped if the receiver
     /// is closed.
     pub async fn event(&self, event: Event) {
-        self.up.send(TurnMessage::Event(event)).await;
+        self.messages.send(TurnMessage::Event(event)).await;
     }
 
     /// Sends any other message. Returns false if the receiver is closed.
     pub async fn send(&self, up: TurnMessage) -> bool {
-        self.up.send(up).await
+        self.messages.send(up).await
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::CallUpdate;
 use base::id::{CallId, SessionId};
 use permission::Denial;
-use permission::wording::Wording;
+use permission::wording::QuestionWording;
 
 /// A question for the user whether a call may continue.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct PermissionRequest {
     pub call: CallId,
     /// The call as the editor should show it.
     pub show: CallUpdate,
-    pub wording: Wording,
+    pub wording: QuestionWording,
     /// Further facts that matter for the answer, a sentence each.
     pub details: Vec<String>,
     /// For a client that answers by itself: the value of `permission` in the settings that would

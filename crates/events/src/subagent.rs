@@ -14,7 +14,7 @@ pub struct Subagent {
     /// The call that started it.
     pub call: CallId,
     /// Its task; `None` if unchanged.
-    pub about: Option<SubagentInfo>,
+    pub info: Option<SubagentInfo>,
     /// Its state; `None` if unchanged or unknown.
     pub state: Option<SubagentState>,
 }
@@ -35,7 +35,7 @@ pub struct SubagentInfo {
     /// The name of the agent, with its description.
     pub agent: String,
     /// Whether the user can stop it; false for one that is only reported.
-    pub stoppable: bool,
+    pub is_stoppable: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use store::{self, Record, SessionFeed};
+use store::{self, Record, StreamedSession};
 use transcript::{Message, Part};
 
 /// The format that is written. Newer formats are refused.
@@ -70,7 +70,7 @@ impl MessagePath {
 /// The messages, written as they are read. An error of reading is stored in `failed`.
 struct WrittenMessages<'f> {
     path: MessagePath,
-    feed: RefCell<&'f mut SessionFeed>,
+    feed: RefCell<&'f mut StreamedSession>,
     failed: &'f RefCell<Option<store::Error>>,
 }
 
@@ -114,7 +114,7 @@ struct WrittenSession<'f> {
 ///
 /// # Errors
 /// Returns [`WriteError`]. The text written so far is not a valid document.
-pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> {
+pub fn export(mut feed: StreamedSession, out: impl Write) -> Result<(), WriteError> {
     let session = feed.record.clone();
     let path = MessagePath::of(&session);
     let failed = RefCell::new(None);
@@ -162,7 +162,7 @@ struct Head {
 /// in them.
 pub fn import<R: Read + Send + 'static>(
     open: impl Fn() -> io::Result<R>,
-) -> Result<SessionFeed, Error> {
+) -> Result<StreamedSession, Error> {
     let shape = |e: String| Error::Shape(e);
     let source = || open().map(BufReader::new).map_err(|e| shape(e.to_string()));
     let head: Head = serde_json::from_reader(source()?).map_err(|e| shape(e.to_string()))?;
@@ -205,7 +205,7 @@ pub fn import<R: Read + Send + 'static>(
         is_over = !matches!(received, Ok(Some(_)));
         received.transpose()
     };
-    Ok(SessionFeed::new(record, std::iter::from_fn(next)))
+    Ok(StreamedSession::new(record, std::iter::from_fn(next)))
 }
 
 /// The sender of messages, and finally of `None` or an error.
@@ -307,7 +307,7 @@ mod tests {
     fn exported(count: usize) -> Vec<u8> {
         let mut out = Vec::new();
         export(
-            SessionFeed::new(record(), (0..count).map(|at| Ok(message(at)))),
+            StreamedSession::new(record(), (0..count).map(|at| Ok(message(at)))),
             &mut out,
         )
         .unwrap();
@@ -318,7 +318,10 @@ mod tests {
     fn export_cut_off_is_no_document() {
         let mut out = Vec::new();
         let messages = [Ok(message(1)), Err(store::Error::Changed("f".into()))];
-        let failed = export(SessionFeed::new(record(), messages.into_iter()), &mut out);
+        let failed = export(
+            StreamedSession::new(record(), messages.into_iter()),
+            &mut out,
+        );
         assert!(
             matches!(failed, Err(WriteError::Read(store::Error::Changed(_)))),
             "{failed:?}"
@@ -375,7 +378,7 @@ mod tests {
                 Ok(message(at))
             });
             export(
-                SessionFeed::new(record(), messages),
+                StreamedSession::new(record(), messages),
                 Counted(io::sink(), written.clone()),
             )
             .unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::hook_event::Moment;
 use super::hook_outcome::HookAnswer;
-use base::variables::GIT_UNTRUSTED;
+use base::child_environment::GIT_UNTRUSTED;
 use config::settings::{HookEntry, HookFormat};
 use sandbox::process::Program;
 use tools::{Failure, ToolContext};

@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::runtime::{Runtime, runtimes};
+use base::child_environment::GIT_UNTRUSTED;
 use base::lock::locked;
 use base::text;
-use base::variables::GIT_UNTRUSTED;
 use config::script::ScriptEntry;
 use sandbox::process::{Child, Program, StdioMode};
 use tools::{BoxFuture, Failure, ToolContext};

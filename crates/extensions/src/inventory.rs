@@ -12,11 +12,11 @@ use super::lint;
 use super::load;
 use super::scripts::{ScriptReport, Scripts};
 use super::usage_stats::{Tallies, Tally};
+use base::child_environment::shown_arguments;
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::listing::EntryState;
 use base::text;
-use base::variables::shown_arguments;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
 use config::script::{HOOKS, ScriptEntry, ScriptKind};
@@ -198,7 +198,7 @@ fn hook_problems(path: &Path, place: &SourceLocation) -> Vec<Problem> {
         } else {
             place.clone()
         };
-        let problem = Problem::warning(ProblemCode::NoEffect, &at, &mistake.hook, mistake.words);
+        let problem = Problem::warning(ProblemCode::NoEffect, &at, &mistake.hook, mistake.message);
         with_hint(problem, mistake.meant)
     };
     lint::mistakes(&source).into_iter().map(one).collect()

@@ -32,8 +32,8 @@ const MAX_LOCK_BYTES: u64 = 64 << 20;
 const BUN_CACHE: &str = ".bun-cache";
 
 /// The options of npm for both steps. npm prepares a dependency from a repository by installing in a
-/// copy of it, where the repository's own settings say which program is git, whatever
-/// `--ignore-scripts` says. So nothing comes from git: npm since 11.10 knows `--allow-git`, and earlier
+/// copy of it, where the repository's own settings choose the program that is run as git, regardless of
+/// `--ignore-scripts`. So nothing comes from git: npm since 11.10 knows `--allow-git`, and earlier
 /// versions find no git that can be started. The rest overrides what the user's settings may say.
 const NPM_OPTIONS: [&str; 11] = [
     "--ignore-scripts",

@@ -400,7 +400,7 @@ fn is_header(name: &str, value: &str) -> bool {
             .chars()
             .all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic())
         && !OURS.contains(&name)
-        && !base::variables::is_secret(name)
+        && !base::child_environment::is_secret(name)
 }
 
 /// Returns the environment variables that plugins add to a command. Leaves out variables that would

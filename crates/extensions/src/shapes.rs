@@ -337,7 +337,7 @@ mod tests {
                 name: name.map(str::to_owned),
                 uri: uri.map(str::to_owned),
                 data: Some("AAAA".into()),
-                refused: false,
+                is_rejected: false,
             })
         };
         let about = json!({ "id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1" });

@@ -364,6 +364,6 @@ fn attachment(file: &Value) -> Result<File, String> {
         name,
         uri: None,
         data: Some(data.to_owned()),
-        refused: false,
+        is_rejected: false,
     })
 }

@@ -9,7 +9,7 @@ use events::{
     CallUpdate, EventSender, FormPage, FormReply, FormRequest, PermissionReply, PermissionRequest,
     Progress, Sample, SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
-use permission::wording::Wording;
+use permission::wording::QuestionWording;
 use tools::ToolContext;
 
 /// The connection to the user of one call.
@@ -79,10 +79,10 @@ impl Asker {
         let asked = PermissionRequest {
             call,
             show,
-            wording: Wording {
-                verb: wants,
+            wording: QuestionWording {
+                action: wants,
                 quote: Some(quote),
-                ..Wording::default()
+                ..QuestionWording::default()
             },
             details: vec!["\"Always\" is not offered: it costs money each time.".to_owned()],
             unattended: None,

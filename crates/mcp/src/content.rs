@@ -30,7 +30,7 @@ impl ServerContent {
                 name: None,
                 uri,
                 data: Some(data),
-                refused: false,
+                is_rejected: false,
             });
         } else {
             self.texts.push(format!(

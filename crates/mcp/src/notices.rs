@@ -33,7 +33,7 @@ impl McpServers {
         let mut failed = Vec::new();
         let mut failing = Vec::new();
         for server in list.iter_mut() {
-            // Read once: a server may fail or recover meanwhile.
+            // Read once: a server may fail or recover in the meantime.
             let state = server.link.state();
             failing.extend(server.failing(&state));
             match server.news(state) {

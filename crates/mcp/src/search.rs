@@ -31,7 +31,7 @@ const MAX_NAMED_SERVERS: usize = 50;
 
 /// Returns the tools of a step. If the tools of servers exceed the budget in bytes, they are
 /// unlisted and the search is added.
-pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn AnyTool>> {
+pub fn fit_into_budget(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn AnyTool>> {
     let size = |tool: &Arc<dyn AnyTool>| {
         tool.name().len() + tool.description().len() + tool.schema().to_string().len()
     };
@@ -376,7 +376,7 @@ mod tests {
         let listed = |budget: usize| {
             let mut tools = tools();
             tools.push(Arc::new(Named("own", "One of ours.")));
-            let tools = within(tools, budget);
+            let tools = fit_into_budget(tools, budget);
             let names: Vec<&str> = tools
                 .iter()
                 .filter(|tool| tool.listed())

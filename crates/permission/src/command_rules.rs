@@ -97,7 +97,7 @@ impl<'r> CommandRules<'r> {
 
     /// Returns whether the sandbox makes the unknowns about a unit harmless.
     fn is_answered(&self, unit: &CommandUnit, guarantee: SandboxGuarantee) -> bool {
-        let may_be_ruled = self.may_be_ruled && !(unit.prefixed && unit.floor.is_none());
+        let may_be_ruled = self.may_be_ruled && !(unit.prefixed && unit.minimum.is_none());
         guarantee.answers(unit) && !may_be_ruled
     }
 
@@ -126,7 +126,7 @@ impl<'r> CommandRules<'r> {
             }
             if self.isolated
                 && need.permission == "edit"
-                && need.floor.is_none()
+                && need.minimum.is_none()
                 && verdict.action == Action::Ask
             {
                 verdict.action = Action::Allow;
@@ -137,7 +137,7 @@ impl<'r> CommandRules<'r> {
                 verdict.action = verdict.action.min(Action::Ask);
             }
             if verdict.action > action {
-                let use_of_path = wording::used(&need.permission, &verdict.pattern);
+                let use_of_path = wording::describe_path_use(&need.permission, &verdict.pattern);
                 action = verdict.action;
                 rule = verdict.rule;
                 reason = verdict.reason.or(Some(use_of_path));
@@ -151,7 +151,7 @@ impl<'r> CommandRules<'r> {
             reason =
                 Some("it changes more paths than are examined, one of which a rule denies".into());
         }
-        if let Some((minimum, why)) = &unit.floor
+        if let Some((minimum, why)) = &unit.minimum
             && *minimum > action
             && !(*minimum == Action::Ask && self.is_answered(unit, guarantee))
         {

@@ -49,7 +49,7 @@ pub(super) fn apply_sandbox_and_minimum(
     } else {
         verdict
     };
-    let Some((minimum, reason)) = &need.floor else {
+    let Some((minimum, reason)) = &need.minimum else {
         return verdict;
     };
     if *minimum <= verdict.action {

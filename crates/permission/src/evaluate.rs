@@ -203,7 +203,7 @@ impl CommandUnit {
     pub fn is_read_only(&self) -> bool {
         self.effect == Effect::Reads
             && self.opaque.is_none()
-            && self.floor.is_none()
-            && self.touches.iter().all(|need| need.floor.is_none())
+            && self.minimum.is_none()
+            && self.touches.iter().all(|need| need.minimum.is_none())
     }
 }

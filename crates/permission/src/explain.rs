@@ -48,7 +48,7 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
     if !why.is_empty() {
         line(&mut out, &format!("  why: {why}"));
     }
-    if let Some((least, reason)) = &need.floor
+    if let Some((least, reason)) = &need.minimum
         && verdict.reason.as_ref() != Some(reason)
     {
         line(
@@ -104,7 +104,7 @@ fn part(out: &mut String, unit: &UnitVerdict) {
 /// Returns a verdict as JSON, for scripts.
 pub fn data(verdict: &Verdict, need: &AccessRequest) -> Value {
     let whole = need.command.as_ref().map(|command| command.text.as_str());
-    let minimum = need.floor.as_ref();
+    let minimum = need.minimum.as_ref();
     json!({
         "permission": need.permission,
         "text": whole.unwrap_or(&verdict.pattern),

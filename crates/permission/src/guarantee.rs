@@ -113,7 +113,7 @@ impl SandboxGuarantee {
             }
         };
         // A removed file cannot be recovered, so it has to be known which one is removed.
-        let removes_unknown = unit.destroys && unit.floor.is_some();
+        let removes_unknown = unit.destroys && unit.minimum.is_some();
         is_confined && unit.at_stake.is_none() && !removes_unknown && !unconfined::is_delegate(name)
     }
 

@@ -297,11 +297,11 @@ mod tests {
         std::fs::write(root.join("src/plain"), "x").unwrap();
         hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
         hard_link(root.join(".env"), root.join("src/notes.txt")).unwrap();
-        let sight = SearchFilter::new(&Policy {
+        let filter = SearchFilter::new(&Policy {
             place: lab.place.clone(),
             ..Policy::default()
         });
-        let mut reader = sight.reader();
+        let mut reader = filter.reader();
         for (name, wanted) in [
             ("src/notes.txt", Action::Ask),
             ("src/second", Action::Allow),

@@ -267,7 +267,7 @@ fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Ve
         // A secret is asked about unless a rule names it.
         "read" => {
             let secret = |need: AccessRequest| AccessRequest {
-                floor: Some((Action::Ask, String::new())),
+                minimum: Some((Action::Ask, String::new())),
                 ..need
             };
             texts

@@ -107,10 +107,10 @@ pub struct AccessRequest {
     /// "always" is not offered.
     pub always: Vec<String>,
     /// The reason why "always" is not offered.
-    pub once: Option<String>,
+    pub why_not_always: Option<String>,
     /// The minimum verdict, which no rule can weaken, with its reason: a deny under every rule set,
     /// or a question about something that could not be analysed.
-    pub floor: Option<(Action, String)>,
+    pub minimum: Option<(Action, String)>,
     /// For a command line that only the rules keep from changing things: the reason why every part
     /// that is not known to be harmless is asked about, even if a rule allows it.
     pub unproven: Option<String>,

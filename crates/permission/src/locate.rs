@@ -598,14 +598,14 @@ impl Located {
         };
         let name = &self.relative;
         let mut need = AccessRequest::new(permission, name);
-        need.floor = self.minimum(access);
+        need.minimum = self.minimum(access);
         need.file = file(self.why_special(access));
         if access == Access::Edit && self.inside {
             need.effect = RequestEffect::ChangesProject;
         }
         // A need with a minimum verdict is asked about every time, and a name with wildcards is no
         // pattern for itself.
-        if (need.floor.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
+        if (need.minimum.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
             need = need.always(name.clone());
         }
         needs.push(need);

@@ -96,7 +96,7 @@ impl PlannedVerdict {
     /// Returns the verdict if `policy` judges by the same rules, and nothing was demanded of the
     /// request since it was planned.
     pub fn under(&self, policy: &Policy, need: &AccessRequest) -> Option<Verdict> {
-        let is_current = need.floor.is_none() && self.policy.judges_as(policy);
+        let is_current = need.minimum.is_none() && self.policy.judges_as(policy);
         is_current.then(|| self.verdict.clone())
     }
 }
@@ -226,7 +226,7 @@ mod tests {
         });
         assert_eq!(changed, [false, false, true, false]);
         let demanded = AccessRequest {
-            floor: Some((Ask, "a hook asks".into())),
+            minimum: Some((Ask, "a hook asks".into())),
             ..plan.request.clone()
         };
         assert!(!under(&asked, &demanded));

@@ -266,7 +266,7 @@ pub(super) fn effect(path: &Path) -> &'static str {
 /// Returns whether a control file affects only what runs where the project is built, after a push.
 ///
 /// No sandbox of this machine can protect such a file, because git has to be able to check it out.
-pub fn elsewhere(path: &Path) -> bool {
+pub fn affects_builds_only(path: &Path) -> bool {
     let parts = parts(path);
     ELSEWHERE.contains(&parts) && !CONTROL.contains(&parts)
 }
@@ -486,7 +486,7 @@ mod tests {
         ];
         for path in yes {
             assert!(
-                control(Path::new(path)) && !elsewhere(Path::new(path)),
+                control(Path::new(path)) && !affects_builds_only(Path::new(path)),
                 "{path:?}"
             );
         }
@@ -502,7 +502,7 @@ mod tests {
         ];
         for path in built {
             assert!(
-                control(Path::new(path)) && elsewhere(Path::new(path)),
+                control(Path::new(path)) && affects_builds_only(Path::new(path)),
                 "{path:?}"
             );
         }

@@ -200,7 +200,7 @@ mod tests {
     fn reading_secrets_asks_unless_a_rule_names_them() {
         let base = base(Path::new("/data"), Path::new("/tmp/s"), &["/skills"]);
         let need = AccessRequest {
-            floor: Some((Ask, "secret".into())),
+            minimum: Some((Ask, "secret".into())),
             ..AccessRequest::new("read", ".env")
         };
         let with = |pattern: &str| {

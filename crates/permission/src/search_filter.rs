@@ -13,7 +13,7 @@ use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protecte
 use base::text;
 
 /// The number of left-out files that are named.
-const NAMED: usize = 3;
+const MAX_NAMED_FILES: usize = 3;
 
 /// A filter that judges files by name; the searched directory itself has been judged before.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl SearchFilter {
 
     fn reader_with(&self, linked: HashSet<FileId>) -> SearchFilterReader<'_> {
         SearchFilterReader {
-            sight: self,
+            filter: self,
             folder: PathBuf::new(),
             plain: None,
             linked,
@@ -80,7 +80,7 @@ fn rules_about_reading(rules: &Rules) -> Rules {
 /// Judges files, and caches the directory of the last one.
 #[derive(Debug)]
 pub struct SearchFilterReader<'s> {
-    sight: &'s SearchFilter,
+    filter: &'s SearchFilter,
     folder: PathBuf,
     plain: Option<PlainFolder>,
     /// Files with secrets that have a second name.
@@ -98,7 +98,7 @@ impl SearchFilterReader<'_> {
             grants,
             place,
             ..
-        } = &self.sight.policy;
+        } = &self.filter.policy;
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return self.judge_fully(path);
         };
@@ -125,7 +125,7 @@ impl SearchFilterReader<'_> {
             grants,
             place,
             ..
-        } = &self.sight.policy;
+        } = &self.filter.policy;
         let mut strictest = Action::Allow;
         let mut located = Located::seen(path, place);
         if located.protected.is_none() && hardlinks::is_among(&self.linked, path) {
@@ -135,7 +135,7 @@ impl SearchFilterReader<'_> {
         }
         for need in located.needs(Access::Read) {
             let verdict = evaluate(rules, grants, &need);
-            let is_specific = need.floor.is_some()
+            let is_specific = need.minimum.is_some()
                 || verdict
                     .rule
                     .as_ref()
@@ -219,7 +219,7 @@ impl Omitted {
             Action::Ask => {
                 self.asked += 1;
                 self.names.insert(name());
-                if self.names.len() > NAMED {
+                if self.names.len() > MAX_NAMED_FILES {
                     self.names.pop_last();
                 }
             }
@@ -231,7 +231,7 @@ impl Omitted {
         self.asked += other.asked;
         self.denied += other.denied;
         self.names.extend(other.names);
-        while self.names.len() > NAMED {
+        while self.names.len() > MAX_NAMED_FILES {
             self.names.pop_last();
         }
     }
@@ -269,7 +269,7 @@ mod tests {
     use super::super::rule;
     use super::*;
 
-    fn sight(rules: &[(&str, &str, Action)]) -> SearchFilter {
+    fn filter(rules: &[(&str, &str, Action)]) -> SearchFilter {
         let place = PermissionContext {
             root: "/ws".into(),
             cwd: "/ws".into(),
@@ -321,7 +321,7 @@ mod tests {
         ];
         for (rules, path, wanted) in table {
             assert_eq!(
-                sight(rules).judge(Path::new(path)),
+                filter(rules).judge(Path::new(path)),
                 *wanted,
                 "{rules:?} {path}"
             );
@@ -344,8 +344,8 @@ mod tests {
             ),
         ) {
             let rules: Vec<_> = rules.iter().map(|(key, pattern, action)| (&**key, &**pattern, *action)).collect();
-            let sight = sight(&rules);
-            let mut reader = sight.reader();
+            let filter = filter(&rules);
+            let mut reader = filter.reader();
             for name in names {
                 let path = Path::new(&folder).join(name);
                 proptest::prop_assert_eq!(reader.judge(&path), reader.judge_fully(&path), "{:?}", path);

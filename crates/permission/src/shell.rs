@@ -59,7 +59,7 @@ pub(crate) fn need_of(line: Arc<CommandAnalysis>) -> AccessRequest {
         permission: "bash".into(),
         patterns,
         always,
-        once,
+        why_not_always: once,
         command: Some(line),
         ..AccessRequest::default()
     }
@@ -162,7 +162,7 @@ fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<CommandUnit>
         .flat_map(|text| analyze::analyze(text, &shell_parser::parse(text, 0), place).units);
     units
         .filter(|unit| {
-            unit.floor
+            unit.minimum
                 .as_ref()
                 .is_some_and(|(minimum, _)| *minimum == Action::Deny)
         })
@@ -240,11 +240,11 @@ fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
         .as_ref()
         .or(unit.catch_all_only.as_ref())
         .or(unit.may_be_denied.as_ref());
-    if let Some(reason) = unknown.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
+    if let Some(reason) = unknown.or(unit.minimum.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
     }
     let is_asked_about =
-        |need: &&AccessRequest| need.floor.is_some() || need.permission == "external_directory";
+        |need: &&AccessRequest| need.minimum.is_some() || need.permission == "external_directory";
     match unit.touches.iter().find(is_asked_about) {
         Some(need) => Err(format!(
             "{} is asked about by itself",

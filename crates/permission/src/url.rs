@@ -76,7 +76,7 @@ impl Address {
         let origin = self.url.origin().ascii_serialization();
         let mut need =
             AccessRequest::new(PERMISSION, self.url.as_str()).always(format!("{origin}/*"));
-        need.floor = self.minimum(secrets, private);
+        need.minimum = self.minimum(secrets, private);
         need
     }
 
@@ -601,7 +601,7 @@ mod tests {
             let need = Address::read(&format!("https://{host}/"))
                 .unwrap()
                 .need(&secrets, &[]);
-            assert_eq!(need.floor.map(|(action, _)| action), action, "{host}");
+            assert_eq!(need.minimum.map(|(action, _)| action), action, "{host}");
         }
     }
 
@@ -620,7 +620,13 @@ mod tests {
             format!("https://{label}.evil.test/{label}/{label}?a={label}&b={label}"),
             format!("https://evil.test/{}", "%61".repeat(300)),
         ];
-        let long = |text: &str| Address::read(text).unwrap().need(&[], &[]).floor.is_some();
+        let long = |text: &str| {
+            Address::read(text)
+                .unwrap()
+                .need(&[], &[])
+                .minimum
+                .is_some()
+        };
         for text in table {
             assert!(long(&text), "{text}");
         }
@@ -733,7 +739,7 @@ mod tests {
         ];
         for (url, open) in table {
             let need = Address::read(url).unwrap().need(&[], &private);
-            assert_eq!(need.floor.is_none(), open, "{url}");
+            assert_eq!(need.minimum.is_none(), open, "{url}");
             assert!(
                 open == (evaluate(
                     &Rules::built_in(&[("*", "*", Action::Allow)]),

@@ -1,6 +1,6 @@
 //! Questions as text for the user: "write `/etc/hosts`, which is outside the project".
 //!
-//! The details show the keys and patterns of rules; a sentence has none.
+//! Sentences contain no keys and patterns of rules; [`QuestionWording::rules`] lists those.
 
 use serde_json::{Map, Value, json};
 
@@ -10,24 +10,24 @@ use super::shell::CommandAnalysis;
 use super::{AccessRequest, Action, Rule, UnitVerdict, Verdict};
 use base::text;
 
-/// A question in parts: "The agent wants to VERB `OBJECT`, which WHICH. You are asked because
-/// REASON."
+/// A question in parts: "The agent wants to ACTION `OBJECT`, which CLAUSES. You are asked because
+/// REASONS."
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wording {
-    /// The verb: "write", "run this command".
-    pub verb: String,
+pub struct QuestionWording {
+    /// The action, as an infinitive without "to": "write", "run this command".
+    pub action: String,
     /// The object: a path, an address.
     pub object: Option<String>,
     /// Facts about the object: "is outside the project".
-    pub which: Vec<String>,
+    pub object_clauses: Vec<String>,
     /// The reasons to ask that are about more than the object.
     pub reasons: Vec<Reason>,
-    /// Text of another party that is asked about, to be shown unchanged.
+    /// Text of an MCP server that the question is about, shown verbatim.
     pub quote: Option<String>,
     /// The rules that ask, as they are written.
     pub rules: Vec<String>,
     /// The complete question of a tool, which replaces all of the above.
-    pub whole: Option<String>,
+    pub complete_question: Option<String>,
 }
 
 /// A reason to ask.
@@ -36,30 +36,31 @@ pub struct Reason {
     /// The part of a command line that it is about, if there are several.
     pub part: Option<String>,
     /// The end of a sentence that begins with "because".
-    pub because: String,
+    pub clause: String,
 }
 
-impl Wording {
-    /// Words a question about needs that belong together, each with its verdict: a command, or all
-    /// uses of one file.
+impl QuestionWording {
+    /// Composes one question about access requests that belong together, each with its verdict: a
+    /// command, or all uses of one file.
     ///
-    /// `reason` is the reason to ask if the needs do not have it.
+    /// `reason` replaces the reasons of the verdicts; it is ignored for a command.
     pub fn new(asked: &[(&AccessRequest, &Verdict)], reason: Option<&str>) -> Self {
         let Some((need, verdict)) = asked.last() else {
             return Self::default();
         };
-        if let Some((_, question)) = &need.floor
+        if let Some((_, question)) = &need.minimum
+            // The plan tools ask a question of their own, as their minimum verdict.
             && need.permission.starts_with("plan_")
         {
             return Self {
-                whole: Some(question.clone()),
+                complete_question: Some(question.clone()),
                 ..Self::default()
             };
         }
         let rules = rules(asked);
         if need.command.is_some() {
             return Self {
-                verb: "run this command".into(),
+                action: "run this command".into(),
                 reasons: reasons(verdict),
                 rules,
                 ..Self::default()
@@ -71,28 +72,28 @@ impl Wording {
         for (need, verdict) in asked {
             let clause = need.file.as_ref().and_then(|file| file.which.as_ref());
             which.extend(clause.cloned());
-            let minimum_reason = need.floor.as_ref().map(|(_, reason)| reason.as_str());
-            // The clause already tells why a file is special.
+            let minimum_reason = need.minimum.as_ref().map(|(_, reason)| reason.as_str());
+            // The clause already states why a file is special.
             let stated = reason
                 .or(verdict.reason.as_deref())
                 .filter(|stated| clause.is_none() || minimum_reason != Some(*stated));
             match (clause, stated) {
                 (_, Some(stated)) => reasons.push(Reason {
                     part: None,
-                    because: without_period(stated),
+                    clause: without_period(stated),
                 }),
                 (None, None) => reasons.push(Reason {
                     part: None,
-                    because: because_of_rule(verdict.rule.as_ref()),
+                    clause: because_of_rule(verdict.rule.as_ref()),
                 }),
                 (Some(_), None) => {}
             }
         }
         reasons.dedup();
         Self {
-            verb,
+            action: verb,
             object,
-            which,
+            object_clauses: which,
             reasons,
             rules,
             ..Self::default()
@@ -100,24 +101,24 @@ impl Wording {
     }
 
     /// Returns the reason to ask in a few words, without a verb if possible: "outside the project".
-    pub fn short(&self) -> String {
-        if self.whole.is_some() {
+    pub fn short_reason(&self) -> String {
+        if self.complete_question.is_some() {
             return "the user has to decide".to_owned();
         }
         let which = self
-            .which
+            .object_clauses
             .iter()
             .map(|clause| clause.strip_prefix("is ").unwrap_or(clause).to_owned());
         let mut all: Vec<String> = which
-            .chain(self.reasons.iter().map(|reason| reason.because.clone()))
+            .chain(self.reasons.iter().map(|reason| reason.clause.clone()))
             .collect();
         all.dedup();
         all.join(", ")
     }
 }
 
-/// Words the use of a path by a part of a command line, as a reason to ask: "it reads .env".
-pub(super) fn used(permission: &str, path: &str) -> String {
+/// Describes the use of a path by a part of a command line, as a reason to ask: "it reads .env".
+pub(super) fn describe_path_use(permission: &str, path: &str) -> String {
     match permission {
         "external_directory" => {
             let place = path
@@ -132,7 +133,7 @@ pub(super) fn used(permission: &str, path: &str) -> String {
     }
 }
 
-/// Returns a need as a verb with its object.
+/// Returns the action of an access request, and its object.
 fn action_and_object(need: &AccessRequest) -> (String, Option<String>) {
     if let Some(file) = &need.file {
         return (file.verb.to_owned(), Some(file.name.clone()));
@@ -161,8 +162,8 @@ fn action_and_object(need: &AccessRequest) -> (String, Option<String>) {
     (verb.to_owned(), object)
 }
 
-/// Returns the reasons to ask about a command line: one if all parts have the same, otherwise one
-/// per part.
+/// Returns the reasons to ask about a command line: one if all parts have the same, otherwise the
+/// reason about the line as a whole, if there is one, and the different reasons of its parts.
 fn reasons(verdict: &Verdict) -> Vec<Reason> {
     let asked = verdict
         .units
@@ -170,22 +171,22 @@ fn reasons(verdict: &Verdict) -> Vec<Reason> {
         .filter(|unit| unit.action == Action::Ask);
     let part_reason = |unit: &UnitVerdict| Reason {
         part: Some(text::title(&unit.text)),
-        because: because(&unit.reason, unit.rule.as_ref()),
+        clause: because(&unit.reason, unit.rule.as_ref()),
     };
     let parts: Vec<Reason> = asked.map(part_reason).collect();
     let whole = because(&verdict.reason, verdict.rule.as_ref());
-    if parts.len() == verdict.units.len() && parts.iter().all(|part| part.because == whole) {
+    if parts.len() == verdict.units.len() && parts.iter().all(|part| part.clause == whole) {
         return vec![Reason {
             part: None,
-            because: whole,
+            clause: whole,
         }];
     }
     let mut all: Vec<Reason> = Vec::new();
-    if parts.iter().all(|part| part.because != whole) {
+    if parts.iter().all(|part| part.clause != whole) {
         // The reason is about the line, not about one of its parts.
         all.push(Reason {
             part: None,
-            because: whole,
+            clause: whole,
         });
     }
     for part in parts {
@@ -203,7 +204,7 @@ fn because(reason: &Option<String>, rule: Option<&Rule>) -> String {
     }
 }
 
-/// Words a rule, or the absence of one, as a reason to ask.
+/// Describes a rule, or the absence of one, as a reason to ask.
 fn because_of_rule(rule: Option<&Rule>) -> String {
     match rule {
         Some(rule) if rule.source == BUILT_IN || rule.source.is_empty() => {
@@ -235,7 +236,7 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
             .into_iter()
             .chain(units.filter_map(|unit| unit.rule.as_ref()))
         {
-            // There is no line of the user's to look at.
+            // The user's settings have no such line.
             if matches!(rule.source.as_str(), BUILT_IN | "") {
                 continue;
             }
@@ -248,14 +249,14 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
     lines
 }
 
-/// Words the grant that "always" would store: "commands that begin with git log".
-pub fn granting(need: &AccessRequest) -> String {
+/// Describes the grant that "always" would store: "commands that begin with git log".
+pub fn describe_grant(need: &AccessRequest) -> String {
     let mut prefixes: Vec<&str> = Vec::new();
     let mut others: Vec<String> = Vec::new();
     for pattern in &need.always {
         match pattern.strip_suffix(" *") {
             Some(prefix) if need.permission == "bash" => prefixes.push(prefix),
-            _ => others.push(granted(need, pattern)),
+            _ => others.push(describe_pattern(need, pattern)),
         }
     }
     if !prefixes.is_empty() {
@@ -267,10 +268,10 @@ pub fn granting(need: &AccessRequest) -> String {
     others.join(", ")
 }
 
-fn granted(need: &AccessRequest, pattern: &str) -> String {
+fn describe_pattern(need: &AccessRequest, pattern: &str) -> String {
     let below = pattern.strip_suffix("/*");
     match (need.permission.as_str(), below) {
-        ("bash", _) => granted_command(need, pattern),
+        ("bash", _) => describe_command_pattern(need, pattern),
         ("external_directory", Some(directory)) => format!("files in {directory}"),
         ("webfetch", Some(site)) => format!("fetching from {site}"),
         ("edit", _) => format!("changes to {pattern}"),
@@ -291,7 +292,7 @@ fn granted(need: &AccessRequest, pattern: &str) -> String {
     }
 }
 
-fn granted_command(need: &AccessRequest, pattern: &str) -> String {
+fn describe_command_pattern(need: &AccessRequest, pattern: &str) -> String {
     let reaches = |line: &CommandAnalysis| {
         line.units
             .iter()
@@ -305,9 +306,9 @@ fn granted_command(need: &AccessRequest, pattern: &str) -> String {
     format!("exactly {pattern}")
 }
 
-/// Returns the value of the setting `permission` that would have allowed the needs, or `None` if no
-/// rule can.
-pub fn allowing(
+/// Returns the value of the setting `permission` that would have allowed the requests, or `None` if
+/// no rule can. `allows` evaluates a request with additional rules.
+pub fn settings_that_allow(
     asked: &[&AccessRequest],
     allows: impl Fn(&AccessRequest, &[Rule]) -> bool,
 ) -> Option<Value> {
@@ -366,7 +367,7 @@ mod tests {
         for (permission, always, words) in table {
             let always = always.iter().map(|pattern| (*pattern).to_owned()).collect();
             assert_eq!(
-                granting(&AccessRequest {
+                describe_grant(&AccessRequest {
                     permission: permission.into(),
                     always,
                     ..AccessRequest::default()
@@ -389,6 +390,6 @@ mod tests {
             command: Some(line.into()),
             ..AccessRequest::default()
         };
-        assert_eq!(granting(&curl), "curl to https://x.test");
+        assert_eq!(describe_grant(&curl), "curl to https://x.test");
     }
 }

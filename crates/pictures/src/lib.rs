@@ -319,7 +319,7 @@ mod tests {
             name: None,
             uri: None,
             data: Some(STANDARD.encode(bytes)),
-            refused: false,
+            is_rejected: false,
         }
     }
 
@@ -423,7 +423,7 @@ mod tests {
             name: None,
             uri: None,
             data: Some(STANDARD.encode(bytes)),
-            refused: false,
+            is_rejected: false,
         };
         let whole = file(&noise(100, 100), ImageFormat::Png);
         let half = {

@@ -5,7 +5,7 @@
 //! regularly. A task of its own reads the answer as long as its receiver exists, because a turn is
 //! many futures deep and there is one packet per word.
 
-pub mod guard;
+pub mod resolver;
 mod stream;
 
 use std::error::Error as _;
@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout};
 
-use self::guard::{ConnectionGuard, lookup_host};
+use self::resolver::{FilteredResolver, lookup_host};
 use self::stream::ResponseStream;
 use super::recording::Recording;
 use super::wire::{Decoder, HttpCall};
@@ -305,9 +305,9 @@ impl HttpClient {
                 return Err(Error::BadRequest(format!("{} {why}.", address(url))));
             }
             self.outside.get_or_init(|| {
-                let guard = ConnectionGuard {
+                let guard = FilteredResolver {
                     lookup: Arc::new(|host| Box::pin(lookup_host(host))),
-                    forbidden,
+                    why_forbidden: forbidden,
                 };
                 build(builder(&self.environment)?.no_proxy().dns_resolver(guard))
             })

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
-use acp_server::meta::{HANDED_OVER, OWN, UNSAID};
+use acp_server::meta::{HANDED_OVER, META_KEY, UNPROMPTED};
 use acp_server::options::MODEL;
 use project::command;
 use session::builtin::BuiltinName;
@@ -672,7 +672,7 @@ impl CarriedConversation {
         let open = self.sessions.get(session);
         let mut place = open.map(|open| open.place.clone()).unwrap_or_default();
         if open.is_some_and(|open| open.fresh.is_some()) {
-            with_own(&mut place, UNSAID, true);
+            with_own(&mut place, UNPROMPTED, true);
         }
         self.request("session/load", &place)
     }
@@ -840,7 +840,7 @@ fn provider(params: &Members) -> Option<String> {
 }
 
 fn is_handed_over(meta: &Value) -> bool {
-    meta[OWN][HANDED_OVER] == true
+    meta[META_KEY][HANDED_OVER] == true
 }
 
 fn cancelled(request: &str) -> Bytes {

@@ -20,7 +20,7 @@ use super::places::{Counted, SocketPlace};
 use super::watch::Watch;
 use super::{InFlightEnd, serve_until};
 use acp_server::detached::{Hosted, Liveness, UserLimits};
-use acp_server::meters::Meters;
+use acp_server::metrics::Metrics;
 use acp_server::server::{RemoteClient, Server};
 use acp_server::{v1, v2};
 use base::environment::Environment;
@@ -29,7 +29,7 @@ use config::settings::ServeSettings;
 use events::bus::EventFilter;
 use permission::account::AccountAccess;
 use session::{ServedPlaces, Sessions, StartTelemetry};
-use store::{StoreMeters, StoreNumber};
+use store::{StoreMetrics, StoreNumber};
 
 /// The state shared by all connections of a serving process.
 pub struct Host {
@@ -44,7 +44,7 @@ pub struct Host {
     environment: Environment,
     /// Set if this process can export traces and metrics.
     pub telemetry: OnceLock<StartTelemetry>,
-    meters: Arc<Meters>,
+    metrics: Arc<Metrics>,
     // A std mutex around a map: a leaf lock, never held across an await.
     users: Mutex<HashMap<Option<String>, Arc<ServedUser>>>,
     connections: Arc<AtomicUsize>,
@@ -103,7 +103,7 @@ impl Host {
             draft,
             environment,
             telemetry: OnceLock::new(),
-            meters: Arc::default(),
+            metrics: Arc::default(),
             users: Mutex::default(),
             connections: Arc::default(),
             sockets: Arc::default(),
@@ -143,8 +143,8 @@ impl Host {
                 remote,
             )
         };
-        let first = server(v1::view);
-        let second = self.draft.then(|| server(v2::view));
+        let first = server(v1::new_view);
+        let second = self.draft.then(|| server(v2::new_view));
         let versions = Versions::new(v1::table(&first), second.as_ref().map(v2::table));
         let over = ended.clone();
         let process = self.ended.clone();
@@ -265,7 +265,7 @@ impl Host {
             let tasks = (sessions.tasks.clone(), self.ended.clone());
             let hosted = Hosted::new(
                 (self.settings.grace, limits),
-                self.meters.clone(),
+                self.metrics.clone(),
                 self.draining.clone(),
                 tasks,
             );
@@ -327,7 +327,7 @@ impl Host {
     pub async fn drain(&self) {
         self.draining.cancel();
         loop {
-            let over = self.meters.over.notified();
+            let over = self.metrics.turn_finished.notified();
             tokio::pin!(over);
             // Registers for the next end before the check, so that none is missed.
             over.as_mut().enable();
@@ -440,7 +440,7 @@ impl Host {
             )
             .ok();
         }
-        self.meters.write(&mut out);
+        self.metrics.write(&mut out);
         out
     }
 
@@ -478,7 +478,7 @@ fn max_sockets(wanted: usize) -> usize {
 
 /// Returns the sums of the counters of all users' stores.
 fn store_numbers(users: &[Arc<ServedUser>]) -> Vec<StoreNumber> {
-    let mut all = StoreMeters::default().read();
+    let mut all = StoreMetrics::default().read();
     for user in users {
         for (sum, number) in all.iter_mut().zip(user.sessions.store.numbers()) {
             sum.value += number.value;

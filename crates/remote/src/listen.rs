@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::Caller;
 use super::host::Host;
-use super::route::{self, Doors};
+use super::route::{self, RouterState};
 use super::tokens::fingerprint;
 use config::settings::TlsFiles;
 
@@ -97,7 +97,7 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// Serves connections until the host ends.
 pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAcceptor>) {
-    let doors = Doors::new(host.clone());
+    let doors = RouterState::new(host.clone());
     let beyond = Arc::new(Semaphore::new(MAX_EXTRA_SOCKETS));
     loop {
         let accepted = tokio::select! {
@@ -153,7 +153,7 @@ async fn silent(asked: &CancellationToken, until: Instant) {
 }
 
 async fn secure(
-    doors: Arc<Doors>,
+    doors: Arc<RouterState>,
     stream: TcpStream,
     caller: Caller,
     tls: TlsAcceptor,
@@ -187,7 +187,7 @@ async fn secure(
 /// Serves a socket. It is closed if no request arrives in time: before the protocol is known, no
 /// other limit applies.
 async fn speak(
-    doors: Arc<Doors>,
+    doors: Arc<RouterState>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     caller: Caller,
     until: Instant,

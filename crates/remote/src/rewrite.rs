@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use acp_server::meta::{IDEMPOTENCY_KEY, OWN};
+use acp_server::meta::{IDEMPOTENCY_KEY, META_KEY};
 
 /// The members of a JSON object, in their original spelling.
 pub(super) type Members = BTreeMap<String, Box<RawValue>>;
@@ -51,10 +51,10 @@ pub(super) fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
     with(line, |message| {
         inside(message, "params", |params| {
             inside(params, "_meta", |meta| {
-                if meta.contains_key(&format!("{OWN}.{IDEMPOTENCY_KEY}")) {
+                if meta.contains_key(&format!("{META_KEY}.{IDEMPOTENCY_KEY}")) {
                     return None;
                 }
-                inside(meta, OWN, |own| {
+                inside(meta, META_KEY, |own| {
                     if own.contains_key(IDEMPOTENCY_KEY) {
                         return None;
                     }
@@ -70,7 +70,7 @@ pub(super) fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
 /// object.
 pub(super) fn with_own(params: &mut Members, key: &str, value: impl serde::Serialize) {
     inside(params, "_meta", |meta| {
-        inside(meta, OWN, |own| {
+        inside(meta, META_KEY, |own| {
             own.insert(key.into(), to_raw_value(&value).ok()?);
             Some(())
         })

@@ -16,13 +16,13 @@ use super::streams::{CONNECTION_ID, Profiles};
 use super::{watch, websocket};
 
 /// The state shared by all requests to a serving process.
-pub struct Doors {
+pub struct RouterState {
     pub host: Arc<Host>,
     profiles: Arc<Profiles>,
     resumables: Arc<Resumables>,
 }
 
-impl Doors {
+impl RouterState {
     /// Creates the state of a host without connections.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
         Arc::new(Self {
@@ -34,7 +34,7 @@ impl Doors {
 }
 
 pub async fn answer(
-    doors: Arc<Doors>,
+    doors: Arc<RouterState>,
     request: Request<Incoming>,
     caller: Arc<Caller>,
 ) -> Response<ResponseBody> {
@@ -116,7 +116,7 @@ fn refused(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
 
 /// Upgrades a request to a WebSocket, for a new connection or a resumed one.
 async fn upgrade(
-    doors: &Doors,
+    doors: &RouterState,
     mut request: Request<Incoming>,
     identity: Identity,
     caller: Arc<Caller>,

@@ -226,7 +226,7 @@ async fn attempt(
     let observer = reports
         .clone()
         .map(|reports| reports as Arc<dyn WriteObserver>);
-    let env = base::variables::Variables::default().for_model_program(&sandbox.environment);
+    let env = base::child_environment::Variables::default().for_model_program(&sandbox.environment);
     let program = match mechanism {
         // One process restricts itself and runs the trial.
         Mechanism::Landlock | Mechanism::Bubblewrap => sandbox.wrapped(

@@ -631,7 +631,7 @@ fn kill_programs_of(adjutant: u32) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::variables::Variables;
+    use base::child_environment::Variables;
 
     /// Returns an environment whose home directory is removed with the guard.
     fn environment() -> (Environment, tempfile::TempDir) {

@@ -58,7 +58,7 @@ pub fn directory(path: &Path) -> Result<PathBuf, BadDirectory> {
 ///
 /// # Errors
 /// [`BadDirectory::Outside`].
-pub fn within(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory> {
+pub fn check_is_below(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory> {
     let real = std::fs::canonicalize(path).ok();
     if real.is_some_and(|real| roots.iter().any(|root| real.starts_with(root))) {
         return Ok(());
@@ -120,7 +120,7 @@ impl Sessions {
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
         if let Some(kept) = live.clone().filter(|kept| !self.is_place(kept, &place.cwd)) {
-            return Err(OpenError::elsewhere(id, kept, place.cwd).into());
+            return Err(OpenError::other_directory(id, kept, place.cwd).into());
         }
         // A session that cannot be saved exists only in this process.
         if live.is_some() && self.store.has(id).await == Ok(false) {

@@ -550,14 +550,14 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
     let Some((model, _)) = model else { return };
     let history = &mut *cx.history;
     let cost = history.cost();
-    if size::used(history).is_none() {
+    if size::used_tokens(history).is_none() {
         // No usage was reported so far, and none was shown.
         return;
     }
     let hidden = history
         .messages
         .split_off(visible(&history.messages, &cx.record.undone));
-    let used = size::used(history).unwrap_or_default();
+    let used = size::used_tokens(history).unwrap_or_default();
     history.messages.extend(hidden);
     scope
         .outlet

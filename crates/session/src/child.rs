@@ -4,10 +4,10 @@
 //!
 //! A fork copies the child sessions of its origin that it goes on with ([`forked`]).
 //!
-//! [`news`] reports the child's progress in the parent.
+//! [`progress`] reports the child's progress in the parent.
 
 mod forked;
-mod news;
+mod progress;
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::forked::ForkedTask;
-use self::news::ChildProgress;
+use self::progress::ChildProgress;
 use super::live::HistoryGuard;
 use super::sessions::Sessions;
 use super::{interrupted, revert, session_turn};
@@ -152,7 +152,7 @@ impl ChildTask<'_> {
         {
             return Err(format!(
                 "{} No more subagents are started.",
-                budget::spent(max)
+                budget::spent_message(max)
             ));
         }
         let (_claim, mut record, mut history) = self.session(resume).await?;
@@ -176,8 +176,8 @@ impl ChildTask<'_> {
         let before = history.cost().unwrap_or_default();
         let message = self.message(&scope, &model);
         scope.record.session(&record).await;
-        scope.record.whole(&message).await;
-        let mut news = ChildProgress::new(
+        scope.record.store_message(&message).await;
+        let mut progress = ChildProgress::new(
             self.parent,
             &self.call,
             &self.facts,
@@ -185,20 +185,21 @@ impl ChildTask<'_> {
             &id,
             scope.cancelled.clone(),
         );
-        news.begin(
-            about(&self.description, &self.agent.name, Some(&self.agent)),
-            &message,
-        )
-        .await;
+        progress
+            .begin(
+                about(&self.description, &self.agent.name, Some(&self.agent)),
+                &message,
+            )
+            .await;
         history.messages.push(message);
 
-        let (mut history, outcome) = news
+        let (mut history, outcome) = progress
             .follow(
                 session_turn::run(self.shared, [None; 2], history, scope),
                 events,
             )
             .await;
-        news.end(&outcome).await;
+        progress.end(&outcome).await;
         // The output of its background jobs would not be read any more.
         context.resources.shared.jobs.end().await;
         let scratch = scratch::directory(&context.environment, context.session.as_str());
@@ -222,11 +223,11 @@ impl ChildTask<'_> {
             Some(most)
                 if outcome == TurnOutcome::StepLimit && self.parent.budget.is_empty(budget) =>
             {
-                SubagentEnd::Failed(budget::spent(most))
+                SubagentEnd::Failed(budget::spent_message(most))
             }
             _ => end(&history, outcome),
         };
-        let calls = news.lines();
+        let calls = progress.lines();
         Ok(SubagentReport {
             session: id,
             model,
@@ -407,7 +408,7 @@ impl ChildTask<'_> {
 
     /// Loads a child session of this parent.
     async fn earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
-        let (stored, cold) = match self.shared.store.load_lean(id).await {
+        let (stored, cold) = match self.shared.store.load_without_old_results(id).await {
             Ok(stored) => stored,
             Err(store::Error::NotFound(_)) => return Err(missing(id)),
             Err(e) => return Err(format!("The task cannot be continued: {e}.")),
@@ -427,11 +428,11 @@ impl ChildTask<'_> {
         let mut history = History {
             messages: stored.messages,
             undone_cost: record.undone_cost,
-            cold,
+            messages_without_results: cold,
         };
         let recorder = Recorder::new(self.shared.store.clone(), id.clone());
         for message in recover::recover(&mut history) {
-            recorder.whole(&message).await;
+            recorder.store_message(&message).await;
         }
         if let Some(tracker) = self.parent.resources.snapshots.clone() {
             let (settled, parts) = interrupted::settle(history, &record, tracker).await;
@@ -506,7 +507,7 @@ pub(super) fn about(description: &str, name: &str, agent: Option<&Agent>) -> Sub
     SubagentInfo {
         title: title.to_owned(),
         agent: text::title(&agent),
-        stoppable: true,
+        is_stoppable: true,
     }
 }
 

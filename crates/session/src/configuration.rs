@@ -69,9 +69,9 @@ impl ProjectDefinition {
         let readable = found.skills.directories(worktree);
         let (agents, about_agents) =
             Agents::build_with(&loaded.settings, environment, worktree, &readable);
-        let sight = sight(&agents, environment, worktree, cwd);
+        let search_filter = search_filter(&agents, environment, worktree, cwd);
         let mut instructions =
-            instruction::load(&loaded.settings, environment, worktree, cwd, &sight);
+            instruction::load(&loaded.settings, environment, worktree, cwd, &search_filter);
         let mut problems = std::mem::take(&mut loaded.problems);
         problems.extend(about_agents);
         problems.extend(found.problems);
@@ -229,7 +229,7 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
 
 /// Returns the filter for the project's instructions: they may show files that the default agent
 /// may read.
-pub(super) fn sight(
+pub(super) fn search_filter(
     agents: &Agents,
     environment: &Environment,
     worktree: &Worktree,

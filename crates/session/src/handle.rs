@@ -26,7 +26,7 @@ use tools::process::sandboxing::SandboxChoice;
 use transcript::{Content, ModelRef, Usage};
 
 /// The capacity of the mailbox.
-pub(super) const WAITING: usize = 64;
+pub(super) const MAX_WAITING_MESSAGES: usize = 64;
 
 #[derive(Clone)]
 pub struct SessionHandle {
@@ -181,7 +181,9 @@ pub enum MailboxError {
         "another adjutant process has taken this session over; load it again, twice if need be, to take it back"
     )]
     Taken,
-    #[error("{WAITING} messages are waiting in this session already; wait for answers or cancel")]
+    #[error(
+        "{MAX_WAITING_MESSAGES} messages are waiting in this session already; wait for answers or cancel"
+    )]
     Full,
 }
 

@@ -86,7 +86,7 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
             .filter(|change| change.path == path)
             .cloned()
             .collect();
-        let now = match tracker.look(Path::new(&path)) {
+        let now = match tracker.record_file(Path::new(&path)) {
             Ok(now) => now,
             Err(e) => {
                 tracing::warn!("the change of an interrupted step to {path} is unknown: {e}");

@@ -696,7 +696,7 @@ mod tests {
                 name: None,
                 uri: Some(uri.into()),
                 data: None,
-                refused: false,
+                is_rejected: false,
             };
             let found = linked(&file, Path::new("/p"));
             let expected = expected.map(|(path, lines)| Reference {

@@ -46,7 +46,7 @@ use providers::editor::EditorEndpoints;
 use providers::local;
 use sandbox::Level;
 use snapshot::Tracker;
-use store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
+use store::{self, LoadOptions, LockHolder, Record, StoredSession, StreamedSession};
 use transcript::ModelRef;
 
 /// The time that another process has to end before its session is opened here. Its exit has shorter
@@ -70,7 +70,7 @@ pub enum OpenError {
     Workspace { id: SessionId, why: String },
     /// The session belongs to another directory. Tools must never run in the wrong one.
     #[error("session {id} belongs to {}, not to {}; {}", .kept.display(), .asked.display(), elsewhere_advice(.kept, .asked, *.gone))]
-    Elsewhere {
+    OtherDirectory {
         id: SessionId,
         /// The directory that the store has for the session.
         kept: PathBuf,
@@ -83,8 +83,8 @@ pub enum OpenError {
 
 impl OpenError {
     /// Creates the error for a session that belongs to another directory than that of the request.
-    pub fn elsewhere(id: &SessionId, kept: PathBuf, asked: PathBuf) -> Self {
-        Self::Elsewhere {
+    pub fn other_directory(id: &SessionId, kept: PathBuf, asked: PathBuf) -> Self {
+        Self::OtherDirectory {
             id: id.clone(),
             gone: !kept.exists(),
             kept,
@@ -109,11 +109,11 @@ pub struct OpenOptions {
     /// The working directory: absolute, exists.
     pub cwd: PathBuf,
     /// Further directories: absolute, exist.
-    pub extra: Vec<PathBuf>,
+    pub additional_directories: Vec<PathBuf>,
     /// The file operations that the client supports.
     pub files: tools::FileCapabilities,
     /// Whether the client shows the sessions of subagents as sessions.
-    pub exposed: bool,
+    pub shows_subagents: bool,
     /// Whether a user is present to answer questions.
     pub attended: bool,
     /// True if the client shows no notices, so that they are due again with the next session.
@@ -168,7 +168,7 @@ struct ConfigReading {
 
 impl ConfigReading {
     fn begin(environment: &Environment, options: &OpenOptions) -> Self {
-        let paths = ProjectPaths::find(environment, &options.cwd, &options.extra);
+        let paths = ProjectPaths::find(environment, &options.cwd, &options.additional_directories);
         let own_paths = paths.clone();
         let read = base::task::spawn(async move { ConfigSnapshot::new(&own_paths).await });
         Self { paths, read }
@@ -231,7 +231,7 @@ impl Sessions {
             why,
         })?;
         let reading = ConfigReading::begin(&self.environment, &place);
-        let extra = place.extra.clone();
+        let extra = place.additional_directories.clone();
         let called = self.shared_place(Some(&place.cwd)).await;
         let record = Record {
             extra,
@@ -288,7 +288,7 @@ impl Sessions {
             (!made).then(|| Record::new(id.clone(), place.cwd.clone(), self.environment.now()));
         let (beginning, first) = oneshot::channel();
         let options = LoadOptions {
-            lean: true,
+            without_old_results: true,
             unknown: unknown.map(Box::new),
             beginning: (shown.is_some() && !made).then_some(beginning),
         };
@@ -301,7 +301,7 @@ impl Sessions {
         let (mut stored, cold) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
                 holder.await_end(EXIT_TIMEOUT).await;
-                self.store.load_lean(&id).await
+                self.store.load_without_old_results(&id).await
             }
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
@@ -331,7 +331,7 @@ impl Sessions {
             relocate::relocate(&self.store, &self.environment, &mut stored, &place.cwd).await;
         } else if is_elsewhere {
             self.store.close(id).await;
-            return Err(OpenError::elsewhere(id, stored.record.cwd, place.cwd));
+            return Err(OpenError::other_directory(id, stored.record.cwd, place.cwd));
         }
         stored.record.place = called;
         self.fetch_outputs(id, &mut stored.messages).await;
@@ -339,7 +339,7 @@ impl Sessions {
         let mut history = History {
             messages: stored.messages,
             undone_cost: stored.record.undone_cost,
-            cold,
+            messages_without_results: cold,
         };
         for message in turn::recover::recover(&mut history) {
             self.store.message(id, &message).await;
@@ -360,7 +360,7 @@ impl Sessions {
         }
         place.notices.extend(undone(&record));
         restrict(&mut record, &place);
-        record.extra.clone_from(&place.extra);
+        record.extra.clone_from(&place.additional_directories);
         let mut opened = self.open(place, record, history, claim, reading).await;
         opened.replay.last.extend(damage);
         opened.replay.sent = sent;
@@ -401,14 +401,14 @@ impl Sessions {
     /// Copies a session under a new id. Returns the id, and the damage found.
     async fn copy(
         &self,
-        from: SessionFeed,
+        from: StreamedSession,
         place: &OpenOptions,
     ) -> Result<(SessionId, Vec<String>), store::Error> {
         let of = from.record.id.clone();
-        let broken = from.damage();
+        let broken = from.damage_log();
         let mut fork = store::forked(from, &self.environment);
         fork.record.cwd.clone_from(&place.cwd);
-        fork.record.extra.clone_from(&place.extra);
+        fork.record.extra.clone_from(&place.additional_directories);
         fork.record.place = self.shared_place(Some(&place.cwd)).await;
         let id = fork.record.id.clone();
         self.store.import_copy(fork, &of).await?;
@@ -441,7 +441,7 @@ impl Sessions {
         };
         let taken = async {
             loop {
-                match self.store.load_lean(&id).await {
+                match self.store.load_without_old_results(&id).await {
                     Err(store::Error::Locked { .. }) => tokio::time::sleep(RETRY_INTERVAL).await, // its turn is being cancelled
                     taken => return taken,
                 }
@@ -555,7 +555,7 @@ impl Sessions {
             mark: record.mark.clone(),
             environment: self.environment.clone(),
             choice: chosen.clone(),
-            exposed: options.exposed,
+            shows_subagents: options.shows_subagents,
             words: options.system.clone(),
             record: Recorder::new(self.store.clone(), record.id.clone())
                 .choosing(chosen.clone())
@@ -599,13 +599,13 @@ impl Sessions {
             spoken,
             local,
         } = prepared;
-        let (mailbox, mail) = mpsc::channel(handle::WAITING);
+        let (mailbox, mail) = mpsc::channel(handle::MAX_WAITING_MESSAGES);
         // Unbounded, but limited to the client's cancels during one turn.
         let (cancels, cancel) = mpsc::unbounded_channel();
         let taken = self
             .live
             .offer(&record.id, &self.store, &self.tasks, &self.ended);
-        let out_of_turn_events = broadcast::channel(handle::WAITING).0;
+        let out_of_turn_events = broadcast::channel(handle::MAX_WAITING_MESSAGES).0;
         let stop = cancels.clone();
         let prompts = Arc::<AtomicU64>::default();
         let sent = prompts.clone();
@@ -739,7 +739,7 @@ impl Sessions {
     ) -> Workspace {
         Workspace {
             cwd: options.cwd.clone(),
-            roots: options.extra.clone().into(),
+            roots: options.additional_directories.clone().into(),
             worktree: paths.worktree,
             settings: project.settings,
             agents: project.agents,
@@ -785,7 +785,7 @@ impl Sessions {
             addresses,
             catalogs: Some(self.catalogs.clone()),
         };
-        let dirs = (&*options.cwd, &*options.extra);
+        let dirs = (&*options.cwd, &*options.additional_directories);
         let client = self.models.client();
         let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         SessionResources {
@@ -825,7 +825,7 @@ impl Sessions {
         let window = last
             .and_then(|last| scope.project.models.find(&last).ok())
             .and_then(|(model, _)| model.context);
-        let agents = scope.exposed.then(|| scope.project.agents.clone());
+        let agents = scope.shows_subagents.then(|| scope.project.agents.clone());
         Replay::new(history, (self.store.clone(), record), end, (window, agents))
     }
 }

@@ -52,7 +52,7 @@ fn used(cx: &mut BuiltinContext<'_>) -> Option<u64> {
     let hidden = history
         .messages
         .split_off(visible(&history.messages, &cx.record.undone));
-    let used = size::used(history);
+    let used = size::used_tokens(history);
     history.messages.extend(hidden);
     used
 }

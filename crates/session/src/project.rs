@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::builtin::PLANNER;
 use super::commands::{CommandUses, Commands};
-use super::configuration::{self, NamedModels, ProjectDefinition, sight};
+use super::configuration::{self, NamedModels, ProjectDefinition, search_filter};
 use super::maintenance::Maintenance;
 use super::models::ModelSources;
 use super::reported;
@@ -196,13 +196,13 @@ impl ConfigSnapshot {
         let stricter =
             |agents: Agents, other: &Arc<Agents>| agents.denying_as(other, Rule::is_about_reading);
         let agents = Arc::new(forbidding.iter().fold(Agents::clone(&earlier), stricter));
-        let sight = sight(&agents, &paths.environment, &paths.worktree, &paths.cwd);
+        let search_filter = search_filter(&agents, &paths.environment, &paths.worktree, &paths.cwd);
         let instructions = instruction::load(
             &self.settings,
             &paths.environment,
             &paths.worktree,
             &paths.cwd,
-            &sight,
+            &search_filter,
         );
         let skills = skill::load(
             &self.settings,

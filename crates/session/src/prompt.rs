@@ -111,7 +111,7 @@ impl PromptRun {
             &message.id
         };
         self.prompted_again(position.clone(), known_as).await;
-        if let Some(outcome) = next::ended(&self.history) {
+        if let Some(outcome) = next::last_outcome(&self.history) {
             return outcome;
         }
         refresh_project(watcher, &mut self.scope, &self.choice).await;
@@ -120,7 +120,7 @@ impl PromptRun {
         if !is_unanswered {
             let note = remind::note(prompts::reminder::HOST_LOST);
             message.parts.push(self.scope.part(note));
-            self.scope.record.whole(&message).await;
+            self.scope.record.store_message(&message).await;
             self.history.messages.push(message);
         }
         self.turn(once.as_ref()).await
@@ -149,7 +149,7 @@ impl PromptRun {
             self.record.title.clone_from(&title);
         }
         self.scope.record.session(&self.record).await;
-        self.scope.record.whole(&message).await;
+        self.scope.record.store_message(&message).await;
         if let Some(command) = command_of(&message) {
             self.scope.record.events.command(command, &message.id);
         }

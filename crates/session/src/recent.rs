@@ -33,7 +33,7 @@ impl RecentModels {
 
     /// Returns the stored models; an empty list if they cannot be read.
     pub async fn read(&self) -> Vec<ModelRef> {
-        self.store.recent(&self.project).await
+        self.store.recent_models(&self.project).await
     }
 
     /// Stores a choice.
@@ -49,7 +49,7 @@ impl RecentModels {
         models.retain(|known| (&known.provider, &known.model) != (&model.provider, &model.model));
         models.insert(0, model.clone());
         models.truncate(MAX_MODELS);
-        self.store.chosen(&self.project, models).await
+        self.store.set_recent_models(&self.project, models).await
     }
 }
 

@@ -115,7 +115,7 @@ impl Replay {
         // Hidden messages count for the cost, but not for the size of the context.
         let cost = history.cost();
         let hidden = history.messages.split_off(end.min(history.messages.len()));
-        if let Some(used) = size::used(&history) {
+        if let Some(used) = size::used_tokens(&history) {
             last.push(Event::Usage {
                 used,
                 size: window.unwrap_or(Model::ASSUMED_CONTEXT),
@@ -178,7 +178,7 @@ impl Replay {
                 self.at += 1;
                 continue;
             }
-            if self.at < self.history.cold {
+            if self.at < self.history.messages_without_results {
                 self.fetch().await;
             }
             let mut children = self.children.take();
@@ -247,7 +247,7 @@ impl Replay {
             .store
             .parts(
                 &self.session,
-                wanted(&self.history.messages[self.at..self.history.cold]),
+                wanted(&self.history.messages[self.at..self.history.messages_without_results]),
             )
             .await
         {

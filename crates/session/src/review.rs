@@ -9,7 +9,7 @@ use store::{self, visible};
 
 impl Sessions {
     /// Returns the stored history of an open session, up to and including a message; if
-    /// `exposed`, with the sessions of its subagents. The session continues meanwhile.
+    /// `shows_subagents`, with the sessions of its subagents. The session continues meanwhile.
     ///
     /// # Errors
     /// The store's.
@@ -17,7 +17,7 @@ impl Sessions {
         &self,
         session: &SessionHandle,
         until: Option<&MessageId>,
-        exposed: bool,
+        shows_subagents: bool,
     ) -> Result<Replay, store::Error> {
         self.store.handed_over(&session.id).await;
         let stored = self.store.peek(&session.id).await?;
@@ -34,7 +34,7 @@ impl Sessions {
         let window = last
             .and_then(|last| project.models.find(&last).ok())
             .and_then(|(model, _)| model.context);
-        let agents = exposed.then(|| project.agents.clone());
+        let agents = shows_subagents.then(|| project.agents.clone());
         let history = History {
             messages,
             undone_cost: record.undone_cost,

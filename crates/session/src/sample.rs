@@ -65,7 +65,7 @@ impl SamplingRequest {
         if let Some(max) = limit
             && scope.budget.is_empty(limit)
         {
-            return Err(budget::spent(max));
+            return Err(budget::spent_message(max));
         }
         let agent = step_context::agent(scope).map_err(|fault| fault.message)?;
         let mut wanted = step_context::model(scope, &agent);

@@ -160,7 +160,7 @@ pub struct History {
     pub undone_cost: Option<f64>,
     /// The number of messages at the beginning without the results of their calls, because no
     /// model sees those any more.
-    pub cold: usize,
+    pub messages_without_results: usize,
 }
 
 /// The parts of the system prompt about the session, the same for all agents. Read once, so that a
@@ -187,7 +187,7 @@ pub struct TurnContext {
     pub resources: SessionResources,
     pub choice: watch::Receiver<SessionChoices>,
     /// Whether the client shows the sessions of subagents as sessions.
-    pub exposed: bool,
+    pub shows_subagents: bool,
     /// The client's addition to the system prompt, as long as the session is open.
     pub words: Option<Arc<str>>,
     /// The number of parent sessions: 0 for the user's own.
@@ -303,7 +303,7 @@ impl From<Vec<Message>> for History {
         Self {
             messages,
             undone_cost: None,
-            cold: 0,
+            messages_without_results: 0,
         }
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn possible_paths(path: &Path) -> [PathBuf; 3] {
 }
 
 /// Records that a file is in use now. Returns whether it exists, and will not be removed.
-pub(super) fn note_use(path: &Path) -> bool {
+pub(super) fn mark_used(path: &Path) -> bool {
     match fs::metadata(path).and_then(|data| data.modified()) {
         // A time in the future comes from a clock that is ahead.
         Ok(used) if used.elapsed().map_or(true, |ago| ago < USE_RECORD_INTERVAL) => return true,

@@ -215,7 +215,7 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
         });
     }
     if !data.kind().is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let kind = kind(&data);
     let found_large = || FoundFile::Large {

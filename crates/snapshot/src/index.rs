@@ -771,7 +771,7 @@ fn cleaning_time(dir: &Path) -> Option<SystemTime> {
 /// are stored.
 fn note_last_use(state: Option<&FileState>, objects: &Objects) {
     if let Some(state) = state {
-        objects.note_use(&state.hash);
+        objects.mark_used(&state.hash);
     }
 }
 

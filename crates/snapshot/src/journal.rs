@@ -243,7 +243,7 @@ impl WriteJournal {
         touched: Option<&TouchedFile>,
         was_touched: bool,
     ) -> std::io::Result<StatePair> {
-        let new = self.tracker.look(path)?;
+        let new = self.tracker.record_file(path)?;
         if !was_touched {
             return Ok((old, new));
         }

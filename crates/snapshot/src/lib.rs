@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 pub use journal::{JournalEntries, WriteJournal};
 pub use modes::FileAccess;
 use modes::FileModes;
-pub use objects::Missing;
+pub use objects::ContentUnavailable;
 use objects::Objects;
 
 use base::lock::locked;
@@ -240,7 +240,7 @@ impl Tracker {
     ///
     /// # Errors
     /// Errors of the system, and an error if it is not a regular file or link.
-    pub fn look(&self, path: &Path) -> std::io::Result<Option<FileState>> {
+    pub fn record_file(&self, path: &Path) -> std::io::Result<Option<FileState>> {
         let state = file::read(path, MAX_NAMED_BYTES, Some(&self.objects))?;
         if let (Some(state), Some(stamp)) = (&state, file::FileStamp::at(path)) {
             self.modes.note(std::iter::once((path, state, stamp.mode)));
@@ -253,7 +253,11 @@ impl Tracker {
     ///
     /// # Errors
     /// Errors of the system.
-    pub fn look_again(&self, path: &Path, content: &[u8]) -> std::io::Result<Option<FileState>> {
+    pub fn record_read_file(
+        &self,
+        path: &Path,
+        content: &[u8],
+    ) -> std::io::Result<Option<FileState>> {
         let Some(stamp) = file::stamp_if_same(path, content, MAX_NAMED_BYTES)? else {
             return Ok(None);
         };
@@ -286,7 +290,7 @@ impl Tracker {
             && is_same
         {
             // The file may be replaced now, and the replacement undone later.
-            self.objects.note_use(&state.hash);
+            self.objects.mark_used(&state.hash);
         }
         Ok(is_same)
     }
@@ -327,9 +331,9 @@ impl Tracker {
     ///
     /// # Errors
     /// If it was not stored, or was removed.
-    pub fn content(&self, state: &FileState) -> Result<Vec<u8>, Missing> {
+    pub fn content(&self, state: &FileState) -> Result<Vec<u8>, ContentUnavailable> {
         if state.large {
-            Err(Missing::NotStored)
+            Err(ContentUnavailable::NotStored)
         } else {
             self.objects.get(&state.hash)
         }
@@ -340,7 +344,7 @@ impl Tracker {
         if state.large {
             None
         } else {
-            self.objects.packed(&state.hash)
+            self.objects.stored_bytes(&state.hash)
         }
     }
 
@@ -354,7 +358,7 @@ impl Tracker {
     /// # Errors
     /// Errors of the system, and an error if the content does not have this digest.
     pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
-        let bytes = objects::unpacked(packed).filter(|bytes| digest::digest(bytes) == hash);
+        let bytes = objects::decode_content(packed).filter(|bytes| digest::digest(bytes) == hash);
         let bytes =
             bytes.ok_or_else(|| std::io::Error::other("a content is not what it is called"))?;
         self.objects.put(&bytes).map(drop)

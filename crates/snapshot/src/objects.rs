@@ -1,8 +1,8 @@
-//! Contents, each stored under its digest: written once, never changed, shared by all files with
-//! the same content.
+//! File contents, stored under their SHA-256 digest and shared by all files with the same content.
+//! A stored object is never modified.
 //!
-//! Contents of small files that a command changes by the hundred are stored in packs (`packs.rs`).
-//! `aging.rs` decides on the removal of contents.
+//! Once a process has stored 64 objects, further ones of at most 64 KiB go into packs (`packs.rs`).
+//! `aging.rs` decides on the removal of objects.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,55 +13,57 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use super::aging::{note_use, possible_paths, remove_unused, usual_name};
+use super::aging::{mark_used, possible_paths, remove_unused, usual_name};
 use super::digest::{digest, parse_name};
 use super::packs::Packs;
 
-/// The size from which contents are compressed. Smaller ones occupy a block of the disk anyway.
+/// The minimum length of a content that is compressed, in bytes. A smaller file would rarely occupy
+/// fewer disk blocks.
 const MIN_COMPRESSED_BYTES: usize = 4 << 10;
 
 /// The reason why a content is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Missing {
+pub enum ContentUnavailable {
     /// It was too large to be stored.
     #[error("its content was too large to be stored")]
     NotStored,
-    /// It was stored, and has been removed.
-    #[error("its content is no longer stored")]
-    Gone,
+    /// No stored object has this digest: it was removed, or never stored.
+    #[error("its content is not stored")]
+    NotFound,
     /// The stored data is damaged.
     #[error("its stored content is damaged")]
     Damaged,
 }
 
-/// Unpacks a stored content. Returns `None` if it is damaged.
-pub(super) fn unpacked(stored: &[u8]) -> Option<Vec<u8>> {
+/// Decodes the stored form of an object; see [`encode_content`]. Returns `None` if it is damaged.
+pub(super) fn decode_content(stored: &[u8]) -> Option<Vec<u8>> {
     match stored.split_first()? {
         (b'=', plain) => Some(plain.to_vec()),
-        (b'z', packed) => {
+        (b'z', compressed) => {
             let mut bytes = Vec::new();
-            ZlibDecoder::new(packed).read_to_end(&mut bytes).ok()?;
+            ZlibDecoder::new(compressed).read_to_end(&mut bytes).ok()?;
             Some(bytes)
         }
         _ => None,
     }
 }
 
-/// Unpacks a content, if it has the digest under which it is stored.
-fn genuine(hash: &str, stored: &[u8]) -> Option<Vec<u8>> {
-    unpacked(stored).filter(|bytes| digest(bytes) == hash)
+/// Decodes an object. Returns `None` if it does not have this digest.
+fn decode_verified(expected: &str, stored: &[u8]) -> Option<Vec<u8>> {
+    decode_content(stored).filter(|bytes| digest(bytes) == expected)
 }
 
-/// Packs a content. A small one is not compressed.
-fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut packed = Vec::with_capacity(bytes.len() / 2 + 1);
+/// Encodes a content: the first byte is `=` before plain data and `z` before zlib data. A small
+/// content is not compressed.
+fn encode_content(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stored = Vec::with_capacity(bytes.len() / 2 + 1);
     if bytes.len() < MIN_COMPRESSED_BYTES {
-        packed.push(b'=');
-        packed.extend_from_slice(bytes);
-        return Ok(packed);
+        stored.push(b'=');
+        stored.extend_from_slice(bytes);
+        return Ok(stored);
     }
-    packed.push(b'z');
-    let mut encoder = ZlibEncoder::new(packed, Compression::fast());
+    stored.push(b'z');
+    let mut encoder = ZlibEncoder::new(stored, Compression::fast());
     encoder.write_all(bytes)?;
     encoder.finish()
 }
@@ -73,7 +75,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Stores contents below `dir`, and packs below `packs`.
+    /// Creates a store of objects below `dir`, with packs below `packs`.
     pub(super) fn new(dir: PathBuf, packs: PathBuf) -> Self {
         Self {
             dir,
@@ -81,112 +83,120 @@ impl Objects {
         }
     }
 
-    fn path(&self, hash: &str) -> Option<PathBuf> {
-        parse_name(hash).map(|_| self.dir.join(&hash[..2]).join(&hash[2..]))
+    fn path(&self, digest: &str) -> Option<PathBuf> {
+        parse_name(digest).map(|_| self.dir.join(&digest[..2]).join(&digest[2..]))
     }
 
-    /// Stores a content, and returns its digest. A process that is killed meanwhile leaves nothing
-    /// or a complete content behind.
+    /// Stores a content and returns its digest. If the process is killed, at most a temporary file
+    /// or an incomplete pack record remains, which readers ignore.
     pub(super) fn put(&self, bytes: &[u8]) -> io::Result<String> {
-        let hash = digest(bytes);
+        let digest = digest(bytes);
         let path = self
-            .path(&hash)
-            .ok_or_else(|| io::Error::other("a digest is a digest"))?;
+            .path(&digest)
+            .ok_or_else(|| io::Error::other("the digest is not a valid object name"))?;
         // A small content may also be in a file: looking for it would take longer than storing it.
         let is_cheap = bytes.len() < MIN_COMPRESSED_BYTES && self.packs.takes(bytes.len() + 1);
-        if self.packs.note_use(&hash) || !is_cheap && note_use(&path) {
-            return Ok(hash);
+        if self.packs.mark_used(&digest) || !is_cheap && mark_used(&path) {
+            return Ok(digest);
         }
-        let packed = packed(bytes)?;
-        if !self.packs.put(&hash, &packed)? {
-            self.write(&path, &packed)?;
+        let stored = encode_content(bytes)?;
+        if !self.packs.put(&digest, &stored)? {
+            self.write(&path, &stored)?;
         }
-        Ok(hash)
+        Ok(digest)
     }
 
     /// Returns whether a content is in a file of its own, or in a pack that this process knows. Marks it
     /// as in use then.
-    pub(super) fn is_stored(&self, hash: &str) -> bool {
-        self.packs.note_use(hash) || self.path(hash).is_some_and(|path| note_use(&path))
+    pub(super) fn is_stored(&self, digest: &str) -> bool {
+        self.packs.mark_used(digest) || self.path(digest).is_some_and(|path| mark_used(&path))
     }
 
-    /// Writes a packed content to a file of its own.
-    fn write(&self, path: &Path, packed: &[u8]) -> io::Result<()> {
+    /// Writes an encoded object to a file of its own.
+    fn write(&self, path: &Path, stored: &[u8]) -> io::Result<()> {
         let dir = path.parent().unwrap_or(&self.dir);
         if !dir.exists() {
             base::environment::private_dir(&self.dir)?;
             base::environment::private_dir(dir)?;
         }
-        let mut fresh = tempfile::Builder::new().prefix(".new-").tempfile_in(dir)?;
-        fresh.write_all(packed)?;
-        fresh.persist(path).map_err(|e| e.error)?;
+        let mut temporary = tempfile::Builder::new().prefix(".new-").tempfile_in(dir)?;
+        temporary.write_all(stored)?;
+        temporary.persist(path).map_err(|e| e.error)?;
         Ok(())
     }
 
-    /// Marks a content as in use now, so that its age begins anew.
-    pub(super) fn note_use(&self, hash: &str) {
-        if !self.packs.note_use(hash)
-            && let Some(path) = self.path(hash)
-            && !note_use(&path)
-            && self.packs.has(hash)
+    /// Marks an object as in use now, so that its age begins anew.
+    pub(super) fn mark_used(&self, digest: &str) {
+        if !self.packs.mark_used(digest)
+            && let Some(path) = self.path(digest)
+            && !mark_used(&path)
+            && self.packs.has(digest)
         {
-            self.packs.note_use(hash);
+            // `has` has read the packs of other processes by now, so try again.
+            self.packs.mark_used(digest);
         }
     }
 
-    /// Returns a content in its stored form.
-    pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
-        self.own_file(hash)
-            .or_else(|| self.packs.packed(hash))
-            .or_else(|| self.own_file(hash))
+    /// Returns an object in its stored form.
+    pub(super) fn stored_bytes(&self, digest: &str) -> Option<Vec<u8>> {
+        self.own_file(digest)
+            .or_else(|| self.packs.packed(digest))
+            .or_else(|| self.own_file(digest))
     }
 
-    /// Reads the file of a content. Callers look for it before and after the packs, because a
-    /// process that removes a pack may have written one of its contents to a file meanwhile.
-    fn own_file(&self, hash: &str) -> Option<Vec<u8>> {
-        possible_paths(&self.path(hash)?)
+    /// Reads the file of an object. Callers look for it before and after the packs, because a
+    /// process that removes a pack may have written one of its objects to a file in the meantime.
+    fn own_file(&self, digest: &str) -> Option<Vec<u8>> {
+        possible_paths(&self.path(digest)?)
             .iter()
             .find_map(|path| fs::read(path).ok())
     }
 
-    pub(super) fn has(&self, hash: &str) -> bool {
+    pub(super) fn has(&self, digest: &str) -> bool {
         let has_file = || {
-            self.path(hash)
+            self.path(digest)
                 .is_some_and(|path| possible_paths(&path).iter().any(|path| path.exists()))
         };
-        has_file() || self.packs.has(hash) || has_file()
+        has_file() || self.packs.has(digest) || has_file()
     }
 
     /// Returns a content by its digest, which is verified.
-    pub(super) fn get(&self, hash: &str) -> Result<Vec<u8>, Missing> {
-        let stored = self.packed(hash).ok_or(Missing::Gone)?;
-        if let Some(bytes) = genuine(hash, &stored) {
+    ///
+    /// # Errors
+    /// [`ContentUnavailable::NotFound`], or `Damaged` if no copy has the digest.
+    pub(super) fn get(&self, digest: &str) -> Result<Vec<u8>, ContentUnavailable> {
+        let stored = self
+            .stored_bytes(digest)
+            .ok_or(ContentUnavailable::NotFound)?;
+        if let Some(bytes) = decode_verified(digest, &stored) {
             return Ok(bytes);
         }
         // If the file is damaged, a pack may contain an intact copy.
         self.packs
-            .packed(hash)
-            .and_then(|stored| genuine(hash, &stored))
-            .ok_or(Missing::Damaged)
+            .packed(digest)
+            .and_then(|stored| decode_verified(digest, &stored))
+            .ok_or(ContentUnavailable::Damaged)
     }
 
-    /// Removes contents that were last used before `limit`, unless they are `wanted`.
-    pub(super) fn clean(&self, limit: SystemTime, wanted: impl Fn(&str) -> bool) {
+    /// Removes objects last used before `unused_since`, unless `is_needed` accepts their digest.
+    pub(super) fn clean(&self, unused_since: SystemTime, is_needed: impl Fn(&str) -> bool) {
         for dir in list(&self.dir) {
             let first = dir.file_name().to_string_lossy().into_owned();
             for file in list(&dir.path()) {
                 let name = usual_name(&file.file_name());
-                let hash = format!("{first}{}", name.to_string_lossy());
-                remove_unused(&dir.path().join(&name), limit, |_| wanted(&hash));
+                let digest = format!("{first}{}", name.to_string_lossy());
+                remove_unused(&dir.path().join(&name), unused_since, |_| {
+                    is_needed(&digest)
+                });
             }
         }
-        let keep = |hash: &str, packed: &[u8]| match self.path(hash) {
-            Some(path) if genuine(hash, packed).is_some() && !note_use(&path) => {
-                self.write(&path, packed)
+        let keep = |digest: &str, stored: &[u8]| match self.path(digest) {
+            Some(path) if decode_verified(digest, stored).is_some() && !mark_used(&path) => {
+                self.write(&path, stored)
             }
             _ => Ok(()),
         };
-        self.packs.clean(limit, wanted, keep);
+        self.packs.clean(unused_since, is_needed, keep);
     }
 }
 

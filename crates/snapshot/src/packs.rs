@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 
-use super::aging::{note_use, possible_paths, remove_unused, usual_name};
+use super::aging::{mark_used, possible_paths, remove_unused, usual_name};
 use super::digest::{DIGEST, Digest, hex, parse_name};
 use base::environment::private_file;
 use base::lock::locked;
@@ -29,7 +29,7 @@ const MAX_CONTENT_BYTES: usize = 64 << 10;
 
 /// The number of contents of a process that have their own files, so that a process with few
 /// contents creates no pack.
-const LOOSE: usize = 64;
+const MIN_OBJECTS_BEFORE_PACKS: usize = 64;
 
 /// The size from which a pack is followed by another, in bytes, so that unused packs can be
 /// removed.
@@ -136,7 +136,7 @@ impl Packs {
     }
 
     /// Marks a content as in use. Returns whether this process knows a pack that has it.
-    pub(super) fn note_use(&self, hash: &str) -> bool {
+    pub(super) fn mark_used(&self, hash: &str) -> bool {
         let Some(digest) = parse_name(hash) else {
             return false;
         };
@@ -144,7 +144,7 @@ impl Packs {
         let Some(location) = state.known.get(&digest) else {
             return false;
         };
-        if note_use(&self.dir.join(&location.pack)) {
+        if mark_used(&self.dir.join(&location.pack)) {
             return true;
         }
         state.known.remove(&digest);
@@ -206,7 +206,9 @@ impl Packs {
 
 impl PacksState {
     fn takes(&self, length: usize) -> bool {
-        self.stored >= LOOSE && length <= MAX_CONTENT_BYTES && !self.is_unsupported
+        self.stored >= MIN_OBJECTS_BEFORE_PACKS
+            && length <= MAX_CONTENT_BYTES
+            && !self.is_unsupported
     }
 
     /// Returns the pack to append to, or `None` if none can be created here.
@@ -289,7 +291,7 @@ impl OwnPack {
         })
     }
 
-    /// Returns whether nobody has removed the file. Looking for it by its path would take longer than
+    /// Returns whether the file still exists. Looking for it by its path would take longer than
     /// the record of a small content.
     fn has_name(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|data| data.st_nlink > 0)
@@ -349,7 +351,7 @@ fn must_stay(
         .map(|(_, _, length)| u64::from(*length))
         .sum();
     if bytes > end / RETAINED_PART {
-        note_use(path);
+        mark_used(path);
         return Ok(true);
     }
     for (hash, at, length) in wanted_records {
@@ -400,7 +402,7 @@ mod tests {
     use super::*;
     use crate::objects::Objects;
 
-    const COUNT: usize = LOOSE + 100;
+    const COUNT: usize = MIN_OBJECTS_BEFORE_PACKS + 100;
 
     fn open(dir: &Path) -> Objects {
         Objects::new(dir.join("objects"), dir.join("packs"))
@@ -445,7 +447,7 @@ mod tests {
         let other = open(dir.path());
         let names = fill(&one);
         let files = fs::read_dir(dir.path().join("objects")).unwrap().count();
-        assert!(files <= LOOSE, "{files}");
+        assert!(files <= MIN_OBJECTS_BEFORE_PACKS, "{files}");
         assert_eq!(intact(&one, &names).len(), COUNT);
         assert_eq!(intact(&other, &names).len(), COUNT);
         // A content that is added later is found, and one in a pack is not stored again.
@@ -510,7 +512,7 @@ mod tests {
         other.clean(limit - Duration::from_secs(10 * 24 * 3600), |_| false);
         assert!(path.exists(), "it was used after the limit");
         assert!(other.has(&wanted));
-        other.note_use(&wanted);
+        other.mark_used(&wanted);
         other.clean(limit, |_| false);
         assert!(path.exists(), "one of its contents was used");
         make_older(&path);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::objects::Objects;
-use super::{Missing, Preparation, PreparationEnd, Tracker, Untracked, WriteJournal};
+use super::{ContentUnavailable, Preparation, PreparationEnd, Tracker, Untracked, WriteJournal};
 use base::id::CallId;
 use base::lock::locked;
 
@@ -349,11 +349,14 @@ fn large_content_is_reported_as_not_stored() {
         found,
         [format!(
             "large: {} -> {}",
-            Missing::NotStored,
-            Missing::NotStored
+            ContentUnavailable::NotStored,
+            ContentUnavailable::NotStored
         )]
     );
-    let named = tracker.look(&fixture.root.join("large")).unwrap().unwrap();
+    let named = tracker
+        .record_file(&fixture.root.join("large"))
+        .unwrap()
+        .unwrap();
     assert_eq!(tracker.content(&named).unwrap().len(), large("b").len());
     let home = Tracker::new(&fixture.data, &fixture.root, Some(&fixture.root.join("me")));
     let off = Arc::new(home).mark(&AtomicBool::new(false)).unwrap_err();
@@ -380,7 +383,7 @@ fn large_file_is_stored_if_blocks_are_shared() {
     let expected = if super::file::cloned(&path).is_ok() {
         Ok(vec![b'a'; size])
     } else {
-        Err(Missing::NotStored)
+        Err(ContentUnavailable::NotStored)
     };
     let old = tracker.content(change.old.as_ref().unwrap());
     assert!(old == expected);
@@ -402,12 +405,12 @@ fn damaged_content_is_reported() {
         fs::write(&file, &stored[..stored.len() - 1]).unwrap();
         assert_eq!(
             tracker.content(&state),
-            Err(Missing::Damaged),
+            Err(ContentUnavailable::Damaged),
             "{}",
             text.len()
         );
         fs::remove_file(&file).unwrap();
-        assert_eq!(tracker.content(&state), Err(Missing::Gone));
+        assert_eq!(tracker.content(&state), Err(ContentUnavailable::NotFound));
     }
 }
 
@@ -741,13 +744,13 @@ fn contents_are_removed_a_month_after_last_use() {
     type Case = (&'static str, fn(&Fixture, &Tracker));
     let table: [Case; 5] = [
         ("it is named by an edit, and ignored", |fixture, tracker| {
-            tracker.look(&fixture.root.join("ignored")).unwrap();
+            tracker.record_file(&fixture.root.join("ignored")).unwrap();
             fixture.write("ignored", "after");
         }),
         (
             "it is compared by an undo, and ignored",
             |fixture, tracker| {
-                let state = tracker.look(&fixture.root.join("ignored")).unwrap();
+                let state = tracker.record_file(&fixture.root.join("ignored")).unwrap();
                 pass_days(fixture, 40);
                 assert!(
                     tracker
@@ -777,7 +780,10 @@ fn contents_are_removed_a_month_after_last_use() {
         };
         fixture.write(name, "before");
         let tracker = clean(&fixture);
-        let state = tracker.look(&fixture.root.join(name)).unwrap().unwrap();
+        let state = tracker
+            .record_file(&fixture.root.join(name))
+            .unwrap()
+            .unwrap();
         let unused = tracker.keep(b"unused").unwrap();
         // Another process works, a long time later.
         pass_days(&fixture, 40);
@@ -788,7 +794,11 @@ fn contents_are_removed_a_month_after_last_use() {
             Ok(&b"before"[..]),
             "{event}"
         );
-        assert_eq!(tracker.content(&unused), Err(Missing::Gone), "{event}");
+        assert_eq!(
+            tracker.content(&unused),
+            Err(ContentUnavailable::NotFound),
+            "{event}"
+        );
         pass_days(&fixture, 20);
         assert_eq!(
             clean(&fixture).content(&state).as_deref(),
@@ -798,7 +808,7 @@ fn contents_are_removed_a_month_after_last_use() {
         pass_days(&fixture, 20);
         assert_eq!(
             clean(&fixture).content(&state),
-            Err(Missing::Gone),
+            Err(ContentUnavailable::NotFound),
             "{event}, 40 days later"
         );
     }
@@ -813,7 +823,10 @@ fn edit_is_undoable_after_daily_cleaning() {
     pass_days(&fixture, 40);
     let tracker = fixture.tracker();
     fs::remove_file(tracker.dir.join("cleaned")).unwrap();
-    let old = tracker.look(&fixture.root.join("f")).unwrap().unwrap();
+    let old = tracker
+        .record_file(&fixture.root.join("f"))
+        .unwrap()
+        .unwrap();
     fixture.write("f", "Y");
     let found = changes_of(&fixture, &tracker, || fixture.write("g", "by the command"));
     assert_eq!(found, ["g: nothing -> Plain \"by the command\""]);
@@ -846,7 +859,7 @@ fn content_used_during_removal_remains() {
     // The content of a file that the index removes cannot be written again.
     assert!(make_older(&path, 40));
     fs::rename(&path, &aside).unwrap();
-    one.note_use(&hash);
+    one.mark_used(&hash);
     other.clean(limit, |_| false);
     assert!(path.exists() && !aside.exists(), "it is used now");
     assert!(make_older(&path, 40));
@@ -897,15 +910,15 @@ fn large_file_is_read_in_pieces_with_the_same_state() {
     fs::write(&path, &text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     // Not stored yet, then stored already.
-    let first = tracker.look(&path).unwrap();
+    let first = tracker.record_file(&path).unwrap();
     let state = first.clone().unwrap();
     assert_eq!(state.kind, transcript::FileKind::Program);
     assert_eq!(tracker.content(&state).unwrap(), text.as_bytes());
-    assert_eq!(tracker.look(&path).unwrap(), first);
+    assert_eq!(tracker.record_file(&path).unwrap(), first);
     assert!(tracker.is(&path, Some(&state)).unwrap());
     fs::write(&path, text.replacen('a', "b", 1)).unwrap();
     assert!(!tracker.is(&path, Some(&state)).unwrap());
-    assert_ne!(tracker.look(&path).unwrap(), first);
+    assert_ne!(tracker.record_file(&path).unwrap(), first);
 }
 
 #[test]
@@ -927,10 +940,10 @@ fn content_that_was_read_is_stored_if_the_file_still_has_it() {
     ];
     for (name, text, expected) in table {
         let path = fixture.root.join(name);
-        let state = tracker.look_again(&path, text.as_bytes()).unwrap();
+        let state = tracker.record_read_file(&path, text.as_bytes()).unwrap();
         assert_eq!(state.is_some(), expected, "{name} {text:?}");
         if expected {
-            assert_eq!(state, tracker.look(&path).unwrap());
+            assert_eq!(state, tracker.record_file(&path).unwrap());
         }
     }
 }

@@ -61,7 +61,7 @@ impl Assembly {
     /// Returns the number of messages before the history that the last summary left in place: no
     /// model sees them any more. The start of that history is named by the `parts` of the summary's
     /// `parent`.
-    pub(super) fn cold(&self, parent: &MessageId, parts: &[String]) -> usize {
+    pub(super) fn messages_without_results(&self, parent: &MessageId, parts: &[String]) -> usize {
         for json in parts {
             if let Ok(Part {
                 content: Content::Compaction(asked),
@@ -82,14 +82,20 @@ impl Assembly {
     }
 
     /// Adds a part. If its message is before `cold`, the result of a call is left out.
-    pub(super) fn part(&mut self, id: &str, message: &str, json: &str, cold: usize) {
+    pub(super) fn part(
+        &mut self,
+        id: &str,
+        message: &str,
+        json: &str,
+        messages_without_results: usize,
+    ) {
         match (
             serde_json::from_str::<Part>(json),
             self.positions.get(message),
         ) {
             (Ok(mut part), Some(position)) => {
                 if let Content::Tool(call) = &mut part.content
-                    && *position < cold
+                    && *position < messages_without_results
                 {
                     call.forget_result();
                 }

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::{Record, SessionFeed, TitleSource};
+use super::{Record, StreamedSession, TitleSource};
 use base::environment::Environment;
 use base::id::{CallId, MessageId, PartId, SessionId};
 use transcript::{Content, Message, Role};
 
 /// Copies a session's history, agent, model and plan into a new one. Permissions belong to the
 /// project and the agent, and therefore apply to the copy.
-pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> SessionFeed {
+pub fn forked(from: impl Into<StreamedSession>, environment: &Environment) -> StreamedSession {
     let from = from.into();
     let now = environment.now();
     let title = from.record.title.as_deref().map(fork_title);
@@ -34,7 +34,7 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
     // Undone messages are not part of the copied conversation.
     let hidden = from.record.undone.last().map(|undone| undone.from.clone());
     renamed(
-        from.rewritten(record, move |message| {
+        from.map_messages_while(record, move |message| {
             if Some(&message.id) == hidden.as_ref() {
                 None
             } else {
@@ -46,7 +46,7 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
 }
 
 /// Copies a session with new ids throughout.
-pub fn renamed(from: impl Into<SessionFeed>, environment: &Environment) -> SessionFeed {
+pub fn renamed(from: impl Into<StreamedSession>, environment: &Environment) -> StreamedSession {
     let from = from.into();
     let mut record = Record {
         id: SessionId::new(environment.fresh(SessionId::PREFIX)),
@@ -62,7 +62,7 @@ pub fn renamed(from: impl Into<SessionFeed>, environment: &Environment) -> Sessi
             .clone();
     }
     let environment = environment.clone();
-    from.rewritten(record, move |mut message| {
+    from.map_messages_while(record, move |mut message| {
         let fresh = || MessageId::new(environment.fresh(MessageId::PREFIX));
         message.id = names
             .entry(message.id.clone())

@@ -68,11 +68,11 @@ pub enum Error {
     #[error(
         "the database cannot be reached ({0}); the conversation continues in memory and is saved when the database is back"
     )]
-    Away(String),
+    Unreachable(String),
     /// The database has been unreachable for longer than the settings allow, or too many writes are
     /// pending.
     #[error("the database has been unreachable for too long ({0}); newer messages are not saved")]
-    AwayTooLong(String),
+    OutageTooLong(String),
     /// Another process took the session over because this one had not renewed its lease.
     #[error("session {0} was taken over by another process; newer messages here are not saved")]
     TakenOver(SessionId),
@@ -92,7 +92,7 @@ impl Error {
     pub(super) fn of_list(self) -> Self {
         match self {
             Self::Unwritable(reason) => Self::Unlisted(reason),
-            Self::Away(reason) | Self::AwayTooLong(reason) => {
+            Self::Unreachable(reason) | Self::OutageTooLong(reason) => {
                 Self::Unlisted(format!("the database cannot be reached ({reason})"))
             }
             other => other,

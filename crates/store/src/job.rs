@@ -9,7 +9,7 @@ use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
     BackendState, Error, Grant, ListQuery, LoadOptions, LockHolder, Record, RecordChange,
-    ReplySender, SearchPage, SessionFeed, SessionPage, StoredGrants, StoredSession,
+    ReplySender, SearchPage, SessionPage, StoredGrants, StoredSession, StreamedSession,
 };
 use base::id::{PartId, SessionId};
 use std::time::Duration;
@@ -54,10 +54,10 @@ pub(super) enum StoreJob {
     /// Reads a session one message at a time.
     ReadOut {
         session: SessionId,
-        reply: ReplySender<SessionFeed>,
+        reply: ReplySender<StreamedSession>,
     },
     Import {
-        feed: Box<SessionFeed>,
+        feed: Box<StreamedSession>,
         /// The session that it is a copy of.
         of: Option<SessionId>,
         reply: ReplySender<()>,
@@ -103,10 +103,10 @@ pub(super) enum StoreJob {
     },
     Discard {
         session: SessionId,
-        unsaid: bool,
+        only_unprompted: bool,
         reply: ReplySender<bool>,
     },
-    Unsaid {
+    EmptySessions {
         reply: ReplySender<Vec<Record>>,
     },
     Grants {
@@ -146,11 +146,11 @@ pub(super) enum StoreJob {
         reply: ReplySender<BackendState>,
     },
     /// Returns the models chosen last in a project, the newest first.
-    Recent {
+    RecentModels {
         project: String,
         reply: ReplySender<Vec<ModelRef>>,
     },
-    Chosen {
+    SetRecentModels {
         project: String,
         models: Vec<ModelRef>,
         reply: ReplySender<()>,
@@ -216,8 +216,8 @@ impl StoreJob {
             | Self::Requests { .. }
             | Self::About { .. }
             | Self::Filled { .. }
-            | Self::Recent { .. }
-            | Self::Chosen { .. }
+            | Self::RecentModels { .. }
+            | Self::SetRecentModels { .. }
             | Self::Shared { .. }
             | Self::Trust { .. }
             | Self::Fleet(_)
@@ -225,7 +225,7 @@ impl StoreJob {
             Self::Children { .. }
             | Self::List { .. }
             | Self::Beginning { .. }
-            | Self::Unsaid { .. }
+            | Self::EmptySessions { .. }
             | Self::Discard { .. }
             | Self::Delete { .. }
             | Self::DeleteOrphans { .. }

@@ -11,7 +11,6 @@ mod assembly;
 mod compression;
 mod copy;
 mod error;
-mod feed;
 mod fleet;
 mod holder;
 mod job;
@@ -23,6 +22,7 @@ mod record;
 mod search;
 mod shared;
 mod sqlite;
+mod streamed;
 mod takeover;
 mod write;
 
@@ -42,16 +42,16 @@ use transcript::{Message, ModelRef, Part};
 
 pub use copy::{forked, renamed};
 pub use error::Error;
-pub use feed::SessionFeed;
 pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
-pub use metrics::{StoreMeters, StoreNumber};
+pub use metrics::{StoreMetrics, StoreNumber};
 pub use record::{
     DiffStats, PastUndo, Record, RecordChange, SessionSummary, TitleSource, UndoEntry, Undos,
     visible,
 };
 pub use search::{SearchCut, SearchHit, SearchPage};
+pub use streamed::StreamedSession;
 pub use takeover::{OwnerRequest, TakeoverRequests};
 
 /// The sender of a job's answer.
@@ -71,8 +71,9 @@ pub struct StoredSession {
 /// Options for reading a session.
 #[derive(Debug, Default)]
 pub struct LoadOptions {
-    /// Whether to leave out the results of calls that no model will see: see [`Store::load_lean`].
-    pub lean: bool,
+    /// Whether to leave out the results of calls that no model will see: see
+    /// [`Store::load_without_old_results`].
+    pub without_old_results: bool,
     /// The record to use if a damaged file has none and the index has lost it, so that the session
     /// can be continued.
     pub unknown: Option<Box<Record>>,
@@ -124,7 +125,7 @@ pub struct Store {
     jobs: Sender<StoreJob>,
     /// Whether several machines share the store; set by the first query.
     shared: Arc<OnceLock<bool>>,
-    meters: Arc<StoreMeters>,
+    metrics: Arc<StoreMetrics>,
 }
 
 impl Store {
@@ -140,8 +141,8 @@ impl Store {
     pub fn open(find: impl FnOnce() -> StoreLocation + Send + 'static) -> Self {
         let (jobs, received) = channel::channel(MAX_WAITING_JOBS);
         let wake = jobs.downgrade();
-        let meters = Arc::<StoreMeters>::default();
-        let counted = meters.clone();
+        let metrics = Arc::<StoreMetrics>::default();
+        let counted = metrics.clone();
         let work = move || match find() {
             StoreLocation::Files(dir) => sqlite::work(dir, received, (wake, counted)),
             StoreLocation::Database(place) => postgres::work(place, received, counted),
@@ -152,13 +153,13 @@ impl Store {
         Self {
             jobs,
             shared: Arc::default(),
-            meters,
+            metrics,
         }
     }
 
     /// Returns the counters of the store.
     pub fn numbers(&self) -> Vec<StoreNumber> {
-        self.meters.read()
+        self.metrics.read()
     }
 
     /// Returns the state of the backend.
@@ -278,7 +279,7 @@ impl Store {
         let session = session.clone();
         let began = Instant::now();
         let flushed = self.ask(|reply| StoreJob::Flush { session, reply }).await;
-        self.meters.flushed(began.elapsed(), flushed.is_err());
+        self.metrics.flushed(began.elapsed(), flushed.is_err());
         flushed
     }
 
@@ -298,11 +299,14 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn load_lean(&self, session: &SessionId) -> Result<(StoredSession, usize), Error> {
+    pub async fn load_without_old_results(
+        &self,
+        session: &SessionId,
+    ) -> Result<(StoredSession, usize), Error> {
         self.load_with(
             session,
             LoadOptions {
-                lean: true,
+                without_old_results: true,
                 ..LoadOptions::default()
             },
         )
@@ -366,7 +370,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`] except [`Error::Locked`].
-    pub async fn read_out(&self, session: &SessionId) -> Result<SessionFeed, Error> {
+    pub async fn read_out(&self, session: &SessionId) -> Result<StreamedSession, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::ReadOut { session, reply }).await
     }
@@ -378,7 +382,7 @@ impl Store {
     /// # Errors
     /// Returns [`Error::Taken`], [`Error::Unwritable`], or the error that ends the feed. Nothing is
     /// stored then.
-    pub async fn import(&self, feed: impl Into<SessionFeed>) -> Result<(), Error> {
+    pub async fn import(&self, feed: impl Into<StreamedSession>) -> Result<(), Error> {
         let feed = Box::new(feed.into());
         self.ask(|reply| StoreJob::Import {
             feed,
@@ -393,7 +397,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`Store::import`].
-    pub async fn import_copy(&self, feed: SessionFeed, of: &SessionId) -> Result<(), Error> {
+    pub async fn import_copy(&self, feed: StreamedSession, of: &SessionId) -> Result<(), Error> {
         let feed = Box::new(feed);
         let of = Some(of.clone());
         self.ask(|reply| StoreJob::Import { feed, of, reply }).await
@@ -457,19 +461,20 @@ impl Store {
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn empty_sessions(&self) -> Result<Vec<Record>, Error> {
-        self.ask(|reply| StoreJob::Unsaid { reply }).await
+        self.ask(|reply| StoreJob::EmptySessions { reply }).await
     }
 
-    /// Deletes a session that is not open in this process, and its children; with `unsaid`, only if
-    /// it has no message and no title of its user. Returns whether it was deleted.
+    /// Deletes a session that is not open in this process, and its children; with
+    /// `only_unprompted`, only if it has no message and no title of its user. Returns whether it
+    /// was deleted.
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn discard(&self, session: &SessionId, unsaid: bool) -> Result<bool, Error> {
+    pub async fn discard(&self, session: &SessionId, only_unprompted: bool) -> Result<bool, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::Discard {
             session,
-            unsaid,
+            only_unprompted,
             reply,
         })
         .await
@@ -541,9 +546,11 @@ impl Store {
     }
 
     /// Returns the models chosen last in a project, the newest first.
-    pub async fn recent(&self, project: &str) -> Vec<ModelRef> {
+    pub async fn recent_models(&self, project: &str) -> Vec<ModelRef> {
         let project = project.to_owned();
-        let read = self.ask(|reply| StoreJob::Recent { project, reply }).await;
+        let read = self
+            .ask(|reply| StoreJob::RecentModels { project, reply })
+            .await;
         read.unwrap_or_else(|e| {
             tracing::warn!("the models chosen last are unknown: {e}");
             Vec::new()
@@ -554,9 +561,13 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`]; the stored models are then unchanged.
-    pub async fn chosen(&self, project: &str, models: Vec<ModelRef>) -> Result<(), Error> {
+    pub async fn set_recent_models(
+        &self,
+        project: &str,
+        models: Vec<ModelRef>,
+    ) -> Result<(), Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Chosen {
+        self.ask(|reply| StoreJob::SetRecentModels {
             project,
             models,
             reply,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Counters that the handles of the store and its thread update.
 #[derive(Debug, Default)]
-pub struct StoreMeters {
+pub struct StoreMetrics {
     flushes: AtomicU64,
     failures: AtomicU64,
     micros: AtomicU64,
@@ -28,7 +28,7 @@ pub struct StoreNumber {
     pub value: f64,
 }
 
-impl StoreMeters {
+impl StoreMetrics {
     /// Counts a flush and its duration.
     pub(super) fn flushed(&self, took: Duration, failed: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use self::convert::Converter;
 use self::database::Database;
 use self::files::Files;
-use crate::SessionFeed;
+use crate::StreamedSession;
 use base::id::SessionId;
 use base::lock::locked;
 use transcript::Message;
@@ -169,7 +169,7 @@ impl DataDirectory {
     ///
     /// # Errors
     /// Returns [`ReadError`].
-    pub fn read(&self, session: &FoundSession) -> Result<SessionFeed, ReadError> {
+    pub fn read(&self, session: &FoundSession) -> Result<StreamedSession, ReadError> {
         let mut found = match self.databases.get(session.source) {
             Some(database) => database.read(&session.id, &self.left_out)?,
             None => match &self.files {
@@ -209,7 +209,7 @@ pub fn is_export(members: &Map<String, Value>) -> bool {
 ///
 /// # Errors
 /// Returns [`ReadError::Shape`].
-pub fn import(mut members: Map<String, Value>) -> Result<(SessionFeed, Omitted), ReadError> {
+pub fn import(mut members: Map<String, Value>) -> Result<(StreamedSession, Omitted), ReadError> {
     let left_out = Omitted::default();
     let info = members.remove("info").unwrap_or_default();
     let Some(Value::Array(list)) = members.remove("messages") else {
@@ -236,7 +236,7 @@ fn whole(
     todos: &[Value],
     messages: Vec<RawMessage>,
     left_out: &Omitted,
-) -> Result<SessionFeed, String> {
+) -> Result<StreamedSession, String> {
     let mut record = convert::record(info, left_out)?;
     record.todos = if todos.is_empty() {
         messages
@@ -259,7 +259,7 @@ fn whole(
         .into_iter()
         .filter_map(|message| converter.message(&message.info, message.parts))
         .collect();
-    Ok(SessionFeed::new(record, messages.into_iter().map(Ok)))
+    Ok(StreamedSession::new(record, messages.into_iter().map(Ok)))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ mod job_queues;
 mod lease;
 mod leased;
 mod pending_index;
-mod read;
+mod queries;
 mod rows;
 mod scheduler;
 mod schema;
@@ -40,18 +40,18 @@ mod tests;
 use base::store_location::DatabaseLocation;
 use std::sync::Arc;
 
-use super::StoreMeters;
+use super::StoreMetrics;
 use super::job::StoreJob;
 use base::channel::Receiver;
 
 /// Executes jobs until the last [`super::Store`] is dropped.
-pub(super) fn work(place: DatabaseLocation, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
+pub(super) fn work(place: DatabaseLocation, jobs: Receiver<StoreJob>, metrics: Arc<StoreMetrics>) {
     match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => {
-            tokio::task::LocalSet::new().block_on(&runtime, scheduler::run(place, jobs, meters))
+            tokio::task::LocalSet::new().block_on(&runtime, scheduler::run(place, jobs, metrics))
         }
         Err(e) => tracing::error!("no runtime for the store: {e}"),
     }

@@ -344,7 +344,7 @@ mod tests {
         };
         let after = unaware.after(Some(&stored));
         assert_eq!(after.description(), None);
-        // The description of a session in which something was undone meanwhile.
+        // The description of a session in which something was undone in the meantime.
         for (undos, wanted) in [(stored.undos(), None), (unaware.undos(), Some("c"))] {
             let summary = at(Some("c"), 9).unwrap();
             let mut changed = unaware.clone();

@@ -206,7 +206,9 @@ async fn forks_and_imports_are_independent() {
         )
         .await;
         let original = store.load(&record.id).await.unwrap();
-        let fork = forked(original.clone(), &environment).whole().unwrap();
+        let fork = forked(original.clone(), &environment)
+            .into_stored()
+            .unwrap();
         store.import(fork.clone()).await.unwrap();
         assert_eq!(
             store.import(fork.clone()).await,
@@ -266,13 +268,13 @@ async fn session_is_read_out_unchanged() {
         let whole = store.peek(&record.id).await.unwrap();
         assert_eq!(whole.messages[3].parts.len(), 3);
         assert_eq!(
-            store.read_out(&record.id).await.unwrap().whole(),
+            store.read_out(&record.id).await.unwrap().into_stored(),
             Ok(whole.clone()),
             "open"
         );
         store.close(&record.id).await;
         assert_eq!(
-            store.read_out(&record.id).await.unwrap().whole(),
+            store.read_out(&record.id).await.unwrap().into_stored(),
             Ok(whole.clone()),
             "closed"
         );
@@ -305,14 +307,14 @@ async fn failed_import_leaves_nothing() {
         let messages = [Ok(message("a", &["one"])), Err(broken.clone())];
         assert_eq!(
             store
-                .import(SessionFeed::new(record.clone(), messages.into_iter()))
+                .import(StreamedSession::new(record.clone(), messages.into_iter()))
                 .await,
             Err(broken)
         );
         assert_eq!(store.has(&record.id).await, Ok(false));
         let messages = [Ok(message("a", &["one"]))];
         store
-            .import(SessionFeed::new(record.clone(), messages.into_iter()))
+            .import(StreamedSession::new(record.clone(), messages.into_iter()))
             .await
             .unwrap();
         assert_eq!(store.load(&record.id).await.unwrap().messages.len(), 1);
@@ -636,13 +638,16 @@ async fn grants_and_recent_models_belong_to_project() {
             model: name.into(),
             effort: None,
         };
-        store.chosen("/a", vec![model("1")]).await.unwrap();
         store
-            .chosen("/a", vec![model("2"), model("1")])
+            .set_recent_models("/a", vec![model("1")])
             .await
             .unwrap();
-        assert_eq!(store.recent("/a").await, [model("2"), model("1")]);
-        assert_eq!(store.recent("/b").await, []);
+        store
+            .set_recent_models("/a", vec![model("2"), model("1")])
+            .await
+            .unwrap();
+        assert_eq!(store.recent_models("/a").await, [model("2"), model("1")]);
+        assert_eq!(store.recent_models("/b").await, []);
     })
     .await;
 }

@@ -68,7 +68,7 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
         tool.accept(input.clone())
             .is_ok_and(|accepted| accepted.is_exact)
     };
-    let mut fitting = elsewhere(tools, name).filter(fit);
+    let mut fitting = tools_of_other_agents(tools, name).filter(fit);
     let tool = fitting.next()?;
     if fitting.next().is_some() {
         None
@@ -143,7 +143,7 @@ pub fn wrapped(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<
 pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
     let mut kinds = spelled(tools, name)
         .into_iter()
-        .chain(elsewhere(tools, name))
+        .chain(tools_of_other_agents(tools, name))
         .map(|tool| tool.kind());
     let first = kinds.next().unwrap_or_default();
     if kinds.all(|kind| kind == first) {
@@ -178,7 +178,10 @@ fn bare(name: &str) -> &str {
 }
 
 /// Returns the tools that have this name in other agents, ignoring case and separators.
-fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc<dyn AnyTool>> {
+fn tools_of_other_agents(
+    tools: &[Arc<dyn AnyTool>],
+    name: &str,
+) -> impl Iterator<Item = Arc<dyn AnyTool>> {
     let name = folded(bare(name));
     let named = PROPERTIES
         .iter()
@@ -202,7 +205,7 @@ pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
     if all.is_empty() {
         return "No tools can be called now. Answer in text.".into();
     }
-    let meant: Vec<String> = elsewhere(tools, name)
+    let meant: Vec<String> = tools_of_other_agents(tools, name)
         .map(|tool| {
             format!(
                 " Did you mean {}? It takes {}.",

@@ -6,7 +6,7 @@ use base::text;
 use permission::evaluate::only_reads;
 use permission::rule::BUILT_IN;
 use permission::url::{self, Address};
-use permission::wording::Wording;
+use permission::wording::QuestionWording;
 use permission::{AccessRequest, Action, Denial, Rules, Verdict, evaluate};
 
 use crate::Failure;
@@ -58,7 +58,7 @@ pub fn words(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
 
 /// Returns the failure of a call if no user can be asked: the question, and the alternatives that
 /// need no question. A repeated call ends the turn.
-pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &Wording) -> Failure {
+pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &QuestionWording) -> Failure {
     let Some((need, verdict)) = asked.last() else {
         return Failure::Denied(Denial::Rejected);
     };
@@ -66,7 +66,7 @@ pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &Wording) -> Fa
         "doom_loop" => {
             return Failure::Stopped(format!(
                 "Not allowed: {}. No user is present to allow it, so the turn ends here.",
-                wording.short()
+                wording.short_reason()
             ));
         }
         "plan_exit" => {
@@ -94,7 +94,7 @@ pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &Wording) -> Fa
     };
     Failure::Denied(Denial::Unanswered(format!(
         "Not allowed: this needs the user's permission ({}), and no user is present. {means} Do not repeat the call; say in your answer what could not be done.",
-        wording.short()
+        wording.short_reason()
     )))
 }
 

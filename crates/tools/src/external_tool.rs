@@ -34,7 +34,7 @@ pub fn need(permission: &str, whose: &str, context: &ToolContext) -> AccessReque
     let mut need = AccessRequest::new(permission, "*").always("*");
     if context.confinement.reads_only() {
         let why = format!("what {whose} does is not known, and this agent only reads");
-        need.floor = Some((Action::Ask, why));
+        need.minimum = Some((Action::Ask, why));
     }
     need
 }

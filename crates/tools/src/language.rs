@@ -20,10 +20,10 @@ use crate::files::disk;
 use crate::files::encoding::decode;
 use crate::process::scratch;
 use crate::{Failure, ToolContext};
+use base::child_environment::GIT_UNTRUSTED;
 use base::task::spawn_blocking;
 use base::text;
 use base::text::shared::SharedText;
-use base::variables::GIT_UNTRUSTED;
 use events::{Event, Severity};
 use lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use permission::Action;
@@ -474,12 +474,12 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
     if paths.is_empty() {
         return BTreeMap::new();
     }
-    let sight = SearchFilter::new(&context.policy);
+    let filter = SearchFilter::new(&context.policy);
     let tree = context.project.worktree.clone();
     let hints = context.encoding_hints();
     let read = move |path: PathBuf| {
         let small = std::fs::metadata(&path).is_ok_and(|data| data.len() <= MAX_FILE_BYTES as u64);
-        if !small || !tree.contains(&path) || sight.judge(&path) != Action::Allow {
+        if !small || !tree.contains(&path) || filter.judge(&path) != Action::Allow {
             return None;
         }
         let text = decode(disk::read(&path).ok()?, || hints.of(&path))

@@ -23,7 +23,7 @@ use crate::files::encoding::{DecodedText, decode};
 use crate::files::loaded_instructions::TouchedPath;
 use crate::files::path::{Access, ResolvedPath};
 use crate::files::read_tracker::TextFingerprint;
-use crate::files::search::look_up;
+use crate::files::search::resolve_or_suggest;
 use crate::{
     Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, language,
 };
@@ -172,7 +172,7 @@ impl Tool for LspTool {
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let mut needs = vec![AccessRequest::new(Self::NAME, "*").always("*")];
         let place = match &input.file_path {
-            Some(path) => Some(look_up(context, path, Access::Read).await?),
+            Some(path) => Some(resolve_or_suggest(context, path, Access::Read).await?),
             None => None,
         };
         needs.extend(

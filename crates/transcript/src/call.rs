@@ -220,14 +220,14 @@ pub enum JobState {
     /// It has ended, with a short description. The model has not been notified.
     Ended(String),
     /// It has ended, and the model has been notified.
-    Told(String),
+    Reported(String),
 }
 
 impl JobState {
     pub fn how(&self) -> Option<&str> {
         match self {
             Self::Running => None,
-            Self::Ended(how) | Self::Told(how) => Some(how),
+            Self::Ended(how) | Self::Reported(how) => Some(how),
         }
     }
 }
@@ -333,7 +333,7 @@ impl CallFacts {
             if let Some(how) = job.state.how() {
                 add(Self::ENDED, how.into());
             }
-            if let JobState::Told(_) = job.state {
+            if let JobState::Reported(_) = job.state {
                 add(Self::TOLD, true.into());
             }
         }
@@ -433,7 +433,7 @@ impl CallFacts {
         facts.job = job.map(|id| {
             let state = match ended {
                 None => JobState::Running,
-                Some(how) if is_notified => JobState::Told(how),
+                Some(how) if is_notified => JobState::Reported(how),
                 Some(how) => JobState::Ended(how),
             };
             BackgroundJob { id, state }

@@ -383,8 +383,12 @@ pub struct File {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// Whether a provider rejected it. It is stored, but not sent again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub refused: bool,
+    #[serde(
+        default,
+        rename = "refused",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub is_rejected: bool,
 }
 
 /// The change of one file, by the digests of its contents.

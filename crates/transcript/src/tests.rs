@@ -95,7 +95,7 @@ fn facts_are_read_from_old_stores() {
         (
             None,
             CallFacts {
-                job: job("bash_3", JobState::Told("exit code 0".into())),
+                job: job("bash_3", JobState::Reported("exit code 0".into())),
                 exit: exit(Some(0)),
                 ..none()
             },

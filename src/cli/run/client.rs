@@ -20,9 +20,9 @@ use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal::screen::{Screen, spoken};
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, MAX_CHANGE_LINES, Palette, STRONG, Styled};
 use acp_server::ask::YES;
-use acp_server::meta::{LINES_BEFORE, WORDS, of_ours, own};
+use acp_server::meta::{COMMENT, LINES_BEFORE, member, with_member};
 use acp_server::options::MODEL;
-use acp_server::view::{RETRYING, SAME_ERROR};
+use acp_server::view::{RETRY_PREFIX, SAME_ERROR_TEXT};
 use base::environment::Environment;
 use base::lock::locked;
 use base::text;
@@ -297,9 +297,9 @@ impl Client {
     /// Prints a notice as a note. A request that fails is an error as well, so it is also shown
     /// without notes, once for each cause.
     fn notice(&self, text: &str) {
-        let is_error = text.contains(RETRYING) && !text.starts_with(SAME_ERROR);
+        let is_error = text.contains(RETRY_PREFIX) && !text.starts_with(SAME_ERROR_TEXT);
         if self.quiet && is_error {
-            return self.screen.aside(text);
+            return self.screen.print_note(text);
         }
         self.note(text);
     }
@@ -307,7 +307,7 @@ impl Client {
     /// Prints a note on standard error, unless notes are left out.
     fn note(&self, text: &str) {
         if !self.quiet {
-            self.screen.aside(&format!("note: {text}"));
+            self.screen.print_note(&format!("note: {text}"));
         }
     }
 
@@ -317,7 +317,7 @@ impl Client {
             return;
         }
         if let Some(list) = refused::listed(refused) {
-            self.screen.aside(&list);
+            self.screen.print_note(&list);
         }
     }
 
@@ -445,7 +445,7 @@ impl Client {
     fn narrate(&self, words: &str) {
         let words = words.trim();
         if !words.is_empty() {
-            self.screen.aside(words);
+            self.screen.print_note(words);
         }
     }
 
@@ -565,7 +565,7 @@ impl Client {
             && call.refused.is_none()
             && let Some(denial) = refused::denial(&call.title, output["output"].as_str())
         {
-            self.screen.aside(&denial);
+            self.screen.print_note(&denial);
         }
         if self.screen.shows_calls() {
             let palette = self.screen.aside;
@@ -672,7 +672,7 @@ impl Client {
     /// Renders the change of one file.
     fn change(&self, diff: &v1::Diff, indent: usize, limit: usize) -> Styled {
         let old = diff.old_text.as_deref().unwrap_or_default();
-        let before = of_ours(diff.meta.as_ref(), LINES_BEFORE);
+        let before = member(diff.meta.as_ref(), LINES_BEFORE);
         let count = |of: &str| {
             let lines = before.and_then(|before| before[of].as_u64());
             usize::try_from(lines.unwrap_or_default()).unwrap_or_default()
@@ -753,13 +753,13 @@ impl Client {
                     } else {
                         "no user to ask"
                     };
-                    client.screen.aside(&refused.message(because));
+                    client.screen.print_note(&refused.message(because));
                 }
                 client.progress().refused.push(refused);
             }
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
-                    let meta = said.map(|words| own(WORDS, words.into()));
+                    let meta = said.map(|words| with_member(COMMENT, words.into()));
                     let chosen =
                         v1::SelectedPermissionOutcome::new(option.option_id.clone()).meta(meta);
                     v1::RequestPermissionOutcome::Selected(chosen)
@@ -858,7 +858,7 @@ impl Client {
                 .iter()
                 .any(|field| field.words.contains(request.message.trim()))
         {
-            self.screen.aside(&request.message);
+            self.screen.print_note(&request.message);
         }
         for field in fields {
             content.extend(self.field(field).await?);

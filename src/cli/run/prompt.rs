@@ -62,7 +62,7 @@ pub(super) fn blocks(
         if let Some(encoding) = attached.encoding
             && !quiet
         {
-            terminal::aside(&format!("note: {} is read as {encoding}", path.display()));
+            terminal::print_note(&format!("note: {} is read as {encoding}", path.display()));
         }
         blocks.push(attached.block);
     }
@@ -87,7 +87,7 @@ fn piped() -> anyhow::Result<String> {
     thread::spawn(move || sender.send(input::read(Path::new("-"), MAX_PROMPT_BYTES)));
     let text = match read.recv_timeout(SILENCE_TIMEOUT) {
         Err(RecvTimeoutError::Timeout) => {
-            terminal::aside(
+            terminal::print_note(
                 "note: waiting for the end of standard input; with `< /dev/null` there is none",
             );
             read.recv()

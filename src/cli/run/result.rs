@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::client::Client;
 use crate::cli::terminal;
-use acp_server::meta::{STRUCTURED, of_ours};
+use acp_server::meta::{STRUCTURED, member};
 use base::id::{MessageId, SessionId};
 use store::{Store, StoredSession};
 use transcript::{CallState, Message, Usage};
@@ -59,7 +59,7 @@ pub(super) async fn print(
         Ok((code, response)) => {
             result["exitCode"] = json!(code);
             result["stopReason"] = json!(response.stop_reason);
-            if let Some(structured) = of_ours(response.meta.as_ref(), STRUCTURED) {
+            if let Some(structured) = member(response.meta.as_ref(), STRUCTURED) {
                 result["structured"] = structured.clone();
             }
         }

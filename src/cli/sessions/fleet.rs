@@ -101,12 +101,12 @@ pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> an
             answer.code
         };
         if let Some(list) = refused {
-            crate::cli::terminal::aside(&list);
+            crate::cli::terminal::print_note(&list);
         }
         return match (task.state, answer.result) {
             (TaskState::Failed, _) => Err(anyhow!("{}", answer.text)),
             (TaskState::Cancelled, _) => {
-                crate::cli::terminal::aside("It was cancelled.");
+                crate::cli::terminal::print_note("It was cancelled.");
                 Ok(130)
             }
             (_, Some(result)) => {

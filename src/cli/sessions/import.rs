@@ -14,7 +14,7 @@ use crate::cli::{input, say, terminal};
 use base::environment::Environment;
 use base::text;
 use store::opencode::{self, DataDirectory, FoundSession};
-use store::{Record, SessionFeed, Store};
+use store::{Record, Store, StreamedSession};
 
 /// The first bytes of an SQLite database.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
@@ -66,7 +66,7 @@ fn is_database(path: &Path) -> anyhow::Result<bool> {
 async fn import_one(
     store: &Store,
     environment: &Environment,
-    mut feed: SessionFeed,
+    mut feed: StreamedSession,
     cwd: Option<PathBuf>,
 ) -> anyhow::Result<Record> {
     // The sessions of subagents are not in the file, nor is the parent.
@@ -84,7 +84,7 @@ async fn import_one(
 }
 
 struct Opened {
-    feed: SessionFeed,
+    feed: StreamedSession,
     left_out: opencode::Omitted,
 }
 
@@ -192,7 +192,7 @@ impl ImportCounts {
 
     fn fail(&mut self, found: &FoundSession, why: &str) {
         self.failed += 1;
-        terminal::aside(&format!("{} is not imported: {why}", found.id));
+        terminal::print_note(&format!("{} is not imported: {why}", found.id));
     }
 
     fn report(&self) {

@@ -62,7 +62,7 @@ pub(in crate::cli) async fn relocate(
             Ok(is_moved) => moved += usize::from(is_user && is_moved),
             Err(e) => {
                 failed += 1;
-                terminal::aside(&format!("{id} is not moved: {e:#}"));
+                terminal::print_note(&format!("{id} is not moved: {e:#}"));
             }
         }
     }
@@ -207,7 +207,7 @@ pub(in crate::cli) async fn offer(store: &Store, environment: &Environment) {
         } else {
             ("sessions of this repository belong", "them")
         };
-        terminal::aside(&format!(
+        terminal::print_note(&format!(
             "{count} {sessions} to {directory}, which no longer exists. If it was moved here, `adjutant sessions move {directory} {new}` brings {pronoun} along."
         ));
     }

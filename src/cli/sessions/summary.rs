@@ -93,7 +93,7 @@ pub(in crate::cli) async fn summary(
         Ok(_) => "something was undone meanwhile; run the command again".to_owned(),
         Err(e) => e.to_string(),
     };
-    terminal::aside(&format!(
+    terminal::print_note(&format!(
         "lists and exports do not show this summary, because it was not saved: {why}"
     ));
     Ok(0)

@@ -136,7 +136,7 @@ impl Screen {
     }
 
     /// Prints a message on standard error.
-    pub(in crate::cli) fn aside(&self, words: &str) {
+    pub(in crate::cli) fn print_note(&self, words: &str) {
         self.message(&Palette::plain(words));
     }
 

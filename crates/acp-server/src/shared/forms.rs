@@ -1,4 +1,4 @@
-//! Elicitation: sends forms and addresses to the client, and decodes the answers.
+//! Elicitation: sends forms and URLs to the client, and decodes the answers.
 
 /// Defines `fill` with the types of one protocol version.
 macro_rules! forms {
@@ -8,19 +8,19 @@ macro_rules! forms {
         use protocol::acp::$version as acp;
         use protocol::rpc::Peer;
 
-        use crate::view::{EditorAnswer, Form, FormAnswer};
+        use crate::view::{ClientReply, Form, FormAnswer};
         use base::id::SessionId;
         use events::{
             FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits,
         };
 
-        /// Sends a form or an address to the client, and waits for the user's answer.
+        /// Sends a form or a URL to the client, and waits for the user's answer.
         pub(crate) fn fill(
             peer: &Peer,
             session: &SessionId,
             form: Form,
-        ) -> EditorAnswer<FormAnswer> {
-            /// The number of the next address: its id must be unique on the connection.
+        ) -> ClientReply<FormAnswer> {
+            /// The number of the next URL: its id must be unique on the connection.
             static ADDRESSES: AtomicU64 = AtomicU64::new(1);
             let call = form.call.map(|call| acp::ToolCallId::from(call.share()));
             let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
@@ -44,7 +44,7 @@ macro_rules! forms {
             let peer = peer.clone();
             Box::pin(async move {
                 let reply = answer(peer.call(&request, None).await?.action);
-                if let (FormAnswer::Filled(_), Some((done, finished))) = (&reply, completion) {
+                if let (FormAnswer::Submitted(_), Some((done, finished))) = (&reply, completion) {
                     // The session does not wait for this notification.
                     base::task::spawn(async move {
                         if finished.await.is_ok() {
@@ -190,7 +190,7 @@ macro_rules! forms {
                 }
                 _ => Vec::new(),
             };
-            FormAnswer::Filled(
+            FormAnswer::Submitted(
                 accepted
                     .content
                     .unwrap_or_default()
@@ -215,7 +215,8 @@ mod tests {
 
     fn assert_answers(decode: impl Fn(Value) -> FormAnswer) {
         let content = json!({ "a": "x", "b": ["x", "y"], "c": 7, "d": true, "e": 1.5 });
-        let FormAnswer::Filled(filled) = decode(json!({ "action": "accept", "content": content }))
+        let FormAnswer::Submitted(filled) =
+            decode(json!({ "action": "accept", "content": content }))
         else {
             panic!("the form is not filled in")
         };
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(texts, ["x", "x+y", "7", "yes", "1.5"]);
         assert_eq!(
             decode(json!({ "action": "accept" })),
-            FormAnswer::Filled(BTreeMap::new())
+            FormAnswer::Submitted(BTreeMap::new())
         );
         assert_eq!(decode(json!({ "action": "decline" })), FormAnswer::Declined);
         for action in ["cancel", "postpone"] {

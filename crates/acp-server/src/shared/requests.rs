@@ -16,14 +16,14 @@ macro_rules! requests {
         use crate::meta::{self, CHANGED, SUMMARY};
         use crate::providers::{self, EndpointRequest};
         use crate::server::Server;
-        use crate::sessions::{self, SystemWords, Use};
+        use crate::sessions::{self, SessionStatus, SystemPromptAddition};
         use base::id::SessionId;
         use ::providers::editor::{ApiType, ConfigurableProvider};
         use store::{DiffStats, Record};
         use transcript::Usage;
 
-        /// Adds the handlers of this file to the routing table of a version.
-        pub(crate) fn add_to(table: Table<Server>) -> Table<Server> {
+        /// Adds the handlers of this file to a version's routing table.
+        pub(crate) fn register(table: Table<Server>) -> Table<Server> {
             table
                 .request(auth_status)
                 .request(list_providers)
@@ -35,6 +35,7 @@ macro_rules! requests {
                 .request(status)
                 .request(archive)
                 .request(unarchive)
+                .notification(mcp_message)
         }
 
         /// Returns the capabilities of sessions that both versions have.
@@ -49,7 +50,8 @@ macro_rules! requests {
                 .additional_directories(acp::SessionAdditionalDirectoriesCapabilities::new())
         }
 
-        /// session/set_title: a title of the user's, which no generated title replaces.
+        /// Sets the title that the user chose; generated titles do not replace it
+        /// (`session/set_title`).
         pub(crate) fn set_title(
             server: &Arc<Server>,
             _: RequestContext,
@@ -59,7 +61,7 @@ macro_rules! requests {
             Reply::later(async move { Ok(acp::SetSessionTitleResponse::new(title.await?)) })
         }
 
-        /// session/status.
+        /// Returns whether a session is open here (`session/status`).
         pub(crate) fn status(
             server: &Arc<Server>,
             _: RequestContext,
@@ -68,8 +70,8 @@ macro_rules! requests {
             let status = sessions::status(server.clone(), SessionId::new(request.session_id.0));
             Reply::later(async move {
                 Ok(acp::SessionStatusResponse::new(match status.await? {
-                    Use::Open => acp::SessionStatus::Open,
-                    Use::Saved => acp::SessionStatus::Saved,
+                    SessionStatus::Open => acp::SessionStatus::Open,
+                    SessionStatus::Saved => acp::SessionStatus::Saved,
                 }))
             })
         }
@@ -97,10 +99,10 @@ macro_rules! requests {
                 .title(record.title.clone())
                 .updated_at(record.updated.iso())
                 .archived(record.archived.then_some(true))
-                .meta(meta::owns([(CHANGED, changed), (SUMMARY, summary)]))
+                .meta(meta::with_members([(CHANGED, changed), (SUMMARY, summary)]))
         }
 
-        /// session/close.
+        /// Closes a session (`session/close`).
         pub(crate) fn close(
             server: &Arc<Server>,
             _: RequestContext,
@@ -110,7 +112,7 @@ macro_rules! requests {
             Reply::later(async move { Ok(closed.await.map(|()| acp::CloseSessionResponse::default())?) })
         }
 
-        /// session/delete.
+        /// Deletes a session (`session/delete`).
         pub(crate) fn delete(
             server: &Arc<Server>,
             _: RequestContext,
@@ -120,7 +122,7 @@ macro_rules! requests {
             Reply::later(async move { Ok(deleted.await.map(|()| acp::DeleteSessionResponse::default())?) })
         }
 
-        /// session/archive.
+        /// Archives a session (`session/archive`).
         pub(crate) fn archive(
             server: &Arc<Server>,
             _: RequestContext,
@@ -130,7 +132,7 @@ macro_rules! requests {
             Reply::later(async move { Ok(done.await.map(|()| acp::ArchiveSessionResponse::default())?) })
         }
 
-        /// session/unarchive.
+        /// Unarchives a session (`session/unarchive`).
         pub(crate) fn unarchive(
             server: &Arc<Server>,
             _: RequestContext,
@@ -140,9 +142,9 @@ macro_rules! requests {
             Reply::later(async move { Ok(done.await.map(|()| acp::UnarchiveSessionResponse::default())?) })
         }
 
-        /// mcp/message, as a notification: of an MCP server that lives in the client.
-        pub(crate) fn mcp_message(server: &Arc<Server>, note: acp::MessageMcpNotification) {
-            let acp::MessageMcpNotification { server_id, request_id, method, params, .. } = note;
+        /// Handles a notification from an MCP server that runs in the client (`mcp/message`).
+        pub(crate) fn mcp_message(server: &Arc<Server>, notification: acp::MessageMcpNotification) {
+            let acp::MessageMcpNotification { server_id, request_id, method, params, .. } = notification;
             server.editor_servers.notified(&server_id.0, &request_id.0, &method, params);
         }
 
@@ -158,45 +160,45 @@ macro_rules! requests {
             )
         }
 
-        /// Returns the text that the client adds to the system prompt.
-        pub(crate) fn system_text(prompt: acp::SystemPrompt) -> SystemWords {
+        /// Converts the client's system prompt. Only a non-empty addition of text is supported.
+        pub(crate) fn system_text(prompt: acp::SystemPrompt) -> SystemPromptAddition {
             let text = |block: acp::ContentBlock| match block {
                 acp::ContentBlock::Text(text) => Some(text.text),
                 _ => None,
             };
             let blocks: Option<Vec<String>> = prompt.content.into_iter().map(text).collect();
             match (prompt.mode, blocks) {
-                (acp::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => SystemWords::Added(blocks.join("\n\n")),
-                _ => SystemWords::NotOffered,
+                (acp::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => SystemPromptAddition::Text(blocks.join("\n\n")),
+                _ => SystemPromptAddition::Unsupported,
             }
         }
 
-        /// auth/status.
+        /// Lists the stored keys and logins (`auth/status`).
         pub(crate) fn auth_status(server: &Arc<Server>, cx: RequestContext, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
             let server = server.clone();
             Reply::later(async move {
-                let answer = login::report(&server).await;
-                let (state, accounts) = auth_state(answer.known.clone());
-                cx.after(login::answered(server, answer));
+                let answer = login::account_report(&server).await;
+                let (state, accounts) = auth_state(answer.accounts.clone());
+                cx.after(login::resend_if_overtaken(server, answer));
                 Ok(acp::AuthStatusResponse::new(state).accounts(accounts))
             })
         }
 
-        fn auth_state(known: Vec<Account>) -> (acp::AuthState, Vec<acp::AuthAccount>) {
+        fn auth_state(accounts: Vec<Account>) -> (acp::AuthState, Vec<acp::AuthAccount>) {
             let account = |Account { label, name }| acp::AuthAccount::new(label).name(name);
             // A login is never required: the offline model and local servers need none.
-            let state = if known.is_empty() { acp::AuthState::NotRequired } else { acp::AuthState::Authenticated };
-            (state, known.into_iter().map(account).collect())
+            let state = if accounts.is_empty() { acp::AuthState::NotRequired } else { acp::AuthState::Authenticated };
+            (state, accounts.into_iter().map(account).collect())
         }
 
-        /// Encodes auth/status_update.
-        pub(crate) fn auth_status_update(known: Vec<Account>) -> Vec<u8> {
-            let (state, accounts) = auth_state(known);
-            let note = acp::AuthStatusUpdateNotification::new(state).accounts(accounts);
-            rpc::note(<acp::AuthStatusUpdateNotification as Method>::NAME, &note)
+        /// Encodes an `auth/status_update` notification, as one line without its line end.
+        pub(crate) fn auth_status_update(accounts: Vec<Account>) -> Vec<u8> {
+            let (state, accounts) = auth_state(accounts);
+            let notification = acp::AuthStatusUpdateNotification::new(state).accounts(accounts);
+            rpc::notification_line(<acp::AuthStatusUpdateNotification as Method>::NAME, &notification)
         }
 
-        /// providers/list.
+        /// Lists the providers whose endpoint the client can set (`providers/list`).
         pub(crate) fn list_providers(server: &Arc<Server>, _: RequestContext, _: acp::ListProvidersRequest) -> Reply<acp::ListProvidersResponse> {
             let listed = providers::list(server);
             Reply::later(async move {
@@ -222,7 +224,7 @@ macro_rules! requests {
             }
         }
 
-        /// providers/set.
+        /// Sets the endpoint of a provider (`providers/set`).
         pub(crate) fn set_provider(server: &Arc<Server>, _: RequestContext, request: acp::SetProviderRequest) -> Reply<acp::SetProviderResponse> {
             let api = match request.api_type {
                 acp::LlmProtocol::Anthropic => ApiType::Anthropic.name().to_owned(),
@@ -231,6 +233,7 @@ macro_rules! requests {
                 acp::LlmProtocol::Vertex => ApiType::Vertex.name().to_owned(),
                 acp::LlmProtocol::Bedrock => ApiType::Bedrock.name().to_owned(),
                 acp::LlmProtocol::Other(name) => name,
+                // Refused as unknown by `providers::set`.
                 _ => String::new(),
             };
             let set = providers::set(server, EndpointRequest {
@@ -242,7 +245,7 @@ macro_rules! requests {
             Reply::later(async move { Ok(set.await.map(|()| acp::SetProviderResponse::default())?) })
         }
 
-        /// providers/disable.
+        /// Removes the endpoint that a client has set (`providers/disable`).
         pub(crate) fn disable_provider(server: &Arc<Server>, _: RequestContext, request: acp::DisableProviderRequest) -> Reply<acp::DisableProviderResponse> {
             let disabled = providers::disable(server, request.provider_id.0.to_string());
             Reply::later(async move { Ok(disabled.await.map(|()| acp::DisableProviderResponse::default())?) })

@@ -5,7 +5,7 @@ use protocol::rpc::Peer;
 
 use super::tool_call_view::ToolCallViews;
 use crate::meta;
-use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
+use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::id::SessionId;
 
 /// Sends a question. It contains the tool call in full.
@@ -14,12 +14,12 @@ pub(super) fn ask(
     session: &SessionId,
     asked: ChoiceRequest,
     cards: &mut ToolCallViews,
-) -> EditorAnswer<Option<PickedAnswer>> {
+) -> ClientReply<Option<PickedAnswer>> {
     let one = |answer: AnswerOption| {
-        v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind))
+        v1::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))
     };
     let options = asked.answers.into_iter().map(one).collect();
-    let show = cards.question(&asked.show, &asked.text);
+    let show = cards.question(&asked.call, &asked.text);
     let request =
         v1::RequestPermissionRequest::new(session.share(), show, options).meta(asked.meta);
     let request = WithExplicitNull(request);
@@ -29,9 +29,9 @@ pub(super) fn ask(
 
 fn kind(kind: AnswerKind) -> v1::PermissionOptionKind {
     match kind {
-        AnswerKind::Once => v1::PermissionOptionKind::AllowOnce,
-        AnswerKind::Always => v1::PermissionOptionKind::AllowAlways,
-        AnswerKind::No => v1::PermissionOptionKind::RejectOnce,
+        AnswerKind::AllowOnce => v1::PermissionOptionKind::AllowOnce,
+        AnswerKind::AllowAlways => v1::PermissionOptionKind::AllowAlways,
+        AnswerKind::Reject => v1::PermissionOptionKind::RejectOnce,
     }
 }
 
@@ -41,7 +41,7 @@ fn picked(outcome: v1::RequestPermissionOutcome) -> Option<PickedAnswer> {
     };
     Some(PickedAnswer {
         id: chosen.option_id.0.to_string(),
-        words: meta::words(chosen.meta.as_ref()),
+        comment: meta::words(chosen.meta.as_ref()),
     })
 }
 
@@ -59,7 +59,7 @@ mod tests {
             chosen,
             Some(PickedAnswer {
                 id: "neither".into(),
-                words: Some("both".into())
+                comment: Some("both".into())
             })
         );
         assert_eq!(picked(v1::RequestPermissionOutcome::Cancelled), None);

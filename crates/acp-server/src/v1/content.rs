@@ -1,9 +1,9 @@
-//! The content of prompts as parts of a message, and files as content blocks.
+//! Converts the content blocks of prompts to message parts, and files back to content blocks.
 
 use protocol::acp::v1;
 
 use crate::error::RequestError;
-use crate::tool_call_view::ATTACHED;
+use crate::tool_call_view::MAX_ATTACHED_BYTES;
 use transcript::{Content, File, Text, attach};
 
 /// Converts content blocks to parts. Links are read when the prompt's turn begins
@@ -29,7 +29,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, RequestError> {
             name: None,
             uri: image.uri,
             data: (!image.data.is_empty()).then_some(image.data),
-            refused: false,
+            is_rejected: false,
         }),
         v1::ContentBlock::ResourceLink(link) => Content::File(File {
             mime: link
@@ -38,7 +38,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, RequestError> {
             name: Some(link.name),
             uri: Some(link.uri),
             data: None,
-            refused: false,
+            is_rejected: false,
         }),
         v1::ContentBlock::Resource(embedded) => match embedded.resource {
             v1::EmbeddedResourceResource::TextResourceContents(resource) => {
@@ -51,7 +51,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, RequestError> {
                 name: None,
                 uri: Some(resource.uri),
                 data: Some(resource.blob),
-                refused: false,
+                is_rejected: false,
             }),
             _ => {
                 return Err(RequestError::Invalid(
@@ -64,7 +64,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, RequestError> {
             name: None,
             uri: None,
             data: (!audio.data.is_empty()).then_some(audio.data),
-            refused: false,
+            is_rejected: false,
         }),
         _ => {
             return Err(RequestError::Invalid(
@@ -74,8 +74,9 @@ fn part(block: v1::ContentBlock) -> Result<Content, RequestError> {
     })
 }
 
-/// Encodes a file: an image by its data, a file elsewhere as a link.
-pub(super) fn block(file: &File) -> v1::ContentBlock {
+/// Encodes a file: an image or audio as such, a file without data as a link. Data that is too large
+/// or of another type becomes a line of text with its name.
+pub(super) fn encode_file(file: &File) -> v1::ContentBlock {
     let name = || {
         file.name
             .clone()
@@ -83,7 +84,8 @@ pub(super) fn block(file: &File) -> v1::ContentBlock {
             .unwrap_or_else(|| file.mime.clone())
     };
     match (&file.data, &file.uri) {
-        (Some(data), _) if data.len() > ATTACHED => {
+        // The length of the base64 text.
+        (Some(data), _) if data.len() > MAX_ATTACHED_BYTES => {
             v1::ContentBlock::from(format!("[{} is attached]", name()))
         }
         (Some(data), uri) if file.mime.starts_with("image/") => v1::ContentBlock::Image(

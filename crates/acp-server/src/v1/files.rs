@@ -7,14 +7,14 @@ use std::time::Duration;
 use protocol::acp::v1;
 use protocol::rpc::Peer;
 
-use crate::view::EditorAnswer;
+use crate::view::ClientReply;
 use base::id::SessionId;
 
 /// The time limit of a file request: some clients never answer a request that they do not know.
 const FILE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reads a whole file: clients disagree about line numbers.
-pub(super) fn read(peer: &Peer, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
+pub(super) fn read(peer: &Peer, session: &SessionId, path: PathBuf) -> ClientReply<String> {
     let request = v1::ReadTextFileRequest::new(session.share(), path);
     let peer = peer.clone();
     Box::pin(async move { Ok(peer.call(&request, Some(FILE_TIMEOUT)).await?.content) })
@@ -26,7 +26,7 @@ pub(super) fn write(
     session: &SessionId,
     path: PathBuf,
     text: String,
-) -> EditorAnswer<()> {
+) -> ClientReply<()> {
     let request = v1::WriteTextFileRequest::new(session.share(), path, text);
     let peer = peer.clone();
     Box::pin(async move { peer.call(&request, Some(FILE_TIMEOUT)).await.map(drop) })

@@ -7,7 +7,7 @@ use protocol::table::{Reply, RequestContext};
 
 use super::requests::session_capabilities;
 use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
-use crate::meta::{ALONE, QUIET, SESSION_MODEL, of_ours};
+use crate::meta::{ALONE, QUIET, SESSION_MODEL, member};
 use crate::server::{Capabilities, Server};
 use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
@@ -40,9 +40,9 @@ pub(super) fn initialize(
             .elicitation
             .as_ref()
             .is_some_and(|elicitation| elicitation.url.is_some()),
-        alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
-        quiet: of_ours(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
-        remembers_models: of_ours(client.meta.as_ref(), SESSION_MODEL)
+        alone: member(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
+        quiet: member(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
+        remembers_models: member(client.meta.as_ref(), SESSION_MODEL)
             != Some(&serde_json::Value::Bool(true)),
         files: FileCapabilities {
             read: client.fs.read_text_file,
@@ -59,7 +59,7 @@ pub(super) fn initialize(
                 .as_ref()
                 .map(|info| RawText::of_client(&info.name))
                 .unwrap_or_default(),
-            switches: session.is_some_and(|s| {
+            boolean_options: session.is_some_and(|s| {
                 s.config_options
                     .as_ref()
                     .is_some_and(|o| o.boolean.is_some())

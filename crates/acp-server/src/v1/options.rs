@@ -11,16 +11,18 @@ use crate::meta::Meta;
 use crate::options::{self, Chosen, MODE, MODEL, RECENT};
 use crate::server::{ChoiceReply, Server};
 use crate::updates::UpdateSender;
-use crate::view::{Alternative, Category, Group, Setting, SettingValue};
+use crate::view::{
+    ConfigOption, ConfigOptionCategory, ConfigOptionGroup, ConfigOptionState, ConfigOptionValue,
+};
 use session::SessionHandle;
 
 /// Encodes the config options of a session.
-pub(super) fn encode(settings: Vec<Setting>) -> Vec<v1::SessionConfigOption> {
+pub(super) fn encode(settings: Vec<ConfigOption>) -> Vec<v1::SessionConfigOption> {
     settings.into_iter().map(option).collect()
 }
 
-fn option(setting: Setting) -> v1::SessionConfigOption {
-    let Setting {
+fn option(setting: ConfigOption) -> v1::SessionConfigOption {
+    let ConfigOption {
         id,
         name,
         description,
@@ -28,20 +30,22 @@ fn option(setting: Setting) -> v1::SessionConfigOption {
         value,
     } = setting;
     let kind = match value {
-        SettingValue::Switch(on) => {
+        ConfigOptionState::Switch(on) => {
             v1::SessionConfigKind::Boolean(v1::SessionConfigBoolean::new(on))
         }
-        SettingValue::List(now, values) => {
-            select(now, values.into_iter().map(alternative).collect::<Vec<_>>())
-        }
-        SettingValue::Groups(now, groups) => {
-            select(now, groups.into_iter().map(group).collect::<Vec<_>>())
-        }
+        ConfigOptionState::Select {
+            current: now,
+            values,
+        } => select(now, values.into_iter().map(alternative).collect::<Vec<_>>()),
+        ConfigOptionState::GroupedSelect {
+            current: now,
+            groups,
+        } => select(now, groups.into_iter().map(group).collect::<Vec<_>>()),
     };
     let category = category.map(|category| match category {
-        Category::Mode => v1::SessionConfigOptionCategory::Mode,
-        Category::Model => v1::SessionConfigOptionCategory::Model,
-        Category::Effort => v1::SessionConfigOptionCategory::ThoughtLevel,
+        ConfigOptionCategory::Mode => v1::SessionConfigOptionCategory::Mode,
+        ConfigOptionCategory::Model => v1::SessionConfigOptionCategory::Model,
+        ConfigOptionCategory::Effort => v1::SessionConfigOptionCategory::ThoughtLevel,
     });
     v1::SessionConfigOption::new(id, name, kind)
         .description(description.map(str::to_owned))
@@ -52,7 +56,7 @@ fn select(now: String, values: impl Into<v1::SessionConfigSelectOptions>) -> v1:
     v1::SessionConfigKind::Select(v1::SessionConfigSelect::new(now, values))
 }
 
-fn alternative(one: Alternative) -> v1::SessionConfigSelectOption {
+fn alternative(one: ConfigOptionValue) -> v1::SessionConfigSelectOption {
     let meta = colored(&one);
     v1::SessionConfigSelectOption::new(one.id, one.name)
         .description(one.description)
@@ -60,12 +64,12 @@ fn alternative(one: Alternative) -> v1::SessionConfigSelectOption {
 }
 
 /// Returns the metadata of an agent that has a colour.
-fn colored(one: &Alternative) -> Option<Meta> {
+fn colored(one: &ConfigOptionValue) -> Option<Meta> {
     let color = one.color.as_deref()?;
     Some(Meta::from_iter([("color".to_owned(), color.into())]))
 }
 
-fn group(group: Group) -> v1::SessionConfigSelectGroup {
+fn group(group: ConfigOptionGroup) -> v1::SessionConfigSelectGroup {
     let values = group.values.into_iter().map(alternative).collect();
     v1::SessionConfigSelectGroup::new(group.id, group.name, values)
 }
@@ -82,13 +86,14 @@ pub(super) fn choices(
 ) {
     let settings = options::settings(server, session);
     let modes = settings.iter().find_map(|setting| match &setting.value {
-        SettingValue::List(now, values) if setting.id == MODE => {
-            Some((now.clone(), values.clone()))
-        }
+        ConfigOptionState::Select {
+            current: now,
+            values,
+        } if setting.id == MODE => Some((now.clone(), values.clone())),
         _ => None,
     });
     let (current, values) = modes.unwrap_or_default();
-    let session_mode = |mode: Alternative| {
+    let session_mode = |mode: ConfigOptionValue| {
         let meta = colored(&mode);
         v1::SessionMode::new(mode.id, mode.name)
             .description(mode.description)
@@ -100,19 +105,25 @@ pub(super) fn choices(
     (modes, encode(settings), models)
 }
 
-fn legacy_models(value: &SettingValue) -> Option<SessionModels> {
-    let model = |one: &Alternative, name: String| SessionModel {
+fn legacy_models(value: &ConfigOptionState) -> Option<SessionModels> {
+    let model = |one: &ConfigOptionValue, name: String| SessionModel {
         model_id: one.id.clone(),
         name,
     };
     let (current, available_models) = match value {
-        SettingValue::Switch(_) => return None,
-        SettingValue::List(now, values) => {
+        ConfigOptionState::Switch(_) => return None,
+        ConfigOptionState::Select {
+            current: now,
+            values,
+        } => {
             let models = values.iter().map(|one| model(one, one.name.clone()));
             (now, models.collect())
         }
-        SettingValue::Groups(now, groups) => {
-            let named = |group: &Group, one: &Alternative| match &*group.id {
+        ConfigOptionState::GroupedSelect {
+            current: now,
+            groups,
+        } => {
+            let named = |group: &ConfigOptionGroup, one: &ConfigOptionValue| match &*group.id {
                 RECENT => one.name.clone(),
                 _ => format!("{}/{}", group.name, one.name),
             };

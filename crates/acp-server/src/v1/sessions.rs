@@ -1,4 +1,4 @@
-//! session/new, load, resume, fork, list, cancel.
+//! The handlers of version 1 for `session/new`, `load`, `resume`, `fork`, `list` and `cancel`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +8,15 @@ use protocol::table::{Reply, RequestContext};
 
 use super::options::choices;
 use super::requests::{archive_filter, session_info, system_text};
-use crate::meta::{self, BEFORE, Restrictions};
+use crate::meta::{self, FORK_BEFORE, Restrictions};
 use crate::server::Server;
-use crate::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
+use crate::sessions::{
+    self, HistoryMode, HttpKind, OpenedForClient, SessionSetup, SystemPromptAddition,
+    send_out_of_turn_updates,
+};
 use config::settings::McpEntry;
 
-/// session/new.
+/// Creates a session (`session/new`).
 pub(super) fn new(
     server: &Arc<Server>,
     cx: RequestContext,
@@ -21,13 +24,13 @@ pub(super) fn new(
 ) -> Reply<WithModels<v1::NewSessionResponse>> {
     let NewSession(request) = request;
     let system = request.system_prompt.map(system_text);
-    let place = place(
+    let setup = session_setup(
         request.cwd,
         request.additional_directories,
         &request.mcp_servers,
         system,
     );
-    let session = sessions::create(server, place.fresh(request.meta.as_ref()));
+    let session = sessions::create(server, setup.for_new_session(request.meta.as_ref()));
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
@@ -35,12 +38,15 @@ pub(super) fn new(
         let response = v1::NewSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);
-        cx.after(introduce(server, Reopened::new_session(session)));
+        cx.after(send_out_of_turn_updates(
+            server,
+            OpenedForClient::new_session(session),
+        ));
         Ok(WithModels { response, models })
     })
 }
 
-/// session/load: sends the whole history before the response.
+/// Opens a session, and sends its whole history before the response (`session/load`).
 pub(super) fn load(
     server: &Arc<Server>,
     cx: RequestContext,
@@ -48,7 +54,7 @@ pub(super) fn load(
 ) -> Reply<WithModels<v1::LoadSessionResponse>> {
     let LoadSession(request) = request;
     let system = request.system_prompt.map(system_text);
-    let place = place(
+    let setup = session_setup(
         request.cwd,
         request.additional_directories,
         &request.mcp_servers,
@@ -58,14 +64,14 @@ pub(super) fn load(
         server,
         &cx,
         &request.session_id.0,
-        place.again(request.meta.as_ref()),
-        HistoryMode::Shown,
+        setup.for_reopening(request.meta.as_ref()),
+        HistoryMode::Send,
     );
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
         let (modes, options, models) = choices(&server, &opened.session);
-        cx.after(introduce(server, opened));
+        cx.after(send_out_of_turn_updates(server, opened));
         let response = v1::LoadSessionResponse::new()
             .modes(modes)
             .config_options(options);
@@ -73,14 +79,14 @@ pub(super) fn load(
     })
 }
 
-/// session/resume: opens a session without sending its history.
+/// Opens a session without sending its history (`session/resume`).
 pub(super) fn resume(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v1::ResumeSessionRequest,
 ) -> Reply<WithModels<v1::ResumeSessionResponse>> {
     let system = request.system_prompt.map(system_text);
-    let place = place(
+    let setup = session_setup(
         request.cwd,
         request.additional_directories,
         &request.mcp_servers,
@@ -90,14 +96,14 @@ pub(super) fn resume(
         server,
         &cx,
         &request.session_id.0,
-        place.again(request.meta.as_ref()),
-        HistoryMode::Known,
+        setup.for_reopening(request.meta.as_ref()),
+        HistoryMode::Omit,
     );
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
         let (modes, options, models) = choices(&server, &opened.session);
-        cx.after(introduce(server, opened));
+        cx.after(send_out_of_turn_updates(server, opened));
         let response = v1::ResumeSessionResponse::new()
             .modes(modes)
             .config_options(options);
@@ -105,24 +111,24 @@ pub(super) fn resume(
     })
 }
 
-/// session/fork: creates a session with the history of another.
+/// Creates a session with the history of another (`session/fork`).
 pub(super) fn fork(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v1::ForkSessionRequest,
 ) -> Reply<WithModels<v1::ForkSessionResponse>> {
     let system = request.system_prompt.map(system_text);
-    let place = place(
+    let setup = session_setup(
         request.cwd,
         request.additional_directories,
         &request.mcp_servers,
         system,
     );
-    let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
+    let before = meta::member(request.meta.as_ref(), FORK_BEFORE).cloned();
     let session = sessions::fork(
         server,
         &request.session_id.0,
-        place.fresh(request.meta.as_ref()),
+        setup.for_new_session(request.meta.as_ref()),
         before,
     );
     let server = server.clone();
@@ -132,12 +138,15 @@ pub(super) fn fork(
         let response = v1::ForkSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);
-        cx.after(introduce(server, Reopened::new_session(session)));
+        cx.after(send_out_of_turn_updates(
+            server,
+            OpenedForClient::new_session(session),
+        ));
         Ok(WithModels { response, models })
     })
 }
 
-/// session/list: newest first, in pages.
+/// Lists the sessions in pages, newest first (`session/list`).
 pub(super) fn list(
     server: &Arc<Server>,
     _: RequestContext,
@@ -154,30 +163,32 @@ pub(super) fn list(
     })
 }
 
-/// session/cancel. (`$/cancel_request` cancels the token of a request; `prompt.rs` treats it
-/// alike.)
-pub(super) fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
-    sessions::cancel(server, &note.session_id.0);
+/// Cancels the session's turn. (`$/cancel_request` cancels one request; `prompt.rs` handles it in
+/// the same way.)
+pub(super) fn cancel(server: &Arc<Server>, notification: v1::CancelNotification) {
+    sessions::cancel(server, &notification.session_id.0);
 }
 
-fn place(
+fn session_setup(
     cwd: PathBuf,
-    extra: Vec<PathBuf>,
+    additional_directories: Vec<PathBuf>,
     servers: &[v1::McpServer],
-    system: Option<SystemWords>,
+    system: Option<SystemPromptAddition>,
 ) -> SessionSetup {
     SessionSetup {
         cwd,
-        extra,
-        servers: servers.iter().map(given).collect(),
+        additional_directories,
+        servers: servers.iter().map(mcp_entry).collect(),
         system,
+        // Read from `_meta` by `for_new_session` or `for_reopening`.
         restrictions: Ok(Restrictions::default()),
-        unsaid: false,
+        is_unprompted: false,
     }
 }
 
-/// Converts an MCP server to a settings entry; `None` for a kind that was not offered.
-fn given(server: &v1::McpServer) -> Option<McpEntry> {
+/// Converts an MCP server to a settings entry; `None` for a transport that adjutant does not
+/// advertise.
+fn mcp_entry(server: &v1::McpServer) -> Option<McpEntry> {
     let headers = |all: &[v1::HttpHeader]| {
         all.iter()
             .map(|one| (one.name.clone(), one.value.clone()))
@@ -193,21 +204,25 @@ fn given(server: &v1::McpServer) -> Option<McpEntry> {
                 .iter()
                 .map(|one| (one.name.clone(), one.value.clone()))
                 .collect();
-            Some(sessions::program(server.name.clone(), command, environment))
+            Some(sessions::stdio_server(
+                server.name.clone(),
+                command,
+                environment,
+            ))
         }
-        v1::McpServer::Http(server) => Some(sessions::remote(
+        v1::McpServer::Http(server) => Some(sessions::http_server(
             server.name.clone(),
             server.url.clone(),
             headers(&server.headers),
-            false,
+            HttpKind::Streamable,
         )),
-        v1::McpServer::Sse(server) => Some(sessions::remote(
+        v1::McpServer::Sse(server) => Some(sessions::http_server(
             server.name.clone(),
             server.url.clone(),
             headers(&server.headers),
-            true,
+            HttpKind::Sse,
         )),
-        v1::McpServer::Acp(server) => Some(sessions::in_editor(
+        v1::McpServer::Acp(server) => Some(sessions::client_server(
             server.name.clone(),
             &server.server_id.0,
         )),

@@ -1,5 +1,5 @@
-//! The routing table: one line for each ACP method that differs between the versions. The others
-//! are in `shared/requests.rs`. Contains no logic.
+//! The routing table of version 1: adds the handlers that differ between the versions to the shared
+//! ones (`shared/requests.rs`).
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use protocol::table::Table;
 use super::{initialize, options, prompt, requests, sessions};
 use crate::server::Server;
 
-/// Returns the methods that a client can call.
+/// Returns the routing table of version 1.
 pub fn table(server: &Arc<Server>) -> Table<Server> {
-    requests::add_to(Table::new(server.clone()).gate(Server::gate))
+    requests::register(Table::new(server.clone()).check_before(Server::check_initialized))
         .request(initialize::initialize)
         .request(initialize::authenticate)
         .request(initialize::logout)
@@ -24,5 +24,4 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(options::set_model)
         .request(prompt::prompt)
         .notification(sessions::cancel)
-        .notification(requests::mcp_message)
 }

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use protocol::acp::v1;
 use serde_json::{Map, Value, json};
 
-use super::content::block;
-use crate::meta::{LINES_BEFORE, own};
-use crate::tool_call_view::{self, CardPart, RawText, ShownCall};
+use super::content::encode_file;
+use crate::meta::{LINES_BEFORE, with_member};
+use crate::tool_call_view::{self, RawText, ShownCall, ToolCallContent};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
@@ -45,9 +45,11 @@ impl ToolCallViews {
             // The terminal of an earlier turn's call was closed with it.
             card.terminal = self.terminals && kind == ToolKind::Execute && !update.earlier;
         }
-        let mut changed = card.take(update);
+        let mut changed = card.apply_update(update);
         let over = update.progress.is_some_and(Progress::is_over);
-        changed |= std::mem::take(&mut card.held) || card.restores(over) || (over && card.terminal);
+        changed |= std::mem::take(&mut card.holds_changes)
+            || card.restores(over)
+            || (over && card.terminal);
         // A question has the same changes, and clients show it without the card.
         if changed && card.hold(update) {
             changed = false;
@@ -74,7 +76,7 @@ impl ToolCallViews {
         if changed {
             let content = card.content();
             if let Some(raw) = &mut fields.raw_output {
-                let texts: Vec<&str> = content.iter().filter_map(CardPart::text).collect();
+                let texts: Vec<&str> = content.iter().filter_map(ToolCallContent::text).collect();
                 self.raw_text.adapt(raw, &texts);
             }
             fields.content = Some(contents(content, id));
@@ -82,7 +84,7 @@ impl ToolCallViews {
         if card.terminal
             && let Some(data) = card.printed(update, over)
         {
-            card.fed = true;
+            card.has_output_in_terminal = true;
             let data = json!({ "terminal_id": id.as_str(), "data": data });
             out.push(with_meta(
                 id,
@@ -104,7 +106,7 @@ impl ToolCallViews {
                 )
             });
             let cancelled = update.progress == Some(Progress::Cancelled);
-            let cancelled = cancelled.then(|| own(CANCELLED, Value::Bool(true)));
+            let cancelled = cancelled.then(|| with_member(CANCELLED, Value::Bool(true)));
             let meta: v1::Meta = exit.into_iter().chain(cancelled).flatten().collect();
             out.push(with_meta(id, fields, meta));
             // The id stays known, so that a late change is sent as an update; the content is
@@ -136,17 +138,17 @@ impl ToolCallViews {
         let id = show.call.clone().unwrap_or_else(|| CallId::new(""));
         let mut card = self.all.get(&id).cloned().unwrap_or_default();
         if let Some(card) = self.all.get_mut(&id) {
-            card.asked = true;
-            card.held = false;
+            card.shows_question = true;
+            card.holds_changes = false;
         }
         card.ask(show);
         let mut fields = fields(show);
         fields.raw_output = None;
         // The change comes first: some clients show nothing else.
         let mut content = card.changes();
-        content.push(CardPart::Words(text.to_owned()));
+        content.push(ToolCallContent::Text(text.to_owned()));
         if card.terminal {
-            content.push(CardPart::Terminal);
+            content.push(ToolCallContent::Terminal);
         }
         fields.content = Some(contents(content, &id));
         v1::ToolCallUpdate::new(id.share(), fields)
@@ -170,7 +172,7 @@ fn announced(
     call.name.clone_from(&update.tool);
     call.locations = fields.locations.clone().unwrap_or_default();
     call.raw_input.clone_from(&fields.raw_input);
-    if !card.held {
+    if !card.holds_changes {
         call.content = contents(card.content(), id);
     }
     if card.terminal {
@@ -209,30 +211,30 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
 
 /// Returns the metadata of a change whose texts are a part of their file.
 fn lines_before(part: transcript::LineOffsets) -> v1::Meta {
-    own(LINES_BEFORE, json!({ "old": part.old, "new": part.new }))
+    with_member(LINES_BEFORE, json!({ "old": part.old, "new": part.new }))
 }
 
 /// Encodes the content of a card.
-fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
+fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
     let one = |piece| match piece {
         // A version 1 diff cannot express a deletion: it would look like an empty new file.
-        CardPart::Change(change) if change.deleted && change.old.is_none() => {
+        ToolCallContent::Change(change) if change.deleted && change.old.is_none() => {
             let text = format!(
                 "{} is removed. It is not text, or too large to be shown.",
                 change.path
             );
             v1::ToolCallContent::from(v1::ContentBlock::from(text))
         }
-        CardPart::Change(change) => {
+        ToolCallContent::Change(change) => {
             let diff = v1::Diff::new(change.path.as_str(), change.new.as_str())
                 .old_text(change.old.as_deref().map(str::to_owned))
                 .meta(change.part.map(lines_before));
             v1::ToolCallContent::Diff(diff)
         }
-        CardPart::Words(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),
-        CardPart::File(file) => v1::ToolCallContent::from(block(file)),
-        CardPart::Terminal => v1::ToolCallContent::Terminal(v1::Terminal::new(id.share())),
-        CardPart::Session(session) => {
+        ToolCallContent::Text(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),
+        ToolCallContent::File(file) => v1::ToolCallContent::from(encode_file(file)),
+        ToolCallContent::Terminal => v1::ToolCallContent::Terminal(v1::Terminal::new(id.share())),
+        ToolCallContent::Session(session) => {
             v1::ToolCallContent::Session(v1::SessionReference::new(session.share()))
         }
     };

@@ -5,7 +5,7 @@ use protocol::rpc::Peer;
 
 use super::tool_call_view::ToolCallViews;
 use crate::meta;
-use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
+use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::id::SessionId;
 
 /// Sends a question, which is complete in itself; the card of the call does not change.
@@ -14,17 +14,17 @@ pub(super) fn ask(
     session: &SessionId,
     asked: ChoiceRequest,
     cards: &ToolCallViews,
-) -> EditorAnswer<Option<PickedAnswer>> {
+) -> ClientReply<Option<PickedAnswer>> {
     let one = |answer: AnswerOption| {
-        v2::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind))
+        v2::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))
     };
     let options = asked.answers.into_iter().map(one).collect();
     let title = asked
-        .show
+        .call
         .title
         .clone()
         .unwrap_or_else(|| "May this be done?".to_owned());
-    let call = cards.question(&asked.show);
+    let call = cards.question(&asked.call);
     let subject = call.map(|call| {
         v2::RequestPermissionSubject::ToolCall(Box::new(v2::ToolCallPermissionSubject::new(call)))
     });
@@ -37,9 +37,9 @@ pub(super) fn ask(
 
 fn kind(kind: AnswerKind) -> v2::PermissionOptionKind {
     match kind {
-        AnswerKind::Once => v2::PermissionOptionKind::AllowOnce,
-        AnswerKind::Always => v2::PermissionOptionKind::AllowAlways,
-        AnswerKind::No => v2::PermissionOptionKind::RejectOnce,
+        AnswerKind::AllowOnce => v2::PermissionOptionKind::AllowOnce,
+        AnswerKind::AllowAlways => v2::PermissionOptionKind::AllowAlways,
+        AnswerKind::Reject => v2::PermissionOptionKind::RejectOnce,
     }
 }
 
@@ -50,7 +50,7 @@ fn picked(outcome: v2::RequestPermissionOutcome) -> Option<PickedAnswer> {
     };
     Some(PickedAnswer {
         id: chosen.option_id.0.to_string(),
-        words: meta::words(chosen.meta.as_ref()),
+        comment: meta::words(chosen.meta.as_ref()),
     })
 }
 
@@ -68,7 +68,7 @@ mod tests {
             chosen,
             Some(PickedAnswer {
                 id: "once".into(),
-                words: None
+                comment: None
             })
         );
         assert_eq!(picked(json!({ "outcome": "cancelled" })), None);

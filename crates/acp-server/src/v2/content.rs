@@ -3,7 +3,7 @@
 use protocol::acp::v2;
 
 use crate::error::RequestError;
-use crate::tool_call_view::ATTACHED;
+use crate::tool_call_view::MAX_ATTACHED_BYTES;
 use transcript::{Content, File, Text, attach};
 
 /// Converts content blocks to parts. Links are read when the prompt's turn begins
@@ -29,14 +29,14 @@ fn part(block: v2::ContentBlock) -> Result<Content, RequestError> {
             name: None,
             uri: image.uri,
             data: (!image.data.is_empty()).then_some(image.data),
-            refused: false,
+            is_rejected: false,
         }),
         v2::ContentBlock::ResourceLink(link) => Content::File(File {
             mime: mime(link.mime_type),
             name: Some(link.name),
             uri: Some(link.uri),
             data: None,
-            refused: false,
+            is_rejected: false,
         }),
         v2::ContentBlock::Resource(embedded) => match embedded.resource {
             v2::EmbeddedResourceResource::TextResourceContents(resource) => {
@@ -47,7 +47,7 @@ fn part(block: v2::ContentBlock) -> Result<Content, RequestError> {
                 name: None,
                 uri: Some(resource.uri),
                 data: Some(resource.blob),
-                refused: false,
+                is_rejected: false,
             }),
             _ => {
                 return Err(RequestError::Invalid(
@@ -60,7 +60,7 @@ fn part(block: v2::ContentBlock) -> Result<Content, RequestError> {
             name: None,
             uri: None,
             data: (!audio.data.is_empty()).then_some(audio.data),
-            refused: false,
+            is_rejected: false,
         }),
         _ => {
             return Err(RequestError::Invalid(
@@ -86,7 +86,7 @@ pub(super) fn block(file: &File) -> v2::ContentBlock {
             .unwrap_or_else(|| file.mime.clone())
     };
     match (&file.data, &file.uri) {
-        (Some(data), _) if data.len() > ATTACHED => {
+        (Some(data), _) if data.len() > MAX_ATTACHED_BYTES => {
             v2::ContentBlock::from(format!("[{} is attached]", name()))
         }
         (Some(data), uri) if file.mime.starts_with("image/") => v2::ContentBlock::Image(

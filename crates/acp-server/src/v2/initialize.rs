@@ -7,7 +7,7 @@ use protocol::table::{Reply, RequestContext};
 
 use super::requests::session_capabilities;
 use crate::login::{self, AT_THE_TERMINAL, KEYS};
-use crate::meta::{ALONE, QUIET, SESSION_MODEL, of_ours};
+use crate::meta::{ALONE, QUIET, SESSION_MODEL, member};
 use crate::server::{Capabilities, Server};
 use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
@@ -34,7 +34,7 @@ pub(super) fn initialize(
             compaction: true,
             subagents: true,
             plans: true,
-            switches: true,
+            boolean_options: true,
             raw_text: RawText::default(),
         },
         forms: client
@@ -45,9 +45,9 @@ pub(super) fn initialize(
             .elicitation
             .as_ref()
             .is_some_and(|elicitation| elicitation.url.is_some()),
-        alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
-        quiet: of_ours(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
-        remembers_models: of_ours(client.meta.as_ref(), SESSION_MODEL)
+        alone: member(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
+        quiet: member(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
+        remembers_models: member(client.meta.as_ref(), SESSION_MODEL)
             != Some(&serde_json::Value::Bool(true)),
         runs_logins: false,
         misses_commands: false,

@@ -9,11 +9,13 @@ use crate::error::RequestError;
 use crate::meta::Meta;
 use crate::options::{self, Chosen};
 use crate::server::{ChoiceReply, Server};
-use crate::view::{Alternative, Category, Group, Setting, SettingValue};
+use crate::view::{
+    ConfigOption, ConfigOptionCategory, ConfigOptionGroup, ConfigOptionState, ConfigOptionValue,
+};
 use session::SessionHandle;
 
 /// Encodes the config options of a session.
-pub(super) fn encode(settings: Vec<Setting>) -> Vec<v2::SessionConfigOption> {
+pub(super) fn encode(settings: Vec<ConfigOption>) -> Vec<v2::SessionConfigOption> {
     settings.into_iter().map(option).collect()
 }
 
@@ -22,8 +24,8 @@ pub(super) fn choices(server: &Server, session: &SessionHandle) -> Vec<v2::Sessi
     encode(options::settings(server, session))
 }
 
-fn option(setting: Setting) -> v2::SessionConfigOption {
-    let Setting {
+fn option(setting: ConfigOption) -> v2::SessionConfigOption {
+    let ConfigOption {
         id,
         name,
         description,
@@ -31,14 +33,20 @@ fn option(setting: Setting) -> v2::SessionConfigOption {
         value,
     } = setting;
     let option = match value {
-        SettingValue::Switch(on) => v2::SessionConfigOption::boolean(id, name, on),
-        SettingValue::List(now, values) => v2::SessionConfigOption::select(
+        ConfigOptionState::Switch(on) => v2::SessionConfigOption::boolean(id, name, on),
+        ConfigOptionState::Select {
+            current: now,
+            values,
+        } => v2::SessionConfigOption::select(
             id,
             name,
             now,
             values.into_iter().map(alternative).collect::<Vec<_>>(),
         ),
-        SettingValue::Groups(now, groups) => v2::SessionConfigOption::select(
+        ConfigOptionState::GroupedSelect {
+            current: now,
+            groups,
+        } => v2::SessionConfigOption::select(
             id,
             name,
             now,
@@ -46,23 +54,23 @@ fn option(setting: Setting) -> v2::SessionConfigOption {
         ),
     };
     let category = category.map(|category| match category {
-        Category::Mode => v2::SessionConfigOptionCategory::Mode,
-        Category::Model => v2::SessionConfigOptionCategory::Model,
-        Category::Effort => v2::SessionConfigOptionCategory::ThoughtLevel,
+        ConfigOptionCategory::Mode => v2::SessionConfigOptionCategory::Mode,
+        ConfigOptionCategory::Model => v2::SessionConfigOptionCategory::Model,
+        ConfigOptionCategory::Effort => v2::SessionConfigOptionCategory::ThoughtLevel,
     });
     option
         .description(description.map(str::to_owned))
         .category(category)
 }
 
-fn alternative(one: Alternative) -> v2::SessionConfigSelectOption {
+fn alternative(one: ConfigOptionValue) -> v2::SessionConfigSelectOption {
     let color = one.color.map(|color| ("color".to_owned(), color.into()));
     v2::SessionConfigSelectOption::new(one.id, one.name)
         .description(one.description)
         .meta(color.map(|color| Meta::from_iter([color])))
 }
 
-fn group(group: Group) -> v2::SessionConfigSelectGroup {
+fn group(group: ConfigOptionGroup) -> v2::SessionConfigSelectGroup {
     let values = group.values.into_iter().map(alternative).collect();
     v2::SessionConfigSelectGroup::new(group.id, group.name, values)
 }

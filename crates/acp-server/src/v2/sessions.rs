@@ -1,4 +1,4 @@
-//! session/new, resume, fork, list, cancel.
+//! The handlers of version 2 for `session/new`, `resume`, `fork`, `list` and `cancel`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,68 +6,76 @@ use std::sync::Arc;
 use protocol::acp::v2;
 use protocol::table::{Reply, RequestContext};
 
+use super::encode_event;
 use super::options::choices;
 use super::requests::{archive_filter, session_info, system_text};
-use super::update;
 use crate::error::RequestError;
-use crate::meta::{self, BEFORE, Restrictions};
+use crate::meta::{self, FORK_BEFORE, Restrictions};
 use crate::server::Server;
-use crate::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
+use crate::sessions::{
+    self, HistoryMode, HttpKind, OpenedForClient, SessionSetup, SystemPromptAddition,
+    send_out_of_turn_updates,
+};
 use config::settings::McpEntry;
 use session::SessionHandle;
 
-/// session/new.
+/// Creates a session (`session/new`).
 pub(super) fn new(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v2::NewSessionRequest,
 ) -> Reply<v2::NewSessionResponse> {
     let system = request.system_prompt.map(system_text);
-    let place = place(
+    let setup = session_setup(
         request.cwd,
         request.additional_directories,
         request.mcp_servers,
         system,
     );
-    let session = place.map(|place| sessions::create(server, place.fresh(request.meta.as_ref())));
+    let session =
+        setup.map(|setup| sessions::create(server, setup.for_new_session(request.meta.as_ref())));
     let server = server.clone();
     Reply::later(async move {
         let session = session?.await?;
         let response = v2::NewSessionResponse::new(session.id.share())
             .config_options(choices(&server, &session))
             .available_commands(commands(&session));
-        cx.after(introduce(server, Reopened::whole(session)));
+        cx.after(send_out_of_turn_updates(
+            server,
+            OpenedForClient::fully_shown(session),
+        ));
         Ok(response)
     })
 }
 
 fn commands(session: &SessionHandle) -> Vec<v2::AvailableCommand> {
-    update::commands(&session.commands())
+    encode_event::encode_commands(&session.commands())
 }
 
-/// session/resume: opens a session, and sends its history if the client requests that.
+/// Opens a session, and sends its history if the client requests that (`session/resume`).
 pub(super) fn resume(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v2::ResumeSessionRequest,
 ) -> Reply<v2::ResumeSessionResponse> {
     let history = match request.replay_from {
-        None => Ok(HistoryMode::Known),
-        Some(v2::ReplayFrom::Start(_)) => Ok(HistoryMode::Shown),
+        None => Ok(HistoryMode::Omit),
+        Some(v2::ReplayFrom::Start(_)) => Ok(HistoryMode::Send),
         Some(_) => Err(RequestError::Invalid(
             "a session is replayed from its start, or not at all".into(),
         )),
     };
     let system = request.system_prompt.map(system_text);
-    let place = place(
+    let setup = session_setup(
         request.cwd,
         request.additional_directories,
         request.mcp_servers,
         system,
     );
-    let opened = history.and_then(|history| Ok((history, place?.again(request.meta.as_ref()))));
-    let opened = opened.map(|(history, place)| {
-        sessions::reopen(server, &cx, &request.session_id.0, place, history)
+    let opened =
+        history.and_then(|history| Ok((history, setup?.for_reopening(request.meta.as_ref()))));
+    let opened = opened.map(|(history, setup)| {
+        sessions::reopen(server, &cx, &request.session_id.0, setup, history)
     });
     let server = server.clone();
     Reply::later(async move {
@@ -75,28 +83,28 @@ pub(super) fn resume(
         let response = v2::ResumeSessionResponse::new()
             .config_options(choices(&server, &opened.session))
             .available_commands(commands(&opened.session));
-        cx.after(introduce(server, opened));
+        cx.after(send_out_of_turn_updates(server, opened));
         Ok(response)
     })
 }
 
-/// session/fork: creates a session with the history of another.
+/// Creates a session with the history of another (`session/fork`).
 pub(super) fn fork(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v2::ForkSessionRequest,
 ) -> Reply<v2::ForkSessionResponse> {
-    let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
+    let before = meta::member(request.meta.as_ref(), FORK_BEFORE).cloned();
     let system = request.system_prompt.map(system_text);
-    let place = place(
+    let setup = session_setup(
         request.cwd,
         request.additional_directories,
         request.mcp_servers,
         system,
     );
-    let session = place.map(|place| {
-        let place = place.fresh(request.meta.as_ref());
-        sessions::fork(server, &request.session_id.0, place, before)
+    let session = setup.map(|setup| {
+        let setup = setup.for_new_session(request.meta.as_ref());
+        sessions::fork(server, &request.session_id.0, setup, before)
     });
     let server = server.clone();
     Reply::later(async move {
@@ -104,12 +112,15 @@ pub(super) fn fork(
         let response = v2::ForkSessionResponse::new(session.id.share())
             .config_options(choices(&server, &session))
             .available_commands(commands(&session));
-        cx.after(introduce(server, Reopened::whole(session)));
+        cx.after(send_out_of_turn_updates(
+            server,
+            OpenedForClient::fully_shown(session),
+        ));
         Ok(response)
     })
 }
 
-/// session/list: newest first, in pages.
+/// Lists the sessions in pages, newest first (`session/list`).
 pub(super) fn list(
     server: &Arc<Server>,
     _: RequestContext,
@@ -129,43 +140,43 @@ pub(super) fn list(
     })
 }
 
-/// session/cancel.
-pub(super) fn cancel(server: &Arc<Server>, note: v2::CancelSessionNotification) {
-    sessions::cancel(server, &note.session_id.0);
+/// Cancels the session's turn (`session/cancel`).
+pub(super) fn cancel(server: &Arc<Server>, notification: v2::CancelSessionNotification) {
+    sessions::cancel(server, &notification.session_id.0);
 }
 
-/// tool_call/cancel: not offered for any call.
+/// Refuses to cancel a single call (`tool_call/cancel`).
 pub(super) fn cancel_call(
     _: &Arc<Server>,
     _: RequestContext,
     _: v2::CancelToolCallRequest,
 ) -> Reply<v2::CancelToolCallResponse> {
-    Reply::now(Err(not_alone("call")))
+    Reply::now(Err(refuse_single_cancel("call")))
 }
 
-/// terminal/cancel: not offered for any terminal.
+/// Refuses to cancel a single terminal (`terminal/cancel`).
 pub(super) fn cancel_terminal(
     _: &Arc<Server>,
     _: RequestContext,
     _: v2::CancelTerminalRequest,
 ) -> Reply<v2::CancelTerminalResponse> {
-    Reply::now(Err(not_alone("terminal")))
+    Reply::now(Err(refuse_single_cancel("terminal")))
 }
 
-fn not_alone(what: &str) -> protocol::rpc::Error {
+fn refuse_single_cancel(what: &str) -> protocol::rpc::Error {
     RequestError::Invalid(format!(
         "this {what} cannot be cancelled by itself; session/cancel stops the turn"
     ))
     .into()
 }
 
-fn place(
+fn session_setup(
     cwd: v2::AbsolutePath,
-    extra: Vec<v2::AbsolutePath>,
+    additional_directories: Vec<v2::AbsolutePath>,
     servers: Vec<v2::McpServer>,
-    system: Option<SystemWords>,
+    system: Option<SystemPromptAddition>,
 ) -> Result<SessionSetup, RequestError> {
-    let extra: Vec<PathBuf> = extra
+    let additional_directories: Vec<PathBuf> = additional_directories
         .into_iter()
         .map(v2::AbsolutePath::into_inner)
         .collect();
@@ -183,14 +194,14 @@ fn place(
     let servers = servers
         .into_iter()
         .enumerate()
-        .map(|(n, server)| given(n, server).map(Some));
+        .map(|(n, server)| mcp_entry(n, server).map(Some));
     Ok(SessionSetup {
         cwd: cwd.into_inner(),
-        extra,
+        additional_directories,
         servers: servers.collect::<Result<_, _>>()?,
         system,
         restrictions: Ok(Restrictions::default()),
-        unsaid: false,
+        is_unprompted: false,
     })
 }
 
@@ -203,9 +214,9 @@ fn name(server: &v2::McpServer) -> Option<&str> {
     }
 }
 
-/// Converts an MCP server to a settings entry. A kind that was not offered at the handshake is
+/// Converts an MCP server to a settings entry. A transport that adjutant does not advertise is
 /// refused.
-fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> {
+fn mcp_entry(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> {
     match server {
         v2::McpServer::Stdio(server) => {
             let program = server.command.into_inner().display().to_string();
@@ -215,7 +226,7 @@ fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> {
                 .map(|one| (one.name, one.value))
                 .collect();
             let command = std::iter::once(program).chain(server.args).collect();
-            Ok(sessions::program(server.name, command, environment))
+            Ok(sessions::stdio_server(server.name, command, environment))
         }
         v2::McpServer::Http(server) => {
             let headers = server
@@ -223,9 +234,14 @@ fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> {
                 .into_iter()
                 .map(|one| (one.name, one.value))
                 .collect();
-            Ok(sessions::remote(server.name, server.url, headers, false))
+            Ok(sessions::http_server(
+                server.name,
+                server.url,
+                headers,
+                HttpKind::Streamable,
+            ))
         }
-        v2::McpServer::Acp(server) => Ok(sessions::in_editor(server.name, &server.server_id.0)),
+        v2::McpServer::Acp(server) => Ok(sessions::client_server(server.name, &server.server_id.0)),
         _ => Err(RequestError::Invalid(format!(
             "mcpServers[{n}] is of a kind that was not offered; stdio, http and acp are"
         ))),

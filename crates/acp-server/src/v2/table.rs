@@ -1,5 +1,5 @@
-//! The routing table of version 2: one line for each method that differs between the versions. The
-//! others are in `shared/requests.rs`. Contains no logic.
+//! The routing table of version 2: adds the handlers that differ between the versions to the shared
+//! ones (`shared/requests.rs`).
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use protocol::table::Table;
 use super::{initialize, options, prompt, requests, sessions};
 use crate::server::Server;
 
-/// Returns the methods that a client can call in version 2.
+/// Returns the routing table of version 2.
 pub fn table(server: &Arc<Server>) -> Table<Server> {
-    requests::add_to(Table::new(server.clone()).gate(Server::gate))
+    requests::register(Table::new(server.clone()).check_before(Server::check_initialized))
         .request(initialize::initialize)
         .request(initialize::login)
         .request(initialize::logout)
@@ -23,5 +23,4 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(options::set_config_option)
         .request(prompt::prompt)
         .notification(sessions::cancel)
-        .notification(requests::mcp_message)
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::content::block;
 use super::diff::diff;
-use crate::tool_call_view::{self, CardPart, ShownCall};
+use crate::tool_call_view::{self, ShownCall, ToolCallContent};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use transcript::Change;
@@ -34,7 +34,7 @@ impl ToolCallViews {
             card.kind = kind;
             card.terminal = kind == ToolKind::Execute;
         }
-        let mut changed = card.take(update) | std::mem::take(&mut card.held);
+        let mut changed = card.apply_update(update) | std::mem::take(&mut card.holds_changes);
         // A question has the same changes.
         if changed && card.hold(update) {
             changed = false;
@@ -47,7 +47,7 @@ impl ToolCallViews {
         let mut call = fields(id, update, first);
         let shown = card.content();
         // A new call has no content until an update sets it.
-        if changed && !card.held && !(first && shown.is_empty()) {
+        if changed && !card.holds_changes && !(first && shown.is_empty()) {
             call = call.content(contents(shown, id));
         }
         if card.terminal
@@ -63,7 +63,7 @@ impl ToolCallViews {
                         .output(v2::TerminalOutput::new(BASE64.encode(data))),
                 ),
             });
-            card.fed = true;
+            card.has_output_in_terminal = true;
         }
         if over && card.terminal {
             // A refused or cancelled command has a terminal too, which must not stay open.
@@ -176,19 +176,21 @@ fn defined<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
 }
 
 /// Encodes the content of a card. Consecutive changes become one diff.
-fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
+fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
     let mut out = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();
     for piece in pieces {
         let next = match piece {
-            CardPart::Change(change) => {
+            ToolCallContent::Change(change) => {
                 changes.push(change);
                 continue;
             }
-            CardPart::Words(text) => words(v2::ContentBlock::from(text)),
-            CardPart::File(file) => words(block(file)),
-            CardPart::Terminal => v2::ToolCallContent::Terminal(v2::Terminal::new(id.share())),
-            CardPart::Session(session) => {
+            ToolCallContent::Text(text) => words(v2::ContentBlock::from(text)),
+            ToolCallContent::File(file) => words(block(file)),
+            ToolCallContent::Terminal => {
+                v2::ToolCallContent::Terminal(v2::Terminal::new(id.share()))
+            }
+            ToolCallContent::Session(session) => {
                 v2::ToolCallContent::Session(v2::SessionReference::new(session.share()))
             }
         };

@@ -93,7 +93,7 @@ fn remaining_settings_loosen_nothing() {
         let project = settings(&mut random);
         let mut all = vec![layer(&user, false), layer(&project, true)];
         let alone = join(all[..1].iter());
-        let before = access_state(&alone, &[], &alone, &environment, &worktree).roster;
+        let before = access_state(&alone, &[], &alone, &environment, &worktree).agent_rules;
         let found = loosening(&all, &environment, &worktree);
         *(if found.is_empty() {
             &mut calm
@@ -101,7 +101,8 @@ fn remaining_settings_loosen_nothing() {
             &mut loose
         }) += 1;
         remove(&mut all, &found);
-        let after = access_state(&join(all.iter()), &all, &alone, &environment, &worktree).roster;
+        let after =
+            access_state(&join(all.iter()), &all, &alone, &environment, &worktree).agent_rules;
         let listed: Vec<&str> = found.iter().map(|key| key.detail.as_str()).collect();
         for _ in 0..40 {
             let key = [
@@ -122,7 +123,7 @@ fn remaining_settings_loosen_nothing() {
                 AccessRequest::new(key, text)
             };
             let judge =
-                |agent: &RosterEntry| evaluate(&agent.rules, &Rules::default(), &need).action;
+                |agent: &AgentPermissions| evaluate(&agent.rules, &Rules::default(), &need).action;
             let pairs = before
                 .entries
                 .iter()

@@ -536,17 +536,38 @@ fn projects_secrets_need_trust_like_outside_files() {
         ("notes.txt", None),
         (".env.example", None),
         ("open.env", None),
-        ("nested.txt", Some(".env, which reading asks about")),
-        (".env", Some(".env, which reading asks about")),
-        ("./sub/../.env", Some(".env, which reading asks about")),
-        ("keys/id_rsa", Some("keys/id_rsa, which reading asks about")),
-        ("link.txt", Some("link.txt, which reading asks about")),
-        ("link.env", Some("link.env, which reading asks about")),
+        (
+            "nested.txt",
+            Some(".env, which may only be read after a question"),
+        ),
+        (
+            ".env",
+            Some(".env, which may only be read after a question"),
+        ),
+        (
+            "./sub/../.env",
+            Some(".env, which may only be read after a question"),
+        ),
+        (
+            "keys/id_rsa",
+            Some("keys/id_rsa, which may only be read after a question"),
+        ),
+        (
+            "link.txt",
+            Some("link.txt, which may only be read after a question"),
+        ),
+        (
+            "link.env",
+            Some("link.env, which may only be read after a question"),
+        ),
         (
             "private/a.txt",
-            Some("private/a.txt, which reading is not allowed to show"),
+            Some("private/a.txt, which may not be read"),
         ),
-        ("gone.pem", Some("gone.pem, which reading asks about")),
+        (
+            "gone.pem",
+            Some("gone.pem, which may only be read after a question"),
+        ),
     ];
     for (path, why) in table {
         let place = ConfigFixture::new();

@@ -127,7 +127,7 @@ impl TrustStore {
 
     /// Returns the path to which an unreadable file of answers is moved before the next answer is
     /// written.
-    pub fn aside(&self) -> Option<PathBuf> {
+    pub fn moved_copy(&self) -> Option<PathBuf> {
         self.unread.as_ref()?;
         let names = (1..MAX_ASIDE).map(|number| match number {
             1 => "trust.json.unreadable".to_owned(),
@@ -191,7 +191,7 @@ impl TrustStore {
             guards: review.guards.clone(),
             covered: review.items.iter().map(CoveredItem::of).collect(),
         };
-        if let Some(aside) = self.aside() {
+        if let Some(aside) = self.moved_copy() {
             std::fs::rename(&self.path, aside)?;
             self.unread = None;
         }

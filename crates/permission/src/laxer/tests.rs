@@ -302,7 +302,7 @@ fn random_more_permissive_needs_are_found() {
                 }
                 "webfetch" => AccessRequest::new(key, urls[random.usize(..urls.len())]),
                 "read" if random.bool() => AccessRequest {
-                    floor: Some((Ask, String::new())),
+                    minimum: Some((Ask, String::new())),
                     ..AccessRequest::new(key, word(&mut random))
                 },
                 _ => AccessRequest::new(key, word(&mut random)),

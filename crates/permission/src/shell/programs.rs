@@ -317,7 +317,7 @@ impl EffectCollector<'_> {
                     None => self.add(ShellEffect::UnknownDirectory),
                 }
             }
-            Does::Elsewhere => {
+            Does::RemoteShell => {
                 self.add_danger(name);
                 self.uses(Access::List, &given.value_or_unknown());
                 self.add(UnitEffect::AtStake(

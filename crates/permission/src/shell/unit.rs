@@ -89,7 +89,7 @@ pub struct CommandUnit {
     /// Paths it changes that were not located because there are too many, as they were written.
     pub unseen: Vec<String>,
     /// The minimum verdict under any rules, with its reason.
-    pub floor: Option<(Action, String)>,
+    pub minimum: Option<(Action, String)>,
     /// The first reason to ask that no sandbox answers, because the effect is not prevented. The
     /// other reasons are unknowns.
     pub at_stake: Option<String>,
@@ -154,18 +154,18 @@ impl CommandUnit {
 
     fn raise(&mut self, action: Action, reason: &str) {
         if self
-            .floor
+            .minimum
             .as_ref()
             .is_none_or(|(minimum, _)| *minimum < action)
         {
-            self.floor = Some((action, reason.to_owned()));
+            self.minimum = Some((action, reason.to_owned()));
         }
     }
 
     /// Records that it reads a secret that has no path.
     pub(super) fn add_secret(&mut self, shown: &str, reason: &str) {
         let mut need = AccessRequest::new("read", shown);
-        need.floor = Some((Action::Ask, reason.to_owned()));
+        need.minimum = Some((Action::Ask, reason.to_owned()));
         self.touches.push(need);
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use percent_encoding::percent_decode_str;
 
 /// The number of consecutive characters by which a key is recognised.
-const PIECE: usize = 16;
+const MIN_RECOGNISED_CHARS: usize = 16;
 
 /// Returns whether a host name reveals a key, whole or in parts, in any encoding and with dots
 /// anywhere. A password that could be a word does not count: see [`spells`].
@@ -13,7 +13,7 @@ pub(super) fn names_secret(host: &str, secret: &str) -> bool {
     let has_digit = secret.bytes().any(|byte| byte.is_ascii_digit());
     let has_letter = secret.bytes().any(|byte| byte.is_ascii_alphabetic());
     let is_varied = has_digit && has_letter;
-    if secret.len() < 8 || !(is_varied || secret.len() >= PIECE) {
+    if secret.len() < 8 || !(is_varied || secret.len() >= MIN_RECOGNISED_CHARS) {
         return false;
     }
     let host = folded(host);
@@ -25,7 +25,7 @@ pub(super) fn names_secret(host: &str, secret: &str) -> bool {
         folded(&base64::engine::general_purpose::STANDARD_NO_PAD.encode(secret)),
     ];
     forms.iter().filter(|form| form.len() >= 8).any(|form| {
-        let piece = form.len().min(PIECE);
+        let piece = form.len().min(MIN_RECOGNISED_CHARS);
         host.as_bytes()
             .windows(piece)
             .any(|window| memchr::memmem::find(form.as_bytes(), window).is_some())

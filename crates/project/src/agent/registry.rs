@@ -8,7 +8,7 @@ use super::Agent;
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
-use config::agent_rules::{Roster, RosterEntry};
+use config::agent_rules::{AgentPermissions, AgentRules};
 use config::settings::{AgentEntry, Settings};
 use config::{Problem, ProblemCode};
 use permission::{AccessRequest, Action, Rule, Rules, evaluate};
@@ -41,8 +41,8 @@ impl Agents {
         readable: &[PathBuf],
     ) -> (Self, Vec<Problem>) {
         let mut problems = Vec::new();
-        let roster = Roster::new(settings, environment, worktree, readable);
-        let mut all: Vec<Agent> = Vec::with_capacity(roster.entries.len());
+        let agent_rules = AgentRules::new(settings, environment, worktree, readable);
+        let mut all: Vec<Agent> = Vec::with_capacity(agent_rules.entries.len());
         // The first entry of a name is used.
         let written: HashMap<&str, &AgentEntry> = settings
             .agents
@@ -50,11 +50,11 @@ impl Agents {
             .rev()
             .map(|entry| (&*entry.name, entry))
             .collect();
-        for roster_entry in roster.entries {
-            let entry = written.get(&*roster_entry.name).copied();
-            all.push(agent(roster_entry, entry));
+        for permissions in agent_rules.entries {
+            let entry = written.get(&*permissions.name).copied();
+            all.push(agent(permissions, entry));
         }
-        if roster.rescued
+        if agent_rules.rescued
             && let Some(place) = &settings.agents_location
         {
             let text = "no agent is left that you could choose; build is used";
@@ -63,7 +63,7 @@ impl Agents {
                     .hint("leave one agent visible, with mode primary or all"),
             );
         }
-        let default = roster.default;
+        let default = agent_rules.default;
         problems.extend(default_problem(settings, &all, &default));
         problems.extend(unknown_mentions(settings, &all));
         let places = all
@@ -164,15 +164,15 @@ impl Agents {
     }
 }
 
-/// Creates an agent from its roster entry and its settings.
-fn agent(roster_entry: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
-    let native = roster_entry.native;
+/// Creates an agent from its permissions and its settings.
+fn agent(permissions: AgentPermissions, entry: Option<&AgentEntry>) -> Agent {
+    let native = permissions.native;
     let mut agent = Agent {
-        name: roster_entry.name,
-        label: roster_entry.label,
+        name: permissions.name,
+        label: permissions.label,
         description: native.map(|native| native.description.into()),
-        mode: roster_entry.mode,
-        hidden: roster_entry.hidden,
+        mode: permissions.mode,
+        hidden: permissions.hidden,
         native: native.is_some(),
         color: None,
         model: None,
@@ -183,7 +183,7 @@ fn agent(roster_entry: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
         top_p: None,
         options: serde_json::Map::new(),
         steps: None,
-        rules: roster_entry.rules,
+        rules: permissions.rules,
         source: "built in".into(),
     };
     if let Some(entry) = entry {

@@ -42,7 +42,7 @@ impl Children {
                 continue;
             };
             let subagent = Subagent {
-                about: Some(self.about(call)),
+                info: Some(self.about(call)),
                 ..unknown(&child, call)
             };
             match known.iter_mut().find(|one| one.session == child) {
@@ -91,7 +91,7 @@ impl Children {
                 ..whole
             };
             let subagent = Subagent {
-                about: Some(self.about(call)),
+                info: Some(self.about(call)),
                 ..unknown(&child, call)
             };
             let mut events = vec![
@@ -144,9 +144,9 @@ impl Children {
             if message.is_prompt() {
                 let id = message.id.clone();
                 let text = message.visible_text();
-                events.push(within(
+                events.push(in_child_session(
                     child,
-                    Event::Told {
+                    Event::SessionMessage {
                         message: id,
                         sender: session.clone(),
                         text,
@@ -155,7 +155,9 @@ impl Children {
                 continue;
             }
             if message.is_summary() {
-                events.extend(summarised(&history, message).map(|event| within(child, event)));
+                events.extend(
+                    summarised(&history, message).map(|event| in_child_session(child, event)),
+                );
                 continue;
             }
             if message.assistant().is_none() {
@@ -168,13 +170,14 @@ impl Children {
                             self.call(child, call)
                                 .await
                                 .into_iter()
-                                .map(|event| within(child, event)),
+                                .map(|event| in_child_session(child, event)),
                         );
                     }
-                    _ => events.extend(event(message, part).map(|event| within(child, event))),
+                    _ => events
+                        .extend(event(message, part).map(|event| in_child_session(child, event))),
                 }
             }
-            events.extend(fault(message).map(|event| within(child, event)));
+            events.extend(fault(message).map(|event| in_child_session(child, event)));
         }
         let stop = stop(&history.messages[start..end]);
         (events, stop)
@@ -191,7 +194,7 @@ impl Children {
             self.agents.get(name).as_deref(),
         );
         SubagentInfo {
-            stoppable: false,
+            is_stoppable: false,
             ..about
         }
     }
@@ -209,15 +212,15 @@ fn unknown(child: &SessionId, call: &Call) -> Subagent {
     Subagent {
         session: child.clone(),
         call: call.call.clone(),
-        about: None,
+        info: None,
         state: None,
     }
 }
 
-fn within(session: &SessionId, event: Event) -> Event {
+fn in_child_session(session: &SessionId, event: Event) -> Event {
     match event {
-        Event::Within { .. } => event,
-        event => Event::Within {
+        Event::InChildSession { .. } => event,
+        event => Event::InChildSession {
             session: session.clone(),
             event: Box::new(event),
         },

@@ -76,7 +76,7 @@ fn look(
     }
     let now = match unsaved {
         Some(text) => tracker.keep(text.as_bytes()).map(Some),
-        None => tracker.look(&path),
+        None => tracker.record_file(&path),
     };
     match now {
         Ok(Some(state)) if state.large => {

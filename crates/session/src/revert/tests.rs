@@ -206,7 +206,7 @@ impl Life {
     async fn turn(&mut self, n: usize, changes: &[(usize, Option<u8>)], steps: &[Step]) {
         let before: Vec<_> = steps
             .iter()
-            .map(|(file, ..)| self.restore.tracker.look(&self.path(*file)).unwrap())
+            .map(|(file, ..)| self.restore.tracker.record_file(&self.path(*file)).unwrap())
             .collect();
         for (file, to) in changes {
             self.set(*file, *to);
@@ -219,7 +219,7 @@ impl Life {
                 FileChange {
                     path: path.display().to_string(),
                     old,
-                    new: self.restore.tracker.look(&path).unwrap(),
+                    new: self.restore.tracker.record_file(&path).unwrap(),
                     compared: false,
                 }
             })
@@ -294,7 +294,7 @@ impl Life {
             parts,
         };
         for message in [prompt, answer] {
-            recorder.whole(&message).await;
+            recorder.store_message(&message).await;
             self.history.messages.push(message);
         }
         recorder.session(&self.record).await;
@@ -525,10 +525,7 @@ async fn missing_contents_leave_files_unchanged() {
     .unwrap();
     assert_eq!(
         report.left,
-        [(
-            "d0/f0".to_owned(),
-            "its content is no longer stored".to_owned()
-        )]
+        [("d0/f0".to_owned(), "its content is not stored".to_owned())]
     );
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
     let report = redo(
@@ -541,10 +538,7 @@ async fn missing_contents_leave_files_unchanged() {
     .unwrap();
     assert_eq!(
         report.left,
-        [(
-            "d1/f1".to_owned(),
-            "its content is no longer stored".to_owned()
-        )]
+        [("d1/f1".to_owned(), "its content is not stored".to_owned())]
     );
     let nothing = redo(
         &life.history.messages,
@@ -747,7 +741,7 @@ fn file_is_never_readable_by_others_while_it_is_written() {
     fs::create_dir_all(dir).unwrap();
     fs::write(&path, "0123456789abcde\n".repeat(1 << 19)).unwrap();
     life.set_mode(0, 0o600);
-    let new = life.restore.tracker.look(&path).unwrap();
+    let new = life.restore.tracker.record_file(&path).unwrap();
     let change = FileChange {
         path: path.display().to_string(),
         old: None,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tools::ToolContext;
 
 /// Returns the files that are unchanged since the model saw them.
-pub(super) async fn known(context: &ToolContext) -> Vec<PathBuf> {
+pub(super) async fn unchanged_files(context: &ToolContext) -> Vec<PathBuf> {
     let seen = context.session.seen.clone();
     base::task::spawn_blocking(move || seen.as_known())
         .await

@@ -14,7 +14,7 @@ use base::task::poll_on_blocking_threads;
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use permission::approve::isolated;
 use permission::explain::explain;
-use permission::wording::{self, Wording};
+use permission::wording::{self, QuestionWording};
 use permission::{AccessRequest, Action, Denial, Policy, RequestEffect, Rule, Rules, Verdict};
 use project::agent::Agent;
 use tools::{Failure, denial_message};
@@ -51,8 +51,8 @@ pub(super) struct PlacedCall<'a> {
 
 /// Authorizes the access requests of a call, and asks the user if the rules require it. All
 /// requests are evaluated first, so that no question is asked about a call that another request
-/// forbids; there is one question per file. `reason` explains requests that have no explanation of
-/// their own; with `is_allowed`, nothing is asked; `asks` is called for each question that is sent.
+/// forbids; there is one question per file. `reason` explains requests whose verdict has no
+/// reason; with `is_allowed`, nothing is asked; `asks` is called for each question that is sent.
 pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
@@ -151,7 +151,7 @@ async fn judge(policy: &Policy, need: &AccessRequest) -> Verdict {
 
 /// The text of a question, and the effect of an answer.
 struct QuestionText {
-    wording: Wording,
+    wording: QuestionWording,
     details: Vec<String>,
     /// The setting that would allow it, if no user is present to answer.
     unattended: Option<Option<Value>>,
@@ -166,7 +166,7 @@ impl QuestionText {
         let lasting = asked
             .iter()
             .all(|one| !one.hooked && policy.settles(&one.need));
-        let wording = Wording::new(&pairs, reason);
+        let wording = QuestionWording::new(&pairs, reason);
         let allows = |need: &AccessRequest, rules: &[Rule]| {
             let policy = Policy {
                 rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
@@ -174,12 +174,12 @@ impl QuestionText {
             };
             !asked.iter().any(|one| one.hooked) && policy.judge(need).action == Action::Allow
         };
-        let unattended = (!attended).then(|| wording::allowing(&needs, allows));
+        let unattended = (!attended).then(|| wording::settings_that_allow(&needs, allows));
         let details = details(&pairs, &wording, lasting);
         let always = lasting.then(|| {
             needs
                 .into_iter()
-                .map(wording::granting)
+                .map(wording::describe_grant)
                 .collect::<Vec<_>>()
                 .join(", ")
         });
@@ -377,7 +377,11 @@ async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpda
 
 /// Returns the details of a question: the page that links to an address, the sandbox of a command,
 /// and why "always" is not offered.
-fn details(asked: &[(&AccessRequest, &Verdict)], wording: &Wording, lasting: bool) -> Vec<String> {
+fn details(
+    asked: &[(&AccessRequest, &Verdict)],
+    wording: &QuestionWording,
+    lasting: bool,
+) -> Vec<String> {
     let mut lines = Vec::new();
     for (need, _) in asked {
         lines.extend(
@@ -391,7 +395,7 @@ fn details(asked: &[(&AccessRequest, &Verdict)], wording: &Wording, lasting: boo
                 .map(|sandbox| format!("Sandbox: {sandbox}.")),
         );
     }
-    if !lasting && wording.whole.is_none() {
+    if !lasting && wording.complete_question.is_none() {
         lines.push(format!(
             "\"Always\" is not offered: {}.",
             why_not_always(asked)
@@ -402,11 +406,14 @@ fn details(asked: &[(&AccessRequest, &Verdict)], wording: &Wording, lasting: boo
 
 /// Returns the reason why "always" is not offered.
 fn why_not_always(asked: &[(&AccessRequest, &Verdict)]) -> String {
-    if let Some(why) = asked.iter().find_map(|(need, _)| need.once.clone()) {
+    if let Some(why) = asked
+        .iter()
+        .find_map(|(need, _)| need.why_not_always.clone())
+    {
         return why;
     }
     let floored = |(need, verdict): &&(&AccessRequest, &Verdict)| {
-        need.floor
+        need.minimum
             .as_ref()
             .is_some_and(|(_, reason)| verdict.reason.as_ref() == Some(reason))
     };

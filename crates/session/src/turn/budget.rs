@@ -50,7 +50,7 @@ impl TurnBudget {
 }
 
 /// Returns the message for users and models about a spent budget.
-pub fn spent(limit: f64) -> String {
+pub fn spent_message(limit: f64) -> String {
     format!(
         "The turn and its subagents have reached the limit of {limit} US dollars (`budget.cost`)."
     )

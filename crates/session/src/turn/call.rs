@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::Value;
 
-use super::adopt::{adopt, known};
+use super::adopt::{adopt, unchanged_files};
 use super::authorize::{self, PlacedCall};
 use super::change_recorder::ChangeRecorder;
 use super::repetition::Repeats;
@@ -427,11 +427,13 @@ impl RunningCall<'_> {
                     )
                 }
             }
-            Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= repetition::LIMIT => {
+            Failure::Denied(Denial::Unanswered(text))
+                if self.refusals + 1 >= repetition::MAX_REPETITIONS =>
+            {
                 cause = FailureCause::Rejected;
                 format!(
                     "{text} The call was refused {} times, so the turn ends here.",
-                    repetition::LIMIT
+                    repetition::MAX_REPETITIONS
                 )
             }
             Failure::Denied(Denial::Unanswered(text)) => {
@@ -574,7 +576,7 @@ impl RunningCall<'_> {
         // Files that the model knows and a command changes were changed by the agent.
         let sweeps = super::change_recorder::sweeps(self.call.kind, tool.name());
         let before = if sweeps {
-            known(&context).await
+            unchanged_files(&context).await
         } else {
             Vec::new()
         };
@@ -678,12 +680,12 @@ impl RunningCall<'_> {
         }
         if let Some(why) = advice.ask {
             match prepared.needs.first_mut() {
-                Some(need) if need.floor.is_none() => need.floor = Some((Action::Ask, why)),
+                Some(need) if need.minimum.is_none() => need.minimum = Some((Action::Ask, why)),
                 Some(_) => {}
                 None => {
                     let floor = Some((Action::Ask, why));
                     prepared.needs.push(AccessRequest {
-                        floor,
+                        minimum: floor,
                         ..AccessRequest::new(tool.permission(), "*")
                     });
                 }
@@ -712,7 +714,7 @@ impl RunningCall<'_> {
         // that reads.
         let acts = self.call.kind.acts();
         let before = if acts {
-            known(context).await
+            unchanged_files(context).await
         } else {
             Vec::new()
         };

@@ -573,7 +573,7 @@ fn around_edit(
 ) -> std::io::Result<(Option<FileState>, Option<FileState>)> {
     // Usually the file has the bytes of the text, and will have those of the new one.
     if let Some(text) = change.old.as_deref().filter(|old| !old.starts_with(MARK))
-        && let Some(old) = tracker.look_again(path, text.as_bytes())?
+        && let Some(old) = tracker.record_read_file(path, text.as_bytes())?
     {
         if change.new.is_empty() {
             return Ok((Some(old), None));
@@ -593,7 +593,7 @@ fn around_edit(
 /// to those, and an undo must restore them. A file that is not UTF-8 is not edited then; its text
 /// never has the bytes of the file.
 fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Option<FileState>> {
-    let saved = tracker.look(path)?;
+    let saved = tracker.record_file(path)?;
     let Some(text) = &change.old else {
         return Ok(saved);
     };
@@ -718,7 +718,7 @@ fn after(
 fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
     let EditedFile { path, old, .. } = file;
     let name = path.to_str()?.to_owned();
-    match tracker.look(&path) {
+    match tracker.record_file(&path) {
         Ok(new) => (new != old).then_some(FileChange {
             path: name,
             old,

@@ -77,7 +77,7 @@ impl SummaryPieces<'_> {
         self.has_begun = true;
         let state = CompactionState::Writing {
             delta: delta.to_owned(),
-            anew,
+            is_restart: anew,
         };
         let event = Event::Compaction {
             id: self.id.clone(),
@@ -220,7 +220,7 @@ pub async fn compact(
     set_after(&mut history.messages[at], after);
     cut.record(history, scope).await;
     for message in &history.messages[at..] {
-        scope.record.whole(message).await;
+        scope.record.store_message(message).await;
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
     report(CompactionState::Completed {

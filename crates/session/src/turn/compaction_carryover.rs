@@ -72,7 +72,7 @@ pub(super) async fn carried(
     ];
     let notes: Vec<String> = own.into_iter().flatten().collect();
     room = room.saturating_sub(notes.iter().map(String::len).sum());
-    let sight = SearchFilter::new(&tool_context::policy(scope, agent));
+    let filter = SearchFilter::new(&tool_context::policy(scope, agent));
     let environment = scope.environment.clone();
     let worktree = scope.project.worktree.clone();
     let read = move || {
@@ -80,7 +80,7 @@ pub(super) async fn carried(
             once(skills),
             once(loaded),
             |path| {
-                instruction::reread(path, &environment, &worktree, &sight)
+                instruction::reread(path, &environment, &worktree, &filter)
                     .map(|entry| InstructionText::block(&entry))
             },
             |name| known.get(name).map(Skill::loaded),

@@ -124,7 +124,7 @@ pub async fn reload(history: &mut History, recorder: &super::record::Recorder) {
     match recorder.stored().await {
         Ok(stored) if known(&stored.messages) => {
             history.messages = stored.messages;
-            history.cold = 0;
+            history.messages_without_results = 0;
             recover(history);
         }
         Ok(stored) => tracing::error!(
@@ -217,7 +217,7 @@ mod tests {
         let text = |history: &History| digest::transcript(&view::view(history).messages, 1 << 20);
         assert_eq!(text(&history), text(&before));
         assert_eq!(size::load(&history), size::load(&before));
-        assert_eq!(size::used(&history), size::used(&before));
+        assert_eq!(size::used_tokens(&history), size::used_tokens(&before));
         let done = |at: usize| match &history.messages[at].calls().next().unwrap().state {
             CallState::Completed(done) => done.clone(),
             state => panic!("{state:?}"),

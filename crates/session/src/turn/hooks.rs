@@ -216,7 +216,7 @@ fn asked_by_rules(need: &AccessRequest, verdict: &Verdict) -> bool {
         .units
         .iter()
         .filter(|unit| unit.action == Action::Ask);
-    need.floor.is_none()
+    need.minimum.is_none()
         && need.unproven.is_none()
         && need.permission != "doom_loop"
         && verdict.reason.is_none()

@@ -77,7 +77,7 @@ impl PromptDraft {
     async fn store(&mut self, scope: &TurnContext, part: &Part) {
         if !std::mem::replace(&mut self.is_stored, true) {
             scope.record.session(&self.record).await;
-            scope.record.whole(&self.message).await;
+            scope.record.store_message(&self.message).await;
         }
         match self
             .message

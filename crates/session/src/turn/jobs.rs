@@ -78,7 +78,7 @@ pub async fn settle(history: &mut History, scope: &TurnContext) {
             }) = &mut call.state
         {
             let state = if ended.heard {
-                JobState::Told
+                JobState::Reported
             } else {
                 JobState::Ended
             };
@@ -144,7 +144,7 @@ pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<S
                 .map(|path| format!(" Its output is in {}.", path.display()))
                 .unwrap_or_default();
             lines.push(format!("- {id} (`{command}`): {how}.{path}"));
-            *state = JobState::Told(std::mem::take(how));
+            *state = JobState::Reported(std::mem::take(how));
             scope.record.part(&message.id, part).await;
         }
     }

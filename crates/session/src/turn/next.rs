@@ -129,7 +129,7 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
 
 /// Returns the outcome of the last turn; `None` if it did not end because its process was lost or
 /// gave it up.
-pub fn ended(history: &History) -> Option<TurnOutcome> {
+pub fn last_outcome(history: &History) -> Option<TurnOutcome> {
     match decide_next(history, &Limits::default()) {
         NextAction::Finish(TurnOutcome::Failed(fault)) if fault.kind == FaultKind::Interrupted => {
             None

@@ -47,6 +47,6 @@ pub(super) async fn add(
         }),
         parts: vec![scope.part(note)],
     };
-    scope.record.whole(&message).await;
+    scope.record.store_message(&message).await;
     history.messages.push(message);
 }

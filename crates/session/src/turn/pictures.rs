@@ -69,7 +69,7 @@ pub(super) async fn leave_out(
         for part in &mut message.parts {
             let before = names.len();
             for file in files(part).filter(|file| is_sent(file)) {
-                file.refused = true;
+                file.is_rejected = true;
                 names.push(name(file));
             }
             if names.len() > before {
@@ -125,7 +125,7 @@ fn newest(history: &History) -> Vec<usize> {
 }
 
 fn is_sent(file: &File) -> bool {
-    is_picture(file) && file.data.is_some() && !file.refused
+    is_picture(file) && file.data.is_some() && !file.is_rejected
 }
 
 fn of(part: &Part) -> &[File] {

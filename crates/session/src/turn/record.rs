@@ -194,7 +194,7 @@ impl Recorder {
     }
 
     /// Stores and publishes a message with all its parts.
-    pub async fn whole(&self, message: &Message) {
+    pub async fn store_message(&self, message: &Message) {
         self.message(message).await;
         for part in &message.parts {
             self.part(&message.id, part).await;
@@ -261,7 +261,7 @@ impl Recorder {
     pub async fn flush(&self) -> Result<(), Error> {
         let flushed = self.store.flush(&self.session).await;
         self.unsaved.store(
-            matches!(flushed, Err(Error::AwayTooLong(_))),
+            matches!(flushed, Err(Error::OutageTooLong(_))),
             Ordering::Relaxed,
         );
         flushed
@@ -272,6 +272,6 @@ impl Recorder {
     pub async fn is_exhausted(&self) -> bool {
         // The flush detects whether the store is available again.
         self.unsaved.load(Ordering::Relaxed)
-            && matches!(self.flush().await, Err(Error::AwayTooLong(_)))
+            && matches!(self.flush().await, Err(Error::OutageTooLong(_)))
     }
 }

@@ -7,7 +7,7 @@ use super::{History, next};
 use transcript::{Call, CallState, FailureCause};
 
 /// The repetitions that make a loop.
-pub const LIMIT: u32 = 3;
+pub const MAX_REPETITIONS: u32 = 3;
 
 /// The number of times that a call was made directly before, in this turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Repeats {
 impl Repeats {
     /// Returns whether one more call would be a loop.
     pub fn is_loop(self) -> bool {
-        self.calls + self.failed + 1 >= LIMIT
+        self.calls + self.failed + 1 >= MAX_REPETITIONS
     }
 
     pub fn reason(self, tool: &str) -> String {

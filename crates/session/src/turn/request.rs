@@ -190,7 +190,7 @@ fn attached(file: &File, frame: &StepContext) -> ModelInput {
         .unwrap_or("a file");
     let text = match (&file.data, attachment(file, frame)) {
         (_, Some(attachment)) => return ModelInput::File(attachment),
-        (Some(_), None) if file.refused => {
+        (Some(_), None) if file.is_rejected => {
             format!(
                 "[{name} ({}) was attached; the provider refused it, so it is no longer sent]",
                 file.mime
@@ -222,7 +222,7 @@ pub(crate) fn accepts(model: &Model, mime: &str) -> bool {
 }
 
 fn attachment(file: &File, frame: &StepContext) -> Option<Attachment> {
-    if file.refused || !accepts(&frame.model, &file.mime) {
+    if file.is_rejected || !accepts(&frame.model, &file.mime) {
         return None;
     }
     let data = file.data.as_ref()?;
@@ -312,7 +312,7 @@ fn result(call: &Call, frame: &StepContext) -> CallResult {
         .iter()
         .filter(|file| attachment(file, frame).is_none());
     let replacement = |file: &File| {
-        if file.refused {
+        if file.is_rejected {
             format!("\n[{} was left out: the provider refused it]", file.mime)
         } else {
             format!(

@@ -7,7 +7,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use providers::Error;
 
 /// The maximum number of repetitions of a request.
-const LIMIT: u32 = 5;
+const MAX_RETRIES: u32 = 5;
 
 /// The delays if there is no connection: a port of this machine at which no program listens, a host
 /// that is unknown or cannot be reached. A server that is just starting is there by then; one that
@@ -47,7 +47,7 @@ impl Backoff {
         let waits = ExponentialBuilder::new()
             .with_min_delay(Duration::from_secs(1))
             .with_max_delay(Duration::from_secs(15))
-            .with_max_times(LIMIT as usize)
+            .with_max_times(MAX_RETRIES as usize)
             .with_jitter();
         Self {
             waits: waits.build(),
@@ -79,7 +79,7 @@ impl Backoff {
             let delay = *UNCONNECTED_DELAYS.get(self.unconnected)?;
             let limit = before - self.unconnected + UNCONNECTED_DELAYS.len();
             self.unconnected += 1;
-            let limit = u32::try_from(limit).map_or(LIMIT, |limit| limit.min(LIMIT));
+            let limit = u32::try_from(limit).map_or(MAX_RETRIES, |limit| limit.min(MAX_RETRIES));
             return Some(Retry { delay, limit });
         }
         let delay = match error.after() {
@@ -89,7 +89,7 @@ impl Backoff {
         };
         Some(Retry {
             delay,
-            limit: LIMIT,
+            limit: MAX_RETRIES,
         })
     }
 }
@@ -117,7 +117,7 @@ mod tests {
             waits.after(&limited(Some(requested))),
             Some(Retry {
                 delay: requested,
-                limit: LIMIT
+                limit: MAX_RETRIES
             })
         );
         assert_eq!(waits.after(&limited(Some(Duration::from_secs(3600)))), None);
@@ -135,7 +135,7 @@ mod tests {
     fn delays_double_up_to_half_a_minute() {
         for _ in 0..100 {
             let times = delays(&Error::Network("x".into()));
-            assert_eq!(times.len(), LIMIT as usize);
+            assert_eq!(times.len(), MAX_RETRIES as usize);
             for (time, most) in times.iter().zip([2, 4, 8, 16, 30]) {
                 let most = Duration::from_secs(most);
                 assert!(*time >= most / 2 && *time <= most, "{times:?}");
@@ -152,7 +152,7 @@ mod tests {
         // A connection that was there may come back.
         let mut waits = Backoff::new(true);
         let count = std::iter::from_fn(|| waits.after(&unreachable)).count();
-        assert_eq!(count, LIMIT as usize);
+        assert_eq!(count, MAX_RETRIES as usize);
         let mut waits = Backoff::new(true);
         let count = std::iter::from_fn(|| waits.after(&refused)).count();
         assert_eq!(count, UNCONNECTED_DELAYS.len());
@@ -162,7 +162,7 @@ mod tests {
         let limits = std::iter::from_fn(|| waits.after(&refused)).map(|retry| retry.limit);
         assert_eq!(limits.collect::<Vec<_>>(), [3, 3]);
         let mut waits = Backoff::new(false);
-        for _ in 0..LIMIT {
+        for _ in 0..MAX_RETRIES {
             assert!(waits.after(&broken).is_some());
         }
         assert_eq!(waits.after(&refused), None);

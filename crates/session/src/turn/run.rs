@@ -60,7 +60,7 @@ pub async fn summarise(
 /// Returns the notice about the limit that has ended the turn.
 pub fn limit(history: &History, scope: &TurnContext) -> Event {
     let title = match scope.project.settings.budget.cost {
-        Some(max) if scope.budget.is_empty(Some(max)) => budget::spent(max),
+        Some(max) if scope.budget.is_empty(Some(max)) => budget::spent_message(max),
         _ => next::steps(history),
     };
     let details = Some("Say \"continue\" to continue.".to_owned());

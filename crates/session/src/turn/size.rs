@@ -132,7 +132,7 @@ pub fn load(history: &History) -> u64 {
 
 /// Returns the size of the context for display: the last count of the provider, or the estimate
 /// after a later compaction. `None` before the first answer.
-pub fn used(history: &History) -> Option<u64> {
+pub fn used_tokens(history: &History) -> Option<u64> {
     let compacted = view::compacted(history);
     let since = compacted.map_or(0, |(_, summary)| summary + 1);
     let counted = history.messages[since..]

@@ -731,7 +731,7 @@ pub fn pay_unused(scope: &TurnContext, model: &Model, usage: &Usage) {
 /// Sends the current size of the context and the cost so far.
 pub(super) async fn usage(history: &History, scope: &TurnContext, model: &Model) {
     let cost = history.cost();
-    let Some(used) = size::used(history) else {
+    let Some(used) = size::used_tokens(history) else {
         return;
     };
     scope

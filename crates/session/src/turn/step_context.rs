@@ -317,7 +317,7 @@ fn with_tools(
         if is_reduced {
             tools.retain(|tool| ESSENTIAL_TOOLS.contains(&tool.name()));
         }
-        search::within(tools, scope.project.settings.experimental.mcp_budget)
+        search::fit_into_budget(tools, scope.project.settings.experimental.mcp_budget)
     } else {
         Vec::new()
     };

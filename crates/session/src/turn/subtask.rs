@@ -107,7 +107,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
             role: Role::Assistant(assistant),
             parts,
         };
-        scope.record.whole(&message).await;
+        scope.record.store_message(&message).await;
         scope.outlet.event(Event::Call(Box::new(update))).await;
         let changes = ChangeRecorder::new(scope, &message.id);
         call::make(history, scope, &frame, &mut message, &changes).await;

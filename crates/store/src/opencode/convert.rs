@@ -596,7 +596,7 @@ fn file(part: &Value) -> File {
         name: text(part, &["filename"]).map(str::to_owned),
         uri: (data.is_none() && !url.is_empty()).then(|| url.to_owned()),
         data,
-        refused: false,
+        is_rejected: false,
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::convert::{self, Converter};
 use super::{Omitted, RawMessage, ReadError};
-use crate::{Error, SessionFeed};
+use crate::{Error, StreamedSession};
 use base::id::SessionId;
 use transcript::Message;
 
@@ -154,7 +154,7 @@ impl Database {
         &self,
         session: &SessionId,
         left_out: &Omitted,
-    ) -> Result<SessionFeed, ReadError> {
+    ) -> Result<StreamedSession, ReadError> {
         let id = session.as_str();
         let read = || {
             let connection = self.open()?;
@@ -215,7 +215,7 @@ impl Database {
         let mut converter = converter.with_child_costs(costs);
         let mut messages = messages.into_iter();
         let next = move || next_message(&connection, &mut messages, &mut converter);
-        Ok(SessionFeed::new(record, std::iter::from_fn(next)))
+        Ok(StreamedSession::new(record, std::iter::from_fn(next)))
     }
 }
 

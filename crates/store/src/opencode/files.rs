@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::{Omitted, RawMessage, ReadError, whole};
-use crate::SessionFeed;
+use crate::StreamedSession;
 use base::id::SessionId;
 
 /// The largest file that is read, in bytes.
@@ -57,7 +57,7 @@ impl Files {
         &self,
         session: &SessionId,
         left_out: &Omitted,
-    ) -> Result<SessionFeed, ReadError> {
+    ) -> Result<StreamedSession, ReadError> {
         let Some(file) = self.sessions.get(session.as_str()) else {
             return Err(ReadError::Nothing(self.storage.clone()));
         };
@@ -131,7 +131,7 @@ fn json(file: &Path) -> Result<Value, String> {
     let meta = fs::metadata(file).map_err(|e| e.to_string())?;
     // A pipe would block until its writer closes it.
     if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
-        return Err("it is not a regular file, or too large".into());
+        return Err("not a regular file, or too large".into());
     }
     let text = fs::read_to_string(file).map_err(|e| e.to_string())?;
     serde_json::from_str(&text).map_err(|e| e.to_string())

@@ -17,47 +17,49 @@ use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement}
 use super::address::{DATABASE_TIMEOUT, DatabaseAddress, Privacy};
 use super::fault::DatabaseFault;
 use super::{address, rows, schema, tls};
-use crate::{Error, StoreMeters};
+use crate::{Error, StoreMetrics};
 use base::id::SessionId;
 use base::store_location::DatabaseLocation;
 
-/// The time without further attempts after the database could not be reached.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// The minimum time between two attempts to connect.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The prefix of a notification that requests the end of a session's turn.
-pub(super) const CANCEL: &str = "cancel ";
+pub(super) const CANCEL_PREFIX: &str = "cancel ";
 
-/// A message that the database sends without a query.
+/// An event of the connection that no query caused.
 pub(super) enum ConnectionEvent {
-    /// Another process requests a session of ours.
-    Wanted(SessionId),
+    /// Another process asks for a session that this process owns.
+    SessionRequested(SessionId),
     /// A request to end a session's turn.
-    Cancel(SessionId),
+    CancelTurn(SessionId),
     Closed,
 }
 
 pub(super) struct OpenConnection {
     pub(super) client: Client,
-    pub(super) write: Statement,
+    /// The prepared statement that writes a batch of rows.
+    pub(super) write_statement: Statement,
 }
 
-type Opening = Shared<LocalBoxFuture<'static, Result<Rc<OpenConnection>, DatabaseFault>>>;
+type OpeningFuture = Shared<LocalBoxFuture<'static, Result<Rc<OpenConnection>, DatabaseFault>>>;
 
 enum State {
     Idle,
-    Opening(Opening),
+    Opening(OpeningFuture),
     Up(Rc<OpenConnection>),
-    Down { tried: Instant, reason: String },
+    Down { tried_at: Instant, reason: String },
 }
 
 pub(super) struct DatabaseConnection {
     address: Result<Rc<DatabaseAddress>, String>,
-    instance: String,
+    /// The unique id of this process in the table `owner`.
+    instance_id: String,
     events: UnboundedSender<ConnectionEvent>,
     state: RefCell<State>,
     /// The time since which the database has been unreachable, or has accepted no writes.
-    away: Cell<Option<Instant>>,
-    meters: Arc<StoreMeters>,
+    outage_since: Cell<Option<Instant>>,
+    metrics: Arc<StoreMetrics>,
 }
 
 impl DatabaseConnection {
@@ -65,16 +67,16 @@ impl DatabaseConnection {
         place: &DatabaseLocation,
         instance: &str,
         events: UnboundedSender<ConnectionEvent>,
-        meters: Arc<StoreMeters>,
+        metrics: Arc<StoreMetrics>,
     ) -> Self {
         let address = address::parse(place).map(Rc::new);
         Self {
             address,
-            instance: instance.into(),
+            instance_id: instance.into(),
             events,
             state: RefCell::new(State::Idle),
-            away: Cell::new(None),
-            meters,
+            outage_since: Cell::new(None),
+            metrics,
         }
     }
 
@@ -84,51 +86,55 @@ impl DatabaseConnection {
             .map_err(|e| Error::Unwritable(e.clone()))
     }
 
-    /// Returns the time for which the database has been unreachable.
-    pub(super) fn away(&self) -> Option<Duration> {
-        self.away.get().map(|since| since.elapsed())
+    /// Returns the time since the database became unreachable or stopped accepting writes.
+    pub(super) fn outage(&self) -> Option<Duration> {
+        self.outage_since.get().map(|since| since.elapsed())
     }
 
-    /// Returns whether there is no connection, and a statement has failed because of that.
-    pub(super) fn is_away(&self) -> bool {
-        self.away.get().is_some() && !matches!(&*self.state.borrow(), State::Up(_))
+    /// Returns whether there is no connection, because opening one failed or the last one ended.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.outage_since.get().is_some() && !matches!(&*self.state.borrow(), State::Up(_))
     }
 
-    /// Records that the database has accepted the writes.
-    pub(super) fn took(&self) {
-        self.away.set(None);
+    /// Records that the database has accepted a write, which ends an outage.
+    pub(super) fn record_accepted_write(&self) {
+        self.outage_since.set(None);
     }
 
-    /// Returns the reason why it is unreachable.
-    pub(super) fn reason(&self) -> String {
+    /// Returns the reason why the database is unreachable.
+    pub(super) fn outage_reason(&self) -> String {
         match &*self.state.borrow() {
             State::Down { reason, .. } => reason.clone(),
             _ => "it does not answer".into(),
         }
     }
 
-    /// Handles the end of a connection, which may be an earlier one than the present.
-    pub(super) fn lost(&self) {
+    /// Handles the end of a connection. If it was not the current one, does nothing.
+    pub(super) fn handle_close(&self) {
         let ended = matches!(&*self.state.borrow(), State::Up(open) if open.client.is_closed());
         if ended {
-            self.down("the connection was closed");
+            self.mark_unreachable("the connection was closed");
         }
     }
 
-    /// Returns the present connection, or opens one.
+    /// Returns the current connection, or opens one. Fails without an attempt within
+    /// [`RECONNECT_INTERVAL`] of a failed one.
     pub(super) async fn open(&self) -> Result<Rc<OpenConnection>, DatabaseFault> {
         let opening = {
             let mut state = self.state.borrow_mut();
             match &*state {
                 State::Up(open) if !open.client.is_closed() => return Ok(open.clone()),
                 State::Opening(opening) => opening.clone(),
-                State::Down { tried, reason } if tried.elapsed() < RECONNECT_PAUSE => {
-                    return Err(DatabaseFault::Away(reason.clone()));
+                State::Down {
+                    tried_at: tried,
+                    reason,
+                } if tried.elapsed() < RECONNECT_INTERVAL => {
+                    return Err(DatabaseFault::Unreachable(reason.clone()));
                 }
                 State::Up(_) | State::Down { .. } | State::Idle => {
                     let address = self.address.clone().map_err(Error::Unwritable)?;
                     let opening =
-                        open_connection(address, self.instance.clone(), self.events.clone())
+                        open_connection(address, self.instance_id.clone(), self.events.clone())
                             .boxed_local()
                             .shared();
                     *state = State::Opening(opening.clone());
@@ -140,45 +146,47 @@ impl DatabaseConnection {
         match &opened {
             Ok(open) => {
                 if matches!(&*self.state.borrow(), State::Opening(_)) {
-                    self.meters.connected();
+                    self.metrics.connected();
                 }
-                self.away.set(None);
+                self.outage_since.set(None);
                 *self.state.borrow_mut() = State::Up(open.clone());
             }
-            Err(fault) => self.down(&fault.reason()),
+            Err(fault) => self.mark_unreachable(&fault.reason()),
         }
         opened
     }
 
-    /// Marks the database as unreachable: the next statement opens a new connection.
-    pub(super) fn down(&self, reason: &str) {
-        if self.away.get().is_none() {
-            tracing::warn!("the database is away: {reason}");
-            self.away.set(Some(Instant::now()));
+    /// Marks the database as unreachable. Statements fail at once for [`RECONNECT_INTERVAL`]; the
+    /// next one after that opens a new connection.
+    pub(super) fn mark_unreachable(&self, reason: &str) {
+        if self.outage_since.get().is_none() {
+            tracing::warn!("the database is unreachable: {reason}");
+            self.outage_since.set(Some(Instant::now()));
         }
         *self.state.borrow_mut() = State::Down {
-            tried: Instant::now(),
+            tried_at: Instant::now(),
             reason: reason.into(),
         };
     }
 
-    /// Awaits the answer to a statement, with a timeout.
+    /// Awaits the answer to a statement for at most [`DATABASE_TIMEOUT`], and records an outage if
+    /// there is none or the disk is full.
     pub(super) async fn run<T>(
         &self,
         statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, DatabaseFault> {
         let answered = match timeout(DATABASE_TIMEOUT, statement).await {
             Ok(answered) => answered.map_err(DatabaseFault::from),
-            Err(_) => Err(DatabaseFault::Away(format!(
+            Err(_) => Err(DatabaseFault::Unreachable(format!(
                 "no answer for {} s",
                 DATABASE_TIMEOUT.as_secs()
             ))),
         };
         match &answered {
-            Err(DatabaseFault::Away(reason)) => self.down(reason),
-            Err(DatabaseFault::Full(reason)) if self.away.get().is_none() => {
+            Err(DatabaseFault::Unreachable(reason)) => self.mark_unreachable(reason),
+            Err(DatabaseFault::Full(reason)) if self.outage_since.get().is_none() => {
                 tracing::warn!("the database has no room: {reason}");
-                self.away.set(Some(Instant::now()));
+                self.outage_since.set(Some(Instant::now()));
             }
             _ => {}
         }
@@ -204,15 +212,18 @@ async fn open_connection(
             .batch_execute(&format!("LISTEN \"{}\"", channel(&instance)))
             .await
         {
-            // Requests for sessions are then seen when the lease is renewed.
+            // Without notifications, requests for sessions are noticed when the lease is renewed.
             tracing::info!("the database cannot notify: {e}");
         }
         let write = client.prepare_typed(rows::ROWS, &rows::TYPES).await?;
         tracing::info!("connected to the database");
-        Ok(Rc::new(OpenConnection { client, write }))
+        Ok(Rc::new(OpenConnection {
+            client,
+            write_statement: write,
+        }))
     };
     let late = || {
-        DatabaseFault::Away(format!(
+        DatabaseFault::Unreachable(format!(
             "no connection for {} s",
             DATABASE_TIMEOUT.as_secs()
         ))
@@ -243,25 +254,25 @@ where
             .await
             .map_err(|e| match DatabaseFault::from(e) {
                 // Whatever the problem of a connection is, nothing can be written at the moment.
-                DatabaseFault::Refused(reason) => DatabaseFault::Away(reason),
+                DatabaseFault::Refused(reason) => DatabaseFault::Unreachable(reason),
                 fault => fault,
             })?;
     tokio::task::spawn_local(drive(connection, events));
     Ok(client)
 }
 
-/// Transfers data in both directions until the connection ends.
+/// Polls the connection until it ends, and sends its notifications as events.
 async fn drive<S>(mut connection: Connection<Socket, S>, events: UnboundedSender<ConnectionEvent>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // The receiver is dropped when the store has ended.
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        if let AsyncMessage::Notification(note) = message {
-            let event = match note.payload().strip_prefix(CANCEL) {
-                Some(session) => ConnectionEvent::Cancel(SessionId::new(session)),
-                None => ConnectionEvent::Wanted(SessionId::new(note.payload())),
+        if let AsyncMessage::Notification(notification) = message {
+            let event = match notification.payload().strip_prefix(CANCEL_PREFIX) {
+                Some(session) => ConnectionEvent::CancelTurn(SessionId::new(session)),
+                None => ConnectionEvent::SessionRequested(SessionId::new(notification.payload())),
             };
+            // The receiver is dropped when the store has ended.
             events.send(event).ok();
         }
     }

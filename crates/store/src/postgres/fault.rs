@@ -9,7 +9,7 @@ pub(super) const MAX_ATTEMPTS: usize = 5;
 #[derive(Debug, Clone)]
 pub(super) enum DatabaseFault {
     /// The database is unreachable, or accepts no writes at the moment.
-    Away(String),
+    Unreachable(String),
     /// The database is reachable, and has no space for the data.
     Full(String),
     /// The statement conflicted with another transaction, and can be retried.
@@ -23,7 +23,9 @@ impl DatabaseFault {
     /// Returns the cause, without its consequences.
     pub(super) fn reason(&self) -> String {
         match self {
-            Self::Away(reason) | Self::Full(reason) | Self::Refused(reason) => reason.clone(),
+            Self::Unreachable(reason) | Self::Full(reason) | Self::Refused(reason) => {
+                reason.clone()
+            }
             Self::Again | Self::Store(_) => Error::from(self.clone()).to_string(),
         }
     }
@@ -43,7 +45,7 @@ impl From<tokio_postgres::Error> for DatabaseFault {
                 e.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>());
             let reason = source.map_or_else(|| e.to_string(), |source| format!("{e}: {source}"));
             return if broken {
-                Self::Away(reason)
+                Self::Unreachable(reason)
             } else {
                 Self::Refused(reason)
             };
@@ -52,9 +54,11 @@ impl From<tokio_postgres::Error> for DatabaseFault {
             "40001" | "40P01" => Self::Again,
             // 25006 is a standby, which accepts no writes; the others mean that the server ends or
             // starts.
-            "25006" | "57P01" | "57P02" | "57P03" => Self::Away(db_error.message().to_owned()),
+            "25006" | "57P01" | "57P02" | "57P03" => {
+                Self::Unreachable(db_error.message().to_owned())
+            }
             code if code.starts_with("08") || code == "53300" => {
-                Self::Away(db_error.message().to_owned())
+                Self::Unreachable(db_error.message().to_owned())
             }
             // The disk or the memory is full.
             code if code.starts_with("53") => Self::Full(db_error.message().to_owned()),
@@ -66,7 +70,9 @@ impl From<tokio_postgres::Error> for DatabaseFault {
 impl From<DatabaseFault> for Error {
     fn from(fault: DatabaseFault) -> Self {
         match fault {
-            DatabaseFault::Away(reason) | DatabaseFault::Full(reason) => Self::Away(reason),
+            DatabaseFault::Unreachable(reason) | DatabaseFault::Full(reason) => {
+                Self::Unreachable(reason)
+            }
             DatabaseFault::Again => {
                 Self::Unwritable("the database was busy with others' changes of the same".into())
             }

@@ -46,7 +46,7 @@ impl Worker {
                 .values()
                 .any(LeasedSession::is_to_be_indexed)
         };
-        !self.connection.is_away() && (self.filling.is_wanted() || is_any())
+        !self.connection.is_unreachable() && (self.filling.is_wanted() || is_any())
     }
 
     /// Returns the next piece of indexing, if there is one.
@@ -104,7 +104,7 @@ impl Worker {
         if filling.left.borrow().is_empty() {
             let before = filling.before.borrow().clone();
             let rows = self
-                .rows(
+                .execute(
                     LEFT,
                     &[(&before, Type::TEXT), (&SESSIONS_PER_LOOKUP, Type::INT8)],
                 )
@@ -134,7 +134,7 @@ impl Worker {
         let name = format!("adjutant search {}", self.connection.address()?.namespace);
         let turn = i64::from(crc32fast::hash(name.as_bytes()));
         let rows = self
-            .rows(&format!("SELECT {function}($1)"), &[(&turn, Type::INT8)])
+            .execute(&format!("SELECT {function}($1)"), &[(&turn, Type::INT8)])
             .await?;
         Ok(rows
             .first()
@@ -150,7 +150,7 @@ impl Worker {
             .borrow()
             .get(session)
             .is_some_and(|leased| leased.is_to_be_indexed() && leased.index.is_little());
-        if !is_little || self.connection.is_away() {
+        if !is_little || self.connection.is_unreachable() {
             return;
         }
         match timeout(LEAVE_TIMEOUT, self.index_own(session)).await {

@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::DatabaseFault;
-use super::read::{ListValues, SqlParams, record};
+use super::queries::{PageParams, SqlParams, record};
 use super::trigrams::Trigrams;
 use super::worker::Worker;
 use crate::{Error, ListQuery, Record, SearchCut, SearchHit, SearchPage, search};
@@ -38,7 +38,7 @@ pub(super) const AMONG: &str =
             WHERE own.grams IS NULL OR own.grams @> $2::smallint[])";
 
 /// Builds the query of a page of sessions that may contain the words, with the parameters of a list
-/// ([`super::read::page`]) and `$8`. Each reason to be a candidate is a subquery of its own: for
+/// ([`super::queries::page`]) and `$8`. Each reason to be a candidate is a subquery of its own: for
 /// frequent words, the newest sessions are scanned until there are enough; for rare ones, those
 /// that the index yields are read.
 pub(super) fn candidates(query: &ListQuery) -> String {
@@ -49,7 +49,7 @@ pub(super) fn candidates(query: &ListQuery) -> String {
             " AND (cwd = $4 OR project = $5 OR starts_with(cwd, $6) OR starts_with(project, $7))"
         }
     };
-    let aside = super::read::aside(query);
+    let aside = super::queries::archived_condition(query);
     let part = |sessions: &str| {
         format!(
             "(SELECT data, updated, id FROM session
@@ -137,7 +137,7 @@ impl Worker {
             .map(|record| record.id.as_str())
             .collect();
         let among = self
-            .rows(
+            .execute(
                 AMONG,
                 &[(&ids, Type::TEXT_ARRAY), (&grams, Type::INT2_ARRAY)],
             )
@@ -156,11 +156,11 @@ impl Worker {
             ..query
         };
         while query.after.is_some() && page.hits.len() < limit {
-            let values = ListValues::of(&query);
+            let values = PageParams::of(&query);
             let mut values = values.all();
             values.push((&grams as &(dyn ToSql + Sync), Type::INT2_ARRAY));
             let values: SqlParams<'_> = &values;
-            let rows = self.rows(&candidates(&query), values).await?;
+            let rows = self.execute(&candidates(&query), values).await?;
             let records = rows
                 .iter()
                 .map(record)

@@ -2,9 +2,9 @@
 
 use tokio_postgres::types::Type;
 
-use super::connection::{CANCEL, channel};
+use super::connection::{CANCEL_PREFIX, channel};
 use super::fault::DatabaseFault;
-use super::read::SqlParams;
+use super::queries::SqlParams;
 use super::worker::Worker;
 use crate::fleet::{BusySession, ClaimedTask, FleetJob, TaskState, TaskStatus};
 use crate::{Error, job};
@@ -84,7 +84,7 @@ impl Worker {
         }
         let id = session.as_str();
         let put = self
-            .rows(PUT, &[(&id, Type::TEXT), (&work, Type::TEXT)])
+            .execute(PUT, &[(&id, Type::TEXT), (&work, Type::TEXT)])
             .await?;
         if put.is_empty() {
             let busy = format!(
@@ -99,7 +99,7 @@ impl Worker {
         loop {
             // The order matters: a process that claims a prompt must count as alive.
             self.alive().await?;
-            let rows = self.rows(CLAIM, &[(&self.instance, Type::TEXT)]).await?;
+            let rows = self.execute(CLAIM, &[(&self.instance, Type::TEXT)]).await?;
             let Some(row) = rows.first() else {
                 return Ok(None);
             };
@@ -135,13 +135,13 @@ impl Worker {
             (&state, Type::TEXT),
             (&outcome, Type::TEXT),
         ];
-        Ok(!self.rows(END, values).await?.is_empty())
+        Ok(!self.execute(END, values).await?.is_empty())
     }
 
     async fn task(&self, session: &SessionId) -> Result<Option<TaskStatus>, DatabaseFault> {
         let id = session.as_str();
         let rows = self
-            .rows(
+            .execute(
                 "SELECT state, tries, outcome FROM task WHERE session = $1",
                 &[(&id, Type::TEXT)],
             )
@@ -161,7 +161,7 @@ impl Worker {
     }
 
     async fn busy(&self) -> Result<Vec<BusySession>, DatabaseFault> {
-        let rows = self.rows(BUSY, &[]).await?;
+        let rows = self.execute(BUSY, &[]).await?;
         let one = |row: &tokio_postgres::Row| {
             let host: Option<String> = row.try_get(2)?;
             let pid: Option<i64> = row.try_get(3)?;
@@ -179,22 +179,26 @@ impl Worker {
     async fn cancel_task(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let id = session.as_str();
         let waiting = "UPDATE task SET state = 'cancelled' WHERE session = $1 AND state = 'waiting' RETURNING session";
-        if !self.rows(waiting, &[(&id, Type::TEXT)]).await?.is_empty() {
+        if !self
+            .execute(waiting, &[(&id, Type::TEXT)])
+            .await?
+            .is_empty()
+        {
             return Ok(true);
         }
         let running = "UPDATE task SET cancel = true WHERE session = $1 AND state = 'running'";
-        self.rows(running, &[(&id, Type::TEXT)]).await?;
+        self.execute(running, &[(&id, Type::TEXT)]).await?;
         // A host without notifications sees the mark when it renews its lease.
         let mark = "UPDATE lease l SET cancel = true FROM owner o WHERE l.session = $1 AND o.instance = l.instance
             AND o.until > now() RETURNING l.instance";
-        let held = self.rows(mark, &[(&id, Type::TEXT)]).await?;
+        let held = self.execute(mark, &[(&id, Type::TEXT)]).await?;
         let Some(row) = held.first() else {
             return Ok(false);
         };
         let channel_name = channel(row.try_get(0)?);
-        let payload = format!("{CANCEL}{id}");
+        let payload = format!("{CANCEL_PREFIX}{id}");
         let called = self
-            .rows(
+            .execute(
                 "SELECT pg_notify($1, $2)",
                 &[(&channel_name, Type::TEXT), (&payload, Type::TEXT)],
             )

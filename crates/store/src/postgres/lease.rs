@@ -148,7 +148,7 @@ impl Worker {
                 .await
         };
         let (alive, looked) = tokio::join!(self.alive(), looked);
-        self.meters.renewed(alive.is_ok() && looked.is_ok());
+        self.metrics.renewed(alive.is_ok() && looked.is_ok());
         let rows = match (alive, looked) {
             (Ok(()), Ok(rows)) => rows,
             (Err(fault), _) | (_, Err(fault)) => {
@@ -185,7 +185,7 @@ impl Worker {
         let id = session.as_str();
         let sql = "UPDATE lease SET cancel = false WHERE session = $1 AND instance = $2";
         if let Err(fault) = self
-            .rows(sql, &[(&id, Type::TEXT), (&self.instance, Type::TEXT)])
+            .execute(sql, &[(&id, Type::TEXT), (&self.instance, Type::TEXT)])
             .await
         {
             tracing::debug!(

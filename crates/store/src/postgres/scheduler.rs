@@ -14,7 +14,7 @@ use super::connection::ConnectionEvent;
 use super::fill::IndexedPiece;
 use super::job_queues::{JobQueues, SessionBatch};
 use super::worker::Worker;
-use crate::StoreMeters;
+use crate::StoreMetrics;
 use crate::job::{JobScope, StoreJob};
 use base::channel::Receiver;
 use base::id::SessionId;
@@ -62,10 +62,10 @@ struct Scheduler<'a> {
 pub(super) async fn run(
     place: DatabaseLocation,
     mut jobs: Receiver<StoreJob>,
-    meters: Arc<StoreMeters>,
+    metrics: Arc<StoreMetrics>,
 ) {
     let (events, mut connection_events) = mpsc::unbounded_channel();
-    let worker = Worker::new(&place, events, meters);
+    let worker = Worker::new(&place, events, metrics);
     let lease = worker
         .connection
         .address()
@@ -112,9 +112,9 @@ pub(super) async fn run(
             },
             Some(done) = scheduler.in_progress.next(), if !scheduler.in_progress.is_empty() => scheduler.settle(done),
             Some(event) = connection_events.recv() => match event {
-                ConnectionEvent::Wanted(session) => worker.report_request(&session),
-                ConnectionEvent::Cancel(session) => worker.cancel(&session),
-                ConnectionEvent::Closed => worker.connection.lost(),
+                ConnectionEvent::SessionRequested(session) => worker.report_request(&session),
+                ConnectionEvent::CancelTurn(session) => worker.cancel(&session),
+                ConnectionEvent::Closed => worker.connection.handle_close(),
             },
             _ = renewals.tick(), if worker.holds_any() => {
                 scheduler.in_progress.push(worker.renew().map(|()| Done::Other).boxed_local());
@@ -208,7 +208,7 @@ impl Scheduler<'_> {
     /// Retries failed writes. If the database is unreachable, it first retries the connection,
     /// while other jobs continue.
     fn retry(&mut self) {
-        if self.worker.connection.is_away() {
+        if self.worker.connection.is_unreachable() {
             self.in_progress.push(
                 self.worker
                     .connection

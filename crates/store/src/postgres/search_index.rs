@@ -19,7 +19,7 @@ use tokio_postgres::types::Type;
 use super::fault::DatabaseFault;
 use super::leased::decoded;
 use super::pending_index::{MESSAGES_PER_READ, PendingIndex, TITLE};
-use super::read::{SqlParams, record};
+use super::queries::{SqlParams, record};
 use super::trigrams::Trigrams;
 use super::worker::Worker;
 use crate::Record;
@@ -154,7 +154,7 @@ impl Worker {
     async fn record_of(&self, session: &SessionId) -> Result<Option<Record>, DatabaseFault> {
         let id = session.as_str();
         let rows = self
-            .rows(
+            .execute(
                 "SELECT data FROM session WHERE id = $1",
                 &[(&id, Type::TEXT)],
             )
@@ -165,7 +165,7 @@ impl Worker {
     async fn messages(&self, session: &SessionId) -> Result<Vec<String>, DatabaseFault> {
         let id = session.as_str();
         let rows = self
-            .rows(
+            .execute(
                 "SELECT id FROM message WHERE session = $1",
                 &[(&id, Type::TEXT)],
             )
@@ -174,7 +174,7 @@ impl Worker {
     }
 
     async fn sweep(&self, session: &SessionId, epoch: i64) -> Result<(), DatabaseFault> {
-        self.rows(
+        self.execute(
             SWEEP,
             &[(&session.as_str(), Type::TEXT), (&epoch, Type::INT8)],
         )
@@ -190,7 +190,7 @@ impl Worker {
             (&epoch, Type::INT8),
             (&self.instance, Type::TEXT),
         ];
-        Ok(!self.rows(MARK, values).await?.is_empty())
+        Ok(!self.execute(MARK, values).await?.is_empty())
     }
 
     /// Reads messages and writes their trigrams. Returns whether the session's owner has not
@@ -208,7 +208,7 @@ impl Worker {
         let sql = "SELECT message, data FROM part WHERE session = $1 AND message = ANY($2)";
         let id = session.as_str();
         let rows = self
-            .rows(sql, &[(&id, Type::TEXT), (&messages, Type::TEXT_ARRAY)])
+            .execute(sql, &[(&id, Type::TEXT), (&messages, Type::TEXT_ARRAY)])
             .await?;
         let parts = rows
             .iter()
@@ -257,7 +257,7 @@ impl Worker {
             (&arrays, Type::TEXT_ARRAY),
             (&gone, Type::TEXT_ARRAY),
         ];
-        Ok(!self.rows(PUT, values).await?.is_empty())
+        Ok(!self.execute(PUT, values).await?.is_empty())
     }
 }
 

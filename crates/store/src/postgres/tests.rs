@@ -126,7 +126,7 @@ async fn unreachable_database_is_written_after_restart() {
         return;
     };
     let mut place = DatabaseLocation::new(&database.fresh(60));
-    place.away.bytes = 10_000;
+    place.outage_limits.bytes = 10_000;
     let one = store(&place);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
@@ -136,16 +136,19 @@ async fn unreachable_database_is_written_after_restart() {
     write(&one, &record, &[message("b", &["two"])]).await;
     // The failure is detected by the first write.
     let result = one.flush(&id()).await;
-    assert!(matches!(result, Err(Error::Away(_))), "{result:?}");
+    assert!(matches!(result, Err(Error::Unreachable(_))), "{result:?}");
     one.handed_over(&id()).await;
     let later = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
-    assert!(matches!(one.create(&later).await, Err(Error::Away(_))));
+    assert!(matches!(
+        one.create(&later).await,
+        Err(Error::Unreachable(_))
+    ));
     write(&one, &later, &[message("c", &["three"])]).await;
     // More than the limit.
     let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
     write(&one, &record, &[message("d", &[&noise])]).await;
     let result = one.flush(&id()).await;
-    assert!(matches!(result, Err(Error::AwayTooLong(_))), "{result:?}");
+    assert!(matches!(result, Err(Error::OutageTooLong(_))), "{result:?}");
     database.control(&["start"]);
     flushed(&one, &record.id).await;
     flushed(&one, &later.id).await;
@@ -216,7 +219,7 @@ async fn full_database_is_written_once_it_has_space() {
         return;
     };
     let mut place = DatabaseLocation::new(&database.fresh(60));
-    place.away.bytes = 10_000;
+    place.outage_limits.bytes = 10_000;
     let one = store(&place);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
@@ -233,7 +236,7 @@ async fn full_database_is_written_once_it_has_space() {
     write(&one, &record, &[message("b", &["two"])]).await;
     let result = one.flush(&id()).await;
     assert!(
-        matches!(&result, Err(Error::Away(reason)) if reason.contains("No space left")),
+        matches!(&result, Err(Error::Unreachable(reason)) if reason.contains("No space left")),
         "{result:?}"
     );
     // Operations that need no space continue, and the connection is still open.
@@ -243,7 +246,7 @@ async fn full_database_is_written_once_it_has_space() {
     let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
     write(&one, &record, &[message("c", &[&noise])]).await;
     let result = one.flush(&id()).await;
-    assert!(matches!(result, Err(Error::AwayTooLong(_))), "{result:?}");
+    assert!(matches!(result, Err(Error::OutageTooLong(_))), "{result:?}");
     client
         .batch_execute(&format!("DROP TRIGGER no_room ON {namespace}.part"))
         .await
@@ -323,7 +326,7 @@ async fn promoted_standby_continues() {
     database.control(&["stop", "-m", "immediate"]);
     write(&one, &record, &[message("n", &["meanwhile"])]).await;
     let result = one.flush(&id()).await;
-    assert!(matches!(result, Err(Error::Away(_))), "{result:?}");
+    assert!(matches!(result, Err(Error::Unreachable(_))), "{result:?}");
     database.program("pg_ctl", &["-D", data, "-w", "promote"]);
     flushed(&one, &id()).await;
     assert!(number(&one, "adjutant_store_connections_total") >= 2.0);

@@ -16,7 +16,9 @@ use super::pending_index::PendingIndex;
 use crate::job::{StoreJob, answer};
 use crate::takeover::{OwnerRequest, RequestSource};
 use crate::write::SessionWrite;
-use crate::{Error, LockHolder, Record, RecordChange, SessionFeed, StoreMeters, StoredSession};
+use crate::{
+    Error, LockHolder, Record, RecordChange, StoreMetrics, StoredSession, StreamedSession,
+};
 use base::id::SessionId;
 use base::store_location::{DatabaseLocation, OutageLimits};
 
@@ -33,7 +35,7 @@ pub(super) struct Worker {
     /// Borrowed for short operations, never across an await.
     pub(super) owned: RefCell<HashMap<SessionId, LeasedSession>>,
     limits: OutageLimits,
-    pub(super) meters: Arc<StoreMeters>,
+    pub(super) metrics: Arc<StoreMetrics>,
     /// The sender of other processes' requests for our sessions, and of their loss.
     request_sender: mpsc::UnboundedSender<OwnerRequest>,
     request_receiver: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
@@ -44,7 +46,7 @@ impl Worker {
     pub(super) fn new(
         place: &DatabaseLocation,
         events: mpsc::UnboundedSender<ConnectionEvent>,
-        meters: Arc<StoreMeters>,
+        metrics: Arc<StoreMetrics>,
     ) -> Self {
         let instance: String =
             std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase())
@@ -56,13 +58,13 @@ impl Worker {
             .into_owned();
         let (request_sender, request_receiver) = mpsc::unbounded_channel();
         Self {
-            connection: DatabaseConnection::new(place, &instance, events, meters.clone()),
-            meters,
+            connection: DatabaseConnection::new(place, &instance, events, metrics.clone()),
+            metrics,
             instance,
             host,
             display_address: place.shown(),
             owned: RefCell::default(),
-            limits: place.away,
+            limits: place.outage_limits,
             request_sender,
             request_receiver: Cell::new(Some(request_receiver)),
             filling: IndexFilling::default(),
@@ -91,7 +93,7 @@ impl Worker {
 
     /// Converts a fault, with regard to the limits of unwritten changes.
     pub(super) fn failure(&self, fault: DatabaseFault) -> Error {
-        let (DatabaseFault::Away(reason) | DatabaseFault::Full(reason)) = fault else {
+        let (DatabaseFault::Unreachable(reason) | DatabaseFault::Full(reason)) = fault else {
             return fault.into();
         };
         let waiting: usize = self
@@ -101,11 +103,11 @@ impl Worker {
             .flat_map(|leased| &leased.rows)
             .map(RowChange::bytes)
             .sum();
-        let time = self.connection.away().unwrap_or_default();
+        let time = self.connection.outage().unwrap_or_default();
         if waiting > self.limits.bytes || time > self.limits.time {
-            return Error::AwayTooLong(reason);
+            return Error::OutageTooLong(reason);
         }
-        Error::Away(reason)
+        Error::Unreachable(reason)
     }
 
     /// Reports that another process requests a session.
@@ -142,7 +144,7 @@ impl Worker {
             .filter(|leased| !leased.is_lost)
         {
             tracing::warn!("session {session} was taken over by another process");
-            self.meters.lost();
+            self.metrics.lost();
             leased.is_lost = true;
             leased.is_record_pending = false;
             leased.rows.clear();
@@ -166,7 +168,7 @@ impl Worker {
             return Ok(());
         }
         let TakenLease { epoch, is_indexed } = self.take(session).await?;
-        match self.known(session).await {
+        match self.properties(session).await {
             Ok(Some(known)) => {
                 let leased = LeasedSession {
                     epoch: Some(epoch),
@@ -174,8 +176,8 @@ impl Worker {
                     record: Some(known.record),
                     has_row: true,
                     has_messages: known.has_messages,
-                    last: known.last,
-                    contents: known.contents,
+                    last: known.last_seq,
+                    contents: known.content_bytes,
                     ..LeasedSession::default()
                 };
                 self.owned.borrow_mut().insert(session.clone(), leased);
@@ -279,12 +281,12 @@ impl Worker {
                     record: Some(found.stored.record.clone()),
                     has_row: true,
                     has_messages: !found.stored.messages.is_empty(),
-                    last: found.last,
-                    contents: found.contents,
+                    last: found.last_seq,
+                    contents: found.content_bytes,
                     ..LeasedSession::default()
                 };
                 self.owned.borrow_mut().insert(session.clone(), leased);
-                Ok((found.stored, found.cold))
+                Ok((found.stored, found.messages_without_results))
             }
             found => {
                 self.release_lease(session, epoch, found.is_err()).await;
@@ -312,7 +314,7 @@ impl Worker {
             leased.is_closing = false;
         }
         match self.history(session, lean).await? {
-            Some(found) => Ok((found.stored, found.cold)),
+            Some(found) => Ok((found.stored, found.messages_without_results)),
             None => self.unsaved_session(session).map(|stored| (stored, 0)),
         }
     }
@@ -341,10 +343,14 @@ impl Worker {
     }
 
     async fn has(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
-        Ok(self.owns(session) || self.known(session).await?.is_some())
+        Ok(self.owns(session) || self.properties(session).await?.is_some())
     }
 
-    async fn import(&self, feed: SessionFeed, of: Option<&SessionId>) -> Result<(), DatabaseFault> {
+    async fn import(
+        &self,
+        feed: StreamedSession,
+        of: Option<&SessionId>,
+    ) -> Result<(), DatabaseFault> {
         let id = &feed.record.id.clone();
         if self.has(id).await? {
             return Err(Error::Taken(id.clone()).into());
@@ -361,7 +367,7 @@ impl Worker {
         }
         let epoch = self.take(id).await?.epoch;
         // Another process may have imported it while this one was reading.
-        let known = self.known(id).await;
+        let known = self.properties(id).await;
         if !matches!(known, Ok(None)) {
             self.release_lease(id, epoch, true).await;
             return Err(known
@@ -437,12 +443,12 @@ impl Worker {
     /// Releases an owned session, and deletes it if it has no message and no title of its user.
     /// Returns whether it was deleted.
     async fn leave(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
-        let unsaid = self
+        let unprompted = self
             .owned
             .borrow()
             .get(session)
             .is_some_and(|leased| leased.has_row && !leased.is_lost && leased.is_empty());
-        let left = if unsaid {
+        let left = if unprompted {
             self.remove(session).await.map(|()| true)
         } else {
             Ok(false)
@@ -451,11 +457,15 @@ impl Worker {
         left
     }
 
-    async fn discard(&self, session: &SessionId, unsaid: bool) -> Result<bool, DatabaseFault> {
+    async fn discard(
+        &self,
+        session: &SessionId,
+        only_unprompted: bool,
+    ) -> Result<bool, DatabaseFault> {
         if self.owns(session) {
             return Ok(false);
         }
-        if !unsaid {
+        if !only_unprompted {
             return self.delete(session).await.map(|()| true);
         }
         self.claim(session).await?;
@@ -482,7 +492,10 @@ impl Worker {
                 session,
                 options,
                 reply,
-            } => answer(reply, self.load(&session, options.lean).await),
+            } => answer(
+                reply,
+                self.load(&session, options.without_old_results).await,
+            ),
             StoreJob::Parts {
                 session,
                 ids,
@@ -491,7 +504,7 @@ impl Worker {
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
             // The whole session is in memory in any case once the database has sent it.
             StoreJob::ReadOut { session, reply } => {
-                answer(reply, self.peek(&session).await.map(SessionFeed::from))
+                answer(reply, self.peek(&session).await.map(StreamedSession::from))
             }
             StoreJob::Has { session, reply } => answer(reply, self.has(&session).await),
             StoreJob::Import { feed, of, reply } => {
@@ -526,11 +539,15 @@ impl Worker {
             StoreJob::Leave { session, reply } => answer(reply, self.leave(&session).await),
             StoreJob::Discard {
                 session,
-                unsaid,
+                only_unprompted,
                 reply,
-            } => answer(reply, self.discard(&session, unsaid).await),
-            StoreJob::Unsaid { reply } => {
-                answer(reply, self.empty_sessions().await);
+            } => answer(reply, self.discard(&session, only_unprompted).await),
+            StoreJob::EmptySessions { reply } => {
+                let empty = match self.delete_dead_owners().await {
+                    Ok(()) => self.empty_sessions().await,
+                    Err(fault) => Err(fault),
+                };
+                answer(reply, empty);
                 // A process that requests them runs for a while.
                 self.filling.at_leisure();
             }
@@ -544,12 +561,14 @@ impl Worker {
             StoreJob::Grants { project, reply } => answer(reply, self.grants(project).await),
             StoreJob::Grant { grant, reply } => answer(reply, self.grant(&grant).await),
             StoreJob::Revoke { grant, reply } => answer(reply, self.revoke(&grant).await),
-            StoreJob::Recent { project, reply } => answer(reply, self.recent(&project).await),
-            StoreJob::Chosen {
+            StoreJob::RecentModels { project, reply } => {
+                answer(reply, self.recent_models(&project).await)
+            }
+            StoreJob::SetRecentModels {
                 project,
                 models,
                 reply,
-            } => answer(reply, self.chosen(&project, &models).await),
+            } => answer(reply, self.set_recent_models(&project, &models).await),
             StoreJob::Search {
                 query,
                 words,
@@ -571,7 +590,9 @@ impl Worker {
                     source.ok_or_else(|| Error::Unwritable("they are received already".into())),
                 );
             }
-            StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),
+            StoreJob::About { reply } => {
+                answer(reply, Ok::<_, DatabaseFault>(self.backend_state().await))
+            }
             StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),
             // A database always has all sessions.
             StoreJob::Filled { reply } => answer(reply, Ok::<_, DatabaseFault>(())),
@@ -579,7 +600,16 @@ impl Worker {
                 project,
                 entry,
                 reply,
-            } => answer(reply, self.trust(&project, entry.as_deref()).await),
+            } => {
+                let decision = match entry {
+                    Some(entry) => self
+                        .store_trust(&project, &entry)
+                        .await
+                        .map(|()| Some(entry)),
+                    None => self.read_trust(&project).await,
+                };
+                answer(reply, decision);
+            }
             StoreJob::Fleet(ask) => self.fleet(ask).await,
             // The remaining jobs concern sessions, or were handled before.
             _ => {}

@@ -73,14 +73,14 @@ impl Worker {
         let sessions: Vec<SessionId> = batches.iter().map(|batch| batch.session.clone()).collect();
         // While the database is unreachable, the callers do not wait for it: another task retries
         // the connection.
-        if self.connection.is_away() {
+        if self.connection.is_unreachable() {
             failed.extend(self.all_unwritten(&sessions));
         } else {
             failed.extend(self.put(&sessions).await);
         }
         // Before the answers, because a caller that learns of the completion may read the metrics
         // at once.
-        self.meters.waits(
+        self.metrics.waits(
             self.owned
                 .borrow()
                 .values()
@@ -128,7 +128,7 @@ impl Worker {
     /// Returns the errors of the sessions with unwritten changes, while the database is
     /// unreachable.
     fn all_unwritten(&self, sessions: &[SessionId]) -> HashMap<SessionId, Error> {
-        let error = self.failure(DatabaseFault::Away(self.connection.reason()));
+        let error = self.failure(DatabaseFault::Unreachable(self.connection.outage_reason()));
         let owned = self.owned.borrow();
         let waits = |session: &&SessionId| {
             owned
@@ -179,8 +179,8 @@ impl Worker {
             }
             match self.send(&statement).await {
                 Ok(still_owned) => {
-                    self.connection.took();
-                    self.meters
+                    self.connection.record_accepted_write();
+                    self.metrics
                         .wrote(statement.rows.len() + statement.records.len());
                     for (session, ..) in statement
                         .sessions
@@ -380,7 +380,7 @@ impl Worker {
             let open = self.connection.open().await?;
             match self
                 .connection
-                .run(open.client.query(&open.write, &values))
+                .run(open.client.query(&open.write_statement, &values))
                 .await
             {
                 Err(DatabaseFault::Again) => {}

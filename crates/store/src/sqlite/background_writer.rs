@@ -9,7 +9,7 @@ use super::session::{IndexUpdate, SessionFile};
 use crate::ReplySender;
 use crate::job::StoreJob;
 use crate::write::SessionWrite;
-use crate::{Error, Record, StoreMeters};
+use crate::{Error, Record, StoreMetrics};
 use base::channel::WeakSender;
 use base::id::SessionId;
 use base::lock::locked;
@@ -81,18 +81,18 @@ pub(super) struct BackgroundWriter {
     written: done::Sender<WriteResult>,
     /// Wakes the store's thread when it waits for jobs, without keeping it alive.
     wake: WeakSender<StoreJob>,
-    pub(super) meters: Arc<StoreMeters>,
+    pub(super) metrics: Arc<StoreMetrics>,
 }
 
 /// The store's wake-up channel and its counters.
-pub(crate) type WakeAndMetrics = (WeakSender<StoreJob>, Arc<StoreMeters>);
+pub(crate) type WakeAndMetrics = (WeakSender<StoreJob>, Arc<StoreMetrics>);
 
 impl BackgroundWriter {
-    pub(super) fn new(written: done::Sender<WriteResult>, (wake, meters): WakeAndMetrics) -> Self {
+    pub(super) fn new(written: done::Sender<WriteResult>, (wake, metrics): WakeAndMetrics) -> Self {
         Self {
             written,
             wake,
-            meters,
+            metrics,
         }
     }
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row};
 
 use super::session;
 use super::{migrate, wal};
-use crate::{Error, Record, SessionFeed};
+use crate::{Error, Record, StreamedSession};
 use base::id::SessionId;
 use base::lock::locked;
 use transcript::{Message, Part};
@@ -40,7 +40,7 @@ struct MessageRows {
 /// Opens a session's file for reading one message at a time, and returns the number of its messages
 /// too. Returns `None` if the file must be read in another way, because a process has it open, it
 /// needs repair, or a row does not match its checksum.
-pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
+pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(StreamedSession, i64)> {
     let path = session::path(dir, id);
     let state = state(&path)?;
     let db = connect(&path)?;
@@ -57,7 +57,7 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
         is_finished: false,
     };
     Some((
-        SessionFeed::new(record, messages).with_damage(damage),
+        StreamedSession::new(record, messages).with_damage(damage),
         count,
     ))
 }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params}
 use super::migrate;
 use crate::assembly::Assembly;
 use crate::write::{PartJson, SessionWrite};
-use crate::{Error, LockHolder, Record, SessionFeed, StoredSession, compression};
+use crate::{Error, LockHolder, Record, StoredSession, StreamedSession, compression};
 use base::id::{PartId, SessionId};
 use transcript::Part;
 
@@ -208,7 +208,7 @@ impl SessionFile {
     }
 
     /// Writes a whole session from a feed, all or none, and syncs it to the disk.
-    pub(super) fn fill(&mut self, mut feed: SessionFeed) -> Result<IndexUpdate, Error> {
+    pub(super) fn fill(&mut self, mut feed: StreamedSession) -> Result<IndexUpdate, Error> {
         let id = self.id.clone();
         let path = self.path.clone();
         let explain = |e: rusqlite::Error| explain(&id, &path, &e);
@@ -448,7 +448,11 @@ impl RawRows {
         let Some(mut assembly) = begun else {
             return Ok((None, 0, altered));
         };
-        let cold = if lean { cold(db, &assembly)? } else { 0 };
+        let cold = if lean {
+            messages_without_results(db, &assembly)?
+        } else {
+            0
+        };
         let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
         let mut found = query.query([])?;
         while let Some(row) = found.next()? {
@@ -498,7 +502,7 @@ impl RawRows {
 }
 
 /// Determines the number of cold messages: see [`Assembly::cold`].
-fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
+fn messages_without_results(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
     let Some(parent) = assembly.summarised() else {
         return Ok(0);
     };
@@ -509,7 +513,7 @@ fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
     while let Some(row) = found.next()? {
         parts.extend(part(row).map(|(_, _, json)| json));
     }
-    Ok(assembly.cold(parent, &parts))
+    Ok(assembly.messages_without_results(parent, &parts))
 }
 
 /// Decodes the row of a message, if its checksum matches.

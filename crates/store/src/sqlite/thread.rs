@@ -300,7 +300,7 @@ impl Thread {
         let entries = std::mem::take(&mut batch.entries);
         match &written {
             Ok(()) => {
-                self.background_writer.meters.wrote(entries.len());
+                self.background_writer.metrics.wrote(entries.len());
                 self.created.remove(&batch.session);
                 if let Some(update) = update {
                     self.update_index(&update);
@@ -321,7 +321,7 @@ impl Thread {
             }
         }
         self.background_writer
-            .meters
+            .metrics
             .waits(self.unwritten.values().map(Vec::len).sum());
         self.finish_batch(batch, written);
     }
@@ -559,10 +559,10 @@ impl Thread {
             }
             StoreJob::Discard {
                 session,
-                unsaid,
+                only_unprompted,
                 reply,
-            } => drop(reply.send(self.discard(&session, unsaid))),
-            StoreJob::Unsaid { reply } => {
+            } => drop(reply.send(self.discard(&session, only_unprompted))),
+            StoreJob::EmptySessions { reply } => {
                 drop(reply.send(self.with_complete_index(|index| index.empty_sessions())));
                 // A process that requests them runs for a while.
                 self.indexer.all(true);
@@ -607,10 +607,10 @@ impl Thread {
                 drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone()))))
             }
             StoreJob::About { reply } => drop(reply.send(Ok(self.about()))),
-            StoreJob::Recent { project, reply } => {
+            StoreJob::RecentModels { project, reply } => {
                 drop(reply.send(Ok(recent::read(&self.dir, &project))))
             }
-            StoreJob::Chosen {
+            StoreJob::SetRecentModels {
                 project,
                 models,
                 reply,

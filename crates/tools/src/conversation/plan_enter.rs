@@ -58,7 +58,7 @@ impl Tool for PlanEnterTool {
             format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
         // The user decides, whatever the rules allow.
         let need = AccessRequest {
-            floor: Some((Action::Ask, question.trim_end().into())),
+            minimum: Some((Action::Ask, question.trim_end().into())),
             ..AccessRequest::new(Self::NAME, "*")
         };
         Ok((vec![need], ()))

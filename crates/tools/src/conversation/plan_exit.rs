@@ -112,7 +112,7 @@ impl Tool for PlanExitTool {
             needs.extend(place.real.needs(Access::Read));
         }
         // The user decides, whatever the rules allow.
-        need.floor = Some((Action::Ask, question));
+        need.minimum = Some((Action::Ask, question));
         needs.push(need);
         Ok((needs, plan))
     }

@@ -21,7 +21,7 @@ use crate::files::disk;
 use crate::files::encoding::{self, DecodedText, EncodedSource, NotText};
 use crate::files::path::{Access, PathKind, ResolvedPath};
 use crate::files::read_tracker::{KnownFile, TextFingerprint};
-use crate::files::search::elsewhere;
+use crate::files::search::suggest_similar_paths;
 use crate::format;
 use crate::language::{self, Planned};
 use crate::{Failure, ToolContext};
@@ -83,7 +83,7 @@ pub enum Purpose {
 impl Document {
     /// Returns the error for the model when the file to be changed does not exist.
     pub async fn missing(&self, context: &ToolContext) -> Failure {
-        let instead = elsewhere(context, &self.place.real.path).await;
+        let instead = suggest_similar_paths(context, &self.place.real.path).await;
         Failure::ForModel(format!("File {} not found.{instead}", self.place.shown))
     }
 

@@ -27,7 +27,7 @@ pub enum Error {
     #[error("it is a directory")]
     Directory,
     /// A device, a pipe, a socket.
-    #[error("it is not a regular file")]
+    #[error("not a regular file")]
     Special,
     #[error("it has {} MiB; files over {} MiB are not opened here", .0 >> 20, LARGEST >> 20)]
     TooLarge(u64),
@@ -288,7 +288,7 @@ pub fn has_content(real: &Path, pieces: &[&[u8]]) -> Result<bool, Error> {
             Err(e) => return Err(e.into()),
         }
     }
-    // The file may have grown meanwhile.
+    // The file may have grown in the meantime.
     Ok(file.read(&mut block)? == 0)
 }
 

@@ -14,7 +14,10 @@ use crate::aliases::{Aliases, FOLDER};
 use crate::files::loaded_instructions::TouchedPath;
 use crate::files::path::{Access, PathKind, ResolvedPath, resolve};
 use crate::files::rooted_fs::SearchRoot;
-use crate::files::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
+use crate::files::search::{
+    MAX_SEARCH_RESULTS, Rank, compile_globs, resolve_or_suggest, run_blocking,
+    suggest_similar_paths, visit_files,
+};
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::lock::{locked, unlocked};
 use base::text;
@@ -94,7 +97,8 @@ impl Tool for GlobTool {
         input: Input,
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
-        let base = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
+        let base =
+            resolve_or_suggest(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if base.real.inside {
             directory(&base)?;
         }
@@ -122,12 +126,12 @@ impl Tool for GlobTool {
                 }
             }
         } else {
-            globs(&[&input.pattern])?;
+            compile_globs(&[&input.pattern])?;
             roots.push((base.clone(), input.pattern.clone()));
         }
         let mut needs: Vec<AccessRequest> = Vec::new();
         for (place, pattern) in &roots {
-            globs(&[pattern])?;
+            compile_globs(&[pattern])?;
             let mut new = place.real.needs(Access::List);
             new.retain(|need| !needs.iter().any(|seen| seen.patterns == need.patterns));
             needs.extend(new);
@@ -153,7 +157,7 @@ impl Tool for GlobTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         directory(&ready.base)?;
         if ready.base.real.is_absent() {
-            let instead = elsewhere(&context, &ready.base.real.path).await;
+            let instead = suggest_similar_paths(&context, &ready.base.real.path).await;
             return Err(Failure::ForModel(format!(
                 "Directory not found: {}. Nothing was searched.{instead}",
                 ready.base.shown
@@ -162,7 +166,7 @@ impl Tool for GlobTool {
         for (place, _) in &ready.roots {
             place.still()?;
         }
-        let sight = SearchFilter::new(&context.policy);
+        let filter = SearchFilter::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready {
             base,
@@ -170,11 +174,13 @@ impl Tool for GlobTool {
             pattern,
         } = ready;
         let shown = base.shown.clone();
-        let done = blocking(&context, move || {
+        let done = run_blocking(&context, move || {
             let found: Mutex<NewestPaths> = Mutex::default();
             let mut left_out = Omitted::default();
             for (place, pattern) in &roots {
-                let Ok(set) = globs(&[pattern]) else { continue };
+                let Ok(set) = compile_globs(&[pattern]) else {
+                    continue;
+                };
                 if place.real.found != PathKind::Directory {
                     continue;
                 }
@@ -183,7 +189,7 @@ impl Tool for GlobTool {
                     path.strip_prefix(&place.real.path)
                         .is_ok_and(|rest| set.is_match(rest))
                 };
-                let left = files(&place.real.path, &cancelled, fits, &sight, || {
+                let left = visit_files(&place.real.path, &cancelled, fits, &filter, || {
                     let mut look = root.reader();
                     let found = &found;
                     move |path: &Path| {
@@ -211,7 +217,7 @@ impl Tool for GlobTool {
         let (found, left_out, base) = done.map_err(|e: crate::files::disk::Error| {
             Failure::ForModel(format!("{shown}: {e}. Nothing was searched."))
         })?;
-        let truncated = found.count > LIMIT;
+        let truncated = found.count > MAX_SEARCH_RESULTS;
         let mut text = String::new();
         if found.count == 0 {
             let place = if shown == "." {
@@ -227,16 +233,16 @@ impl Tool for GlobTool {
         let files: Vec<String> = found
             .newest
             .iter()
-            .take(LIMIT)
+            .take(MAX_SEARCH_RESULTS)
             .map(|rank| shown_path(&rank.path))
             .collect();
         text.push_str(&files.join("\n"));
-        let touched = found.newest.iter().take(LIMIT);
+        let touched = found.newest.iter().take(MAX_SEARCH_RESULTS);
         let touched = touched.map(|rank| TouchedPath::File(rank.path.clone()));
         let touched = touched.collect();
         if truncated {
             text.push_str(&format!(
-                "\n\n(The {LIMIT} newest of {} files. By directory:",
+                "\n\n(The {MAX_SEARCH_RESULTS} newest of {} files. By directory:",
                 found.count
             ));
             for (folder, count) in found.places.iter().take(MAX_COUNTED_DIRECTORIES) {
@@ -281,7 +287,7 @@ impl NewestPaths {
         }
         self.count += 1;
         *self.places.entry(folder).or_default() += 1;
-        if self.newest.len() > LIMIT {
+        if self.newest.len() > MAX_SEARCH_RESULTS {
             self.newest.pop_last();
         }
     }

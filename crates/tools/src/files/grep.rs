@@ -30,7 +30,10 @@ use crate::files::loaded_instructions::TouchedPath;
 use crate::files::path::{Access, PathKind, ResolvedPath};
 use crate::files::pattern::{MatchOptions, SearchPattern};
 use crate::files::rooted_fs::{SearchReader, SearchRoot};
-use crate::files::search::{LIMIT, Rank, blocking, elsewhere, files, globs, ignores_any, look_up};
+use crate::files::search::{
+    MAX_SEARCH_RESULTS, Rank, compile_globs, has_ignored_files, resolve_or_suggest, run_blocking,
+    suggest_similar_paths, visit_files,
+};
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::lock::{locked, unlocked};
 use base::text;
@@ -190,10 +193,10 @@ impl Tool for GrepTool {
         let named = input.path.as_deref().unwrap_or(".");
         // Searching one file is reading it.
         let mut access = Access::List;
-        let mut place = look_up(context, named, access).await?;
+        let mut place = resolve_or_suggest(context, named, access).await?;
         if place.real.found != PathKind::Directory {
             access = Access::Read;
-            place = look_up(context, named, access).await?;
+            place = resolve_or_suggest(context, named, access).await?;
         }
         let multiline = is_on(input.multiline);
         let style = MatchOptions {
@@ -205,7 +208,7 @@ impl Tool for GrepTool {
         let written = input.include.filter(|include| !include.is_empty());
         let include = written
             .as_deref()
-            .map(|include| globs(&[include]))
+            .map(|include| compile_globs(&[include]))
             .transpose()?;
         let mut own = AccessRequest::new("grep", &*input.pattern).always("*");
         own.metadata
@@ -243,13 +246,13 @@ impl Tool for GrepTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.place.still()?;
         if ready.place.real.is_absent() {
-            let instead = elsewhere(&context, &ready.place.real.path).await;
+            let instead = suggest_similar_paths(&context, &ready.place.real.path).await;
             return Err(Failure::ForModel(format!(
                 "Path not found: {}. Nothing was searched.{instead}",
                 ready.place.shown
             )));
         }
-        let sight = SearchFilter::new(&context.policy);
+        let filter = SearchFilter::new(&context.policy);
         let hints = context.encoding_hints();
         let cancelled = context.cancelled.clone();
         let Ready {
@@ -260,7 +263,7 @@ impl Tool for GrepTool {
         } = ready;
         let at = place.path.clone();
         let shown = place.shown.clone();
-        let (best, left_out, wanted) = blocking(&context, move || {
+        let (best, left_out, wanted) = run_blocking(&context, move || {
             let searched = AtomicUsize::new(0);
             let best: Mutex<BestFiles> = Mutex::default();
             let by_name = place.real.found == PathKind::File;
@@ -278,7 +281,7 @@ impl Tool for GrepTool {
                 let place = &place;
                 let pattern = &pattern;
                 let searched = &searched;
-                let sight = &sight;
+                let filter = &filter;
                 let files_only = wanted.files_only;
                 move |path: &Path| {
                     let rank = |look: &mut SearchReader| {
@@ -292,11 +295,11 @@ impl Tool for GrepTool {
                     let most = match &ranked {
                         _ if files_only => 0,
                         Some(rank) => locked(best).remaining_capacity(rank),
-                        None => LIMIT,
+                        None => MAX_SEARCH_RESULTS,
                     };
                     // It may have become a pipe or a link since it was listed.
                     let Some(file) = look.open(path) else {
-                        return locked(best).leave(SearchGap::Unreadable, sight.name(path));
+                        return locked(best).leave(SearchGap::Unreadable, filter.name(path));
                     };
                     let taker = MatchSink {
                         matcher: &pattern.matcher,
@@ -306,7 +309,7 @@ impl Tool for GrepTool {
                     };
                     let (hits, gap) = taker.hits(&mut searchers, file, || hints.of(path));
                     match gap {
-                        Some(why) => locked(best).leave(why, sight.name(path)),
+                        Some(why) => locked(best).leave(why, filter.name(path)),
                         None => drop(searched.fetch_add(1, Ordering::Relaxed)),
                     }
                     if hits.count > 0
@@ -332,13 +335,13 @@ impl Tool for GrepTool {
                     seen.fetch_add(usize::from(fits), Ordering::Relaxed);
                     fits
                 };
-                files(&place.real.path, &cancelled, counted, &sight, looker)
+                visit_files(&place.real.path, &cancelled, counted, &filter, looker)
             };
             let mut best = unlocked(best);
             best.searched = searched.into_inner();
             best.ignored = best.matches == 0
                 && !by_name
-                && ignores_any(&place.real.path, &cancelled, fits, *seen.get_mut());
+                && has_ignored_files(&place.real.path, &cancelled, fits, *seen.get_mut());
             Ok((best, left_out, wanted))
         })
         .await?
@@ -452,7 +455,7 @@ impl<'a> MatchSink<'a> {
     fn of(matcher: &'a RegexMatcher) -> Self {
         Self {
             matcher,
-            most: LIMIT,
+            most: MAX_SEARCH_RESULTS,
             first: false,
             hits: FileMatches::default(),
             binary: false,

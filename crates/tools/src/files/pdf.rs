@@ -7,8 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::ToolContext;
+use base::child_environment::GIT_UNTRUSTED;
 use base::text;
-use base::variables::GIT_UNTRUSTED;
 use sandbox::process::Program;
 use transcript::File;
 
@@ -21,7 +21,7 @@ const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 /// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for
 /// other files, and without `pdftotext`.
 pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
-    if file.mime != "application/pdf" || file.refused {
+    if file.mime != "application/pdf" || file.is_rejected {
         return None;
     }
     let data = file.data.as_ref()?;
@@ -94,7 +94,7 @@ mod tests {
             name: Some("a.pdf".into()),
             uri: None,
             data: Some(STANDARD.encode("%PDF-1.7")),
-            refused: false,
+            is_rejected: false,
         };
         let table = [
             (

@@ -21,7 +21,7 @@ use crate::files::encoding::{self, DecodedText, NotText};
 use crate::files::loaded_instructions::TouchedPath;
 use crate::files::path::{Access, PathKind, ResolvedPath};
 use crate::files::read_tracker::{KnownFile, TextFingerprint};
-use crate::files::search::{blocking, elsewhere, look_up};
+use crate::files::search::{resolve_or_suggest, run_blocking, suggest_similar_paths};
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, language};
 use base::text;
 use events::{Location, ToolKind};
@@ -173,7 +173,7 @@ impl Tool for ReadTool {
         input: Input,
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
-        let place = look_up(context, &input.file_path, Access::Read).await?;
+        let place = resolve_or_suggest(context, &input.file_path, Access::Read).await?;
         let mut needs = place.real.needs(Access::Read);
         needs.extend(listing(&context.policy, &place.real));
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
@@ -264,7 +264,8 @@ async fn large_file(
 ) -> Result<ToolOutput, Failure> {
     let path = place.real.path.clone();
     let cancelled = context.cancelled.clone();
-    let window = match blocking(context, move || large::window(&path, part, &cancelled)).await? {
+    let window = match run_blocking(context, move || large::window(&path, part, &cancelled)).await?
+    {
         Ok(Some(window)) => window,
         Ok(None) => return Err(Failure::Cancelled),
         Err(e) => {
@@ -506,7 +507,7 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
         name,
         uri: None,
         data: Some(STANDARD.encode(bytes)),
-        refused: false,
+        is_rejected: false,
     };
     Ok(ToolOutput {
         attachments: vec![file],
@@ -670,7 +671,7 @@ pub(crate) fn mostly_control(bytes: &[u8]) -> bool {
 
 /// Returns the error for a missing file, with similar paths.
 async fn missing(place: &ResolvedPath, context: &ToolContext) -> Failure {
-    let instead = elsewhere(context, &place.real.path).await;
+    let instead = suggest_similar_paths(context, &place.real.path).await;
     Failure::ForModel(format!(
         "File not found: {}{instead}",
         text::escaped(&place.path.display().to_string())

@@ -1,6 +1,6 @@
-//! Directory walks with git's view of files: ignored files are left out, hidden ones are not,
-//! `.git` is never entered, symlinks are not followed. Parallel and blocking, so it is called
-//! through [`blocking`].
+//! Directory walks that leave out files excluded by `.gitignore`, `.ignore` or git's exclude files.
+//! Hidden files are included, `.git` is never entered, symlinks are not followed. The walks are
+//! parallel and block their thread, so call them through [`run_blocking`].
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use permission::path_gate::{self, PathDenied};
 use permission::search_filter::{Omitted, SearchFilter};
 
 /// The maximum number of results that are shown.
-pub const LIMIT: usize = 100;
+pub const MAX_SEARCH_RESULTS: usize = 100;
 
 /// The sort key of a result: the newest file first, then by path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,44 +36,45 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Returns the rank of a file; `None` if it is not below the searched directory.
-    pub fn of(path: &Path, look: &mut SearchReader) -> Option<Self> {
+    /// Returns the rank of a file; `None` if it is not a readable regular file below the searched
+    /// directory.
+    pub fn of(path: &Path, reader: &mut SearchReader) -> Option<Self> {
         Some(Self {
-            modified: std::cmp::Reverse(look.modified(path)?),
+            modified: std::cmp::Reverse(reader.modified(path)?),
             path: path.into(),
         })
     }
 }
 
-/// Visits every regular file below `root` that is `wanted`, from several threads, until
-/// `cancelled`. Each thread has a visitor of its own. Returns the files that were left out because
-/// they may not be read.
-pub fn files<V: FnMut(&Path) + Send>(
+/// Visits every regular file below `root` that `is_wanted` accepts and the filter allows, on
+/// several threads, until `cancelled`. `new_visitor` is called once per thread. Returns the counts
+/// of files that the filter left out, with up to three names.
+pub fn visit_files<V: FnMut(&Path) + Send>(
     root: &Path,
     cancelled: &CancellationToken,
-    wanted: impl Fn(&Path) -> bool + Sync,
-    sight: &SearchFilter,
-    visitor: impl Fn() -> V + Sync,
+    is_wanted: impl Fn(&Path) -> bool + Sync,
+    filter: &SearchFilter,
+    new_visitor: impl Fn() -> V + Sync,
 ) -> Omitted {
     let left_out: Mutex<Omitted> = Mutex::default();
     walker(root).build_parallel().run(|| {
-        let mut visit = visitor();
-        let mut reader = sight.reader();
+        let mut visit = new_visitor();
+        let mut reader = filter.reader();
         let left_out = &left_out;
-        let wanted = &wanted;
+        let is_wanted = &is_wanted;
         Box::new(move |entry| {
             if cancelled.is_cancelled() {
                 return WalkState::Quit;
             }
-            // Unreadable entries are skipped; a search does not report permissions.
+            // Entries that cannot be read are skipped silently.
             let Ok(entry) = entry else {
                 return WalkState::Continue;
             };
-            if entry.file_type().is_some_and(|kind| kind.is_file()) && wanted(entry.path()) {
+            if entry.file_type().is_some_and(|kind| kind.is_file()) && is_wanted(entry.path()) {
                 match reader.judge(entry.path()) {
                     Action::Allow => visit(entry.path()),
-                    // A leaf lock: naming the file takes no other lock.
-                    action => locked(left_out).add(action, || sight.name(entry.path())),
+                    // No other lock is taken while this one is held.
+                    action => locked(left_out).add(action, || filter.name(entry.path())),
                 }
             }
             WalkState::Continue
@@ -82,13 +83,14 @@ pub fn files<V: FnMut(&Path) + Send>(
     unlocked(left_out)
 }
 
-/// Returns whether git ignores a `wanted` file below `root`, in which [`files`] has found `seen`
-/// ones. Stops at the first file beyond these; does not count more than 200,000.
-pub fn ignores_any(
+/// Returns whether ignore rules hide a wanted file below `root`: walks again without the rules,
+/// until there are more wanted files than the `visible_count` of the first walk or 200,000 entries
+/// were passed.
+pub fn has_ignored_files(
     root: &Path,
     cancelled: &CancellationToken,
-    wanted: impl Fn(&Path) -> bool + Sync,
-    seen: usize,
+    is_wanted: impl Fn(&Path) -> bool + Sync,
+    visible_count: usize,
 ) -> bool {
     let visited = AtomicUsize::new(0);
     let found = AtomicUsize::new(0);
@@ -101,68 +103,72 @@ pub fn ignores_any(
         .git_exclude(false);
     walker.build_parallel().run(|| {
         Box::new(|entry| {
-            let is_over = visited.fetch_add(1, Ordering::Relaxed) > MAX_COMPARED_FILES;
-            if is_over || cancelled.is_cancelled() || found.load(Ordering::Relaxed) > seen {
+            let is_over = visited.fetch_add(1, Ordering::Relaxed) > MAX_WALKED_ENTRIES;
+            if is_over || cancelled.is_cancelled() || found.load(Ordering::Relaxed) > visible_count
+            {
                 return WalkState::Quit;
             }
             if let Ok(entry) = entry
                 && entry.file_type().is_some_and(|kind| kind.is_file())
-                && wanted(entry.path())
+                && is_wanted(entry.path())
             {
                 found.fetch_add(1, Ordering::Relaxed);
             }
             WalkState::Continue
         })
     });
-    found.into_inner() > seen
+    found.into_inner() > visible_count
 }
 
-/// The maximum number of files that are compared with a missing name, and of proposals.
-const MAX_COMPARED_FILES: usize = 200_000;
-const MAX_PROPOSALS: usize = 3;
+/// The maximum number of entries that a walk passes.
+const MAX_WALKED_ENTRIES: usize = 200_000;
 
-/// Resolves a path for reading, like [`resolve`], and proposes similar paths if it does not exist.
+/// The maximum number of suggested paths.
+const MAX_SUGGESTIONS: usize = 3;
+
+/// Resolves a path like [`resolve`]; the error for a missing path lists similar ones.
 ///
 /// # Errors
-/// Those of [`resolve`].
-pub async fn look_up(
+/// Same as [`resolve`].
+pub async fn resolve_or_suggest(
     context: &ToolContext,
-    written: &str,
+    path_text: &str,
     access: Access,
 ) -> Result<ResolvedPath, Failure> {
-    let admitted = path_gate::check_path(&context.policy, access, written);
-    if let Err(PathDenied::Refused(missing @ PathRefusal::Missing(path))) = &admitted {
-        let instead = elsewhere(context, Path::new(path)).await;
-        return Err(Failure::ForModel(format!("{missing}{instead}")));
+    let checked = path_gate::check_path(&context.policy, access, path_text);
+    if let Err(PathDenied::Refused(missing @ PathRefusal::Missing(path))) = &checked {
+        let suggestions = suggest_similar_paths(context, Path::new(path)).await;
+        return Err(Failure::ForModel(format!("{missing}{suggestions}")));
     }
-    resolve(context, written, access)
+    resolve(context, path_text, access)
 }
 
-/// Proposes paths of the project that have the name of a missing one, or a similar name: lines for
-/// the model, empty if there are none. Files that a search would leave out are not proposed.
-pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
+/// Returns a paragraph for the model, after a blank line, with up to three existing paths that have
+/// the name of a missing one or a similar name; empty if there are none. Files that a search would
+/// leave out are not suggested.
+pub async fn suggest_similar_paths(context: &ToolContext, missing: &Path) -> String {
     let root = context.policy.place.root.clone();
-    let sight = SearchFilter::new(&context.policy);
-    let enough = context.cancelled.child_token();
+    let filter = SearchFilter::new(&context.policy);
+    let stop = context.cancelled.child_token();
     let missing = missing.to_path_buf();
-    let from = root.clone();
+    let project_root = root.clone();
     let cwd = context.policy.place.cwd.clone();
-    let found = blocking(context, move || {
+    let found = run_blocking(context, move || {
         let found: Mutex<BTreeSet<SimilarPath>> = Mutex::default();
         let seen = AtomicUsize::new(0);
         let wanted = |path: &Path| {
-            if seen.fetch_add(1, Ordering::Relaxed) > MAX_COMPARED_FILES {
-                enough.cancel();
+            if seen.fetch_add(1, Ordering::Relaxed) > MAX_WALKED_ENTRIES {
+                stop.cancel();
             }
-            SimilarPath::of(path, &from, &missing).is_some()
+            SimilarPath::of(path, &project_root, &missing).is_some()
         };
-        files(&root, &enough, wanted, &sight, || {
+        visit_files(&root, &stop, wanted, &filter, || {
             |path: &Path| {
-                // A leaf lock: nothing is called while it is held.
-                if let Some(near) = SimilarPath::of(path, &from, &missing) {
+                // No other lock is taken while this one is held.
+                if let Some(candidate) = SimilarPath::of(path, &project_root, &missing) {
                     let mut found = locked(&found);
-                    found.insert(near);
-                    if found.len() > MAX_PROPOSALS {
+                    found.insert(candidate);
+                    if found.len() > MAX_SUGGESTIONS {
                         found.pop_last();
                     }
                 }
@@ -175,48 +181,57 @@ pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
     if found.is_empty() {
         return String::new();
     }
-    let shown = |near: &SimilarPath| {
+    let shown = |candidate: &SimilarPath| {
         text::escaped(
-            &near
+            &candidate
                 .path
                 .strip_prefix(&cwd)
-                .unwrap_or(&near.path)
+                .unwrap_or(&candidate.path)
                 .display()
                 .to_string(),
         )
     };
-    let best = found.first().map(|near| near.name);
+    let best = found.first().map(|candidate| candidate.name);
     let lines: Vec<String> = found
         .iter()
-        .filter(|near| Some(near.name) == best)
+        .filter(|candidate| Some(candidate.name) == best)
         .map(shown)
         .collect();
     format!("\n\nDid you mean one of these?\n{}", lines.join("\n"))
 }
 
+/// The similarity of a name to a missing one, the most similar first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum NameMatch {
+    /// The same name in any ASCII case.
+    Same,
+    /// A name in the same directory with the same beginning.
+    SamePrefix,
+    Similar,
+}
+
 /// A path that may have been meant; smaller is likelier.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SimilarPath {
-    /// 0 for the same name, 1 for a name in the same directory with the same beginning, 2 for a
-    /// similar name.
-    name: u8,
+    name: NameMatch,
     /// The number of parent directories that differ.
-    folders: usize,
+    differing_parents: usize,
     path: PathBuf,
 }
 
 impl SimilarPath {
-    /// Compares a file, and the directories that contain it, with a missing path.
+    /// Returns the best match among a file and its directories below `root`; `None` if none is
+    /// similar.
     fn of(path: &Path, root: &Path, missing: &Path) -> Option<Self> {
         let wanted = missing.file_name()?.to_str()?;
         let near = |path: &Path| {
             let name = path.file_name()?.to_str()?;
             let name = if name.eq_ignore_ascii_case(wanted) {
-                0
+                NameMatch::Same
             } else if path.parent() == missing.parent() && begins_alike(name, wanted) {
-                1
-            } else if close(name, wanted) && nearest(wanted, [name]).is_some() {
-                2
+                NameMatch::SamePrefix
+            } else if is_close(name, wanted) && nearest(wanted, [name]).is_some() {
+                NameMatch::Similar
             } else {
                 return None;
             };
@@ -229,7 +244,7 @@ impl SimilarPath {
             let folders = missing.components().count().saturating_sub(same + 1);
             Some(Self {
                 name,
-                folders,
+                differing_parents: folders,
                 path: path.into(),
             })
         };
@@ -241,7 +256,7 @@ impl SimilarPath {
 }
 
 /// Returns whether two names are similar enough to compare them by character.
-fn close(name: &str, wanted: &str) -> bool {
+fn is_close(name: &str, wanted: &str) -> bool {
     first_letter(name) == first_letter(wanted) && name.len().abs_diff(wanted.len()) <= 2
 }
 
@@ -258,7 +273,8 @@ fn begins_alike(name: &str, wanted: &str) -> bool {
         && (name.starts_with(&wanted) || wanted.starts_with(&name))
 }
 
-/// Returns a name up to its extension, in lower case.
+/// Returns the first non-empty part of a name between its dots, in lower case: `a` of `a.test.ts`,
+/// `gitignore` of `.gitignore`.
 fn stem(name: &str) -> String {
     name.split('.')
         .find(|part| !part.is_empty())
@@ -266,19 +282,20 @@ fn stem(name: &str) -> String {
         .to_lowercase()
 }
 
+/// Returns a walker over `root` that skips ignored files and `.git`.
 pub fn walker(root: &Path) -> WalkBuilder {
     base::git::walker(root, |entry| {
         entry.depth() == 0 || entry.file_name() != ".git"
     })
 }
 
-/// Compiles globs in their usual form: without a slash a glob applies to the file's name, in any
-/// directory; with one it applies to the path below the root. Supports `{a,b}`, `[ab]`, `*`, `**`
-/// and `?`.
+/// Compiles globs. Without a slash, a glob matches the name of a file in any directory; with one,
+/// it matches the path relative to the searched directory. Supports `{a,b}`, `[ab]`, `*`, `**` and
+/// `?`.
 ///
 /// # Errors
-/// A message for the model on an invalid glob.
-pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
+/// Returns [`Failure::ForModel`] if a glob is invalid.
+pub fn compile_globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let bare = pattern.strip_prefix("./").unwrap_or(pattern);
@@ -301,11 +318,12 @@ pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
         .map_err(|e| Failure::ForModel(format!("The glob cannot be used: {e}")))
 }
 
-/// Runs blocking work on a thread for it. The work must check `context.cancelled` itself.
+/// Runs `work` on the blocking thread pool, and waits for it or for a cancel. After a cancel the
+/// thread continues, so `work` must check `context.cancelled` itself.
 ///
 /// # Errors
 /// `Cancelled` after a cancel by the user; `Broken` if the work panicked.
-pub async fn blocking<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     context: &ToolContext,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
@@ -326,7 +344,7 @@ mod tests {
 
     /// Opening a pipe would wait for its writer.
     #[test]
-    fn walk_pipe_in_place_of_an_ignore_file_is_not_opened() {
+    fn pipe_as_ignore_file_is_not_opened_by_walk() {
         for name in [
             ".gitignore",
             ".ignore",
@@ -372,13 +390,13 @@ mod tests {
         ];
         for (pattern, path, expected) in table {
             assert_eq!(
-                globs(&[pattern]).unwrap().is_match(path),
+                compile_globs(&[pattern]).unwrap().is_match(path),
                 expected,
                 "{pattern} {path}"
             );
         }
         assert!(
-            globs(&["[a"])
+            compile_globs(&["[a"])
                 .unwrap_err()
                 .to_string()
                 .contains("not a valid glob")

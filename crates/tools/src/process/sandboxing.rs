@@ -487,7 +487,8 @@ impl SandboxChoice {
                     let shown = path
                         .strip_prefix(&context.project.worktree.root)
                         .unwrap_or(path);
-                    !own.iter().any(|own| path.starts_with(own)) && !protected::elsewhere(shown)
+                    !own.iter().any(|own| path.starts_with(own))
+                        && !protected::affects_builds_only(shown)
                 };
                 let data = std::fs::canonicalize(&context.project.environment.dirs.data).ok();
                 let keys = data.into_iter().flat_map(|data| {

@@ -66,7 +66,7 @@ pub(crate) fn opened(
 fn configures_git(unit: &CommandUnit) -> bool {
     unit.program.as_deref() == Some("git")
         && unit.foreign.is_none()
-        && unit.floor.is_some()
+        && unit.minimum.is_some()
         && git_command(&unit.normal) == Some("config")
 }
 

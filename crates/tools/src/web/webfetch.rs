@@ -298,7 +298,7 @@ impl Fetch {
                     name: None,
                     uri: Some(url.to_string()),
                     data: picture,
-                    refused: false,
+                    is_rejected: false,
                 };
                 ToolOutput {
                     text: format!("{mime}, {}", text::count(size, "byte")),
@@ -374,7 +374,7 @@ pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
         .collect();
     let vars = environment
         .vars()
-        .filter(|(name, _)| base::variables::is_secret(name));
+        .filter(|(name, _)| base::child_environment::is_secret(name));
     secrets.extend(vars.map(|(_, value)| value.to_owned()));
     secrets.extend(Auth::read(environment).secrets().map(str::to_owned));
     secrets.extend(Auth::server_secrets(environment));
@@ -394,7 +394,7 @@ fn provider_secrets(entry: &ProviderEntry) -> Vec<String> {
         .options
         .iter()
         .chain(models.flat_map(|model| &model.options))
-        .filter(|(name, _)| base::variables::is_secret(name))
+        .filter(|(name, _)| base::child_environment::is_secret(name))
         .filter_map(|(_, value)| value.as_str().map(str::to_owned));
     let key = entry.api_key.iter().map(|key| key.expose().to_owned());
     key.chain(header_secrets(headers)).chain(options).collect()
@@ -411,7 +411,7 @@ fn header_secrets<'h>(
 }
 
 fn argument_secrets(command: &[String]) -> impl Iterator<Item = String> {
-    let secrets = base::variables::secret_arguments(command);
+    let secrets = base::child_environment::secret_arguments(command);
     secrets.into_iter().map(|(_, secret)| secret.to_owned())
 }
 
@@ -425,7 +425,7 @@ fn server_secrets(entry: &McpEntry) -> Vec<String> {
             ..
         } => environment
             .iter()
-            .filter(|(name, _)| base::variables::is_secret(name))
+            .filter(|(name, _)| base::child_environment::is_secret(name))
             .map(|(_, value)| value.clone())
             .chain(argument_secrets(command))
             .collect(),
@@ -576,9 +576,9 @@ mod tests {
         );
         assert_eq!(asked.always, ["https://docs.example/*"]);
         assert!(
-            asked.floor.is_none() && need("http://127.0.0.1:1/").await.unwrap().floor.is_none()
+            asked.minimum.is_none() && need("http://127.0.0.1:1/").await.unwrap().minimum.is_none()
         );
-        assert!(need("http://127.0.0.2:1/").await.unwrap().floor.is_some());
+        assert!(need("http://127.0.0.2:1/").await.unwrap().minimum.is_some());
         assert_eq!(
             need("docs.example").await.unwrap_err().to_string(),
             "docs.example cannot be fetched: only http and https addresses are fetched."

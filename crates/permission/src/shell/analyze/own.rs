@@ -302,7 +302,7 @@ mod tests {
                 .unwrap()
                 .units
                 .iter()
-                .any(|unit| unit.floor.is_some())
+                .any(|unit| unit.minimum.is_some())
         };
         for line in [
             "adjutant config check",

@@ -394,7 +394,7 @@ impl Disk<'_> {
         self.add(unit, parent.needs(Access::List));
         let mut need = AccessRequest::new("edit", normal(&shown).display().to_string());
         if protected::control(&shown) {
-            need.floor = Some((
+            need.minimum = Some((
                 Action::Ask,
                 format!(
                     "{} determines what runs on this machine or what the agent may do",

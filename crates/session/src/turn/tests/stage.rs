@@ -287,7 +287,7 @@ impl Stage {
                 ..SessionChoices::of("build", None)
             })
             .1,
-            exposed: false,
+            shows_subagents: false,
             words: None,
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
@@ -349,7 +349,7 @@ impl Stage {
         });
         scope
             .record
-            .whole(&history.messages[history.messages.len() - 1])
+            .store_message(&history.messages[history.messages.len() - 1])
             .await;
         let cancel = (self.cancel_at, self.cancelled.clone(), self.model.clone());
         let watching = watch(events, cancel, std::mem::take(&mut self.answers));

@@ -103,7 +103,7 @@ async fn list_and_search_read_rows_of_one_page() {
     let newest =
         "ARRAY(SELECT id FROM session WHERE shown ORDER BY updated DESC, id DESC LIMIT 64)";
     let among = find::AMONG.replace("$1", newest).replace("$2", "'{1, 2}'");
-    let ids = read::BEGINNING
+    let ids = queries::IDS_WITH_PREFIX
         .replace("$1", "'ses_0000001'")
         .replace("$2", "'ses_0000002'")
         .replace("$3", "9");
@@ -113,24 +113,28 @@ async fn list_and_search_read_rows_of_one_page() {
     };
     // Each with the indexes that it is expected to use.
     let table: Vec<(&str, String, &[&str])> = vec![
-        ("page", read::page(&all), &["session_by_time"]),
+        ("page", queries::page_sql(&all), &["session_by_time"]),
         (
             "directory",
-            read::page(&kept),
+            queries::page_sql(&kept),
             &["session_by_cwd", "session_by_project"],
         ),
         (
             "project",
-            read::page(&project),
+            queries::page_sql(&project),
             &["session_by_cwd", "session_by_project"],
         ),
         (
             "children",
-            read::CHILDREN.replace("$1", "'ses_00000002'"),
+            queries::CHILDREN.replace("$1", "'ses_00000002'"),
             &["session_by_parent"],
         ),
         ("beginning", ids, &["session_pkey"]),
-        ("unsaid", read::UNSAID.to_owned(), &["session_unsaid"]),
+        (
+            "unsaid",
+            queries::NEVER_PROMPTED.to_owned(),
+            &["session_unsaid"],
+        ),
         (
             "unindexed",
             fill::LEFT.replace("$1", "NULL").replace("$2", "64"),

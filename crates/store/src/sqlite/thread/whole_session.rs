@@ -11,7 +11,9 @@ use crate::job::StoreJob;
 use crate::sqlite::session::{self, IndexUpdate};
 use crate::sqlite::{beginning, peek, read_out, salvage};
 use crate::write::SessionWrite;
-use crate::{Error, LoadOptions, Record, RecordChange, SessionFeed, StoredSession, TitleSource};
+use crate::{
+    Error, LoadOptions, Record, RecordChange, StoredSession, StreamedSession, TitleSource,
+};
 use base::id::SessionId;
 
 /// The message for a file that has fewer messages than the index knows of.
@@ -47,7 +49,7 @@ impl Thread {
         options: LoadOptions,
     ) -> Result<(StoredSession, usize), Error> {
         let LoadOptions {
-            lean,
+            without_old_results: lean,
             unknown,
             beginning: wanted,
         } = options;
@@ -236,7 +238,7 @@ impl Thread {
     }
 
     /// Reads the present state of a session, one message at a time if its file permits that.
-    pub(super) fn read_out(&mut self, session: &SessionId) -> Result<SessionFeed, Error> {
+    pub(super) fn read_out(&mut self, session: &SessionId) -> Result<StreamedSession, Error> {
         let (known, before) = self
             .known_record(session)
             .map_or((None, NONE_YET), |(known, last)| (Some(known), last));
@@ -246,11 +248,11 @@ impl Thread {
         {
             return Ok(feed);
         }
-        self.peek(session).map(SessionFeed::from)
+        self.peek(session).map(StreamedSession::from)
     }
 
     /// Stores a complete new session, and leaves it closed.
-    pub(super) fn import(&mut self, feed: SessionFeed) -> Result<(), Error> {
+    pub(super) fn import(&mut self, feed: StreamedSession) -> Result<(), Error> {
         let id = &feed.record.id.clone();
         let taken = session::path(&self.dir, id).exists() || self.known_record(id).is_some();
         if taken || self.locks.contains_key(id) {
@@ -281,7 +283,7 @@ impl Thread {
             .load(
                 session,
                 LoadOptions {
-                    lean: true,
+                    without_old_results: true,
                     ..LoadOptions::default()
                 },
             )
@@ -364,12 +366,17 @@ impl Thread {
         self.remove(session).map(|()| true)
     }
 
-    /// Deletes a session that is not open here; if `unsaid`, only one that [`Self::leave`] deletes.
-    pub(super) fn discard(&mut self, session: &SessionId, unsaid: bool) -> Result<bool, Error> {
+    /// Deletes a session that is not open here; if `only_unprompted`, only one that [`Self::leave`]
+    /// deletes.
+    pub(super) fn discard(
+        &mut self,
+        session: &SessionId,
+        only_unprompted: bool,
+    ) -> Result<bool, Error> {
         if self.locks.contains_key(session) {
             return Ok(false);
         }
-        if !unsaid {
+        if !only_unprompted {
             return self.delete(session).map(|()| true);
         }
         let left = self.leave(session);
@@ -392,10 +399,10 @@ impl Thread {
         // The process that fills the index may have read the file in the meantime.
         let gone = gone.and_then(|()| self.with_index(|index| index.remove(session)));
         // The search index must forget the session too, even if the deletion failed.
-        let unsaid = self
+        let unprompted = self
             .search_index()
             .and_then(|index| index.map_or(Ok(()), |index| index.remove(session)));
-        if let Err(e) = unsaid {
+        if let Err(e) = unprompted {
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
             self.search_index = None;
             search_index::discard(&self.dir)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::files::search::{LIMIT, Rank};
+use crate::files::search::{MAX_SEARCH_RESULTS, Rank};
 use base::text;
 
 /// The maximum length of a searched line, in bytes.
@@ -104,7 +104,7 @@ impl FileMatches {
 impl BestFiles {
     /// Returns whether lines are only added for files with a better rank.
     pub(super) fn full(&self) -> bool {
-        self.collected >= LIMIT
+        self.collected >= MAX_SEARCH_RESULTS
     }
 
     /// Returns the number of matches of a file that could be shown.
@@ -113,7 +113,7 @@ impl BestFiles {
         if self.full() && last.is_some_and(|(last, _)| last < rank) {
             0
         } else {
-            LIMIT
+            MAX_SEARCH_RESULTS
         }
     }
 
@@ -122,7 +122,7 @@ impl BestFiles {
         self.matches += hits.count;
         self.collected += hits.collected;
         self.files.insert(rank, hits);
-        while self.collected > LIMIT {
+        while self.collected > MAX_SEARCH_RESULTS {
             let Some(last) = self
                 .files
                 .values_mut()
@@ -131,11 +131,13 @@ impl BestFiles {
             else {
                 break;
             };
-            let most = last.collected.saturating_sub(self.collected - LIMIT);
+            let most = last
+                .collected
+                .saturating_sub(self.collected - MAX_SEARCH_RESULTS);
             self.collected -= last.collected - most;
             last.limit_to(most);
         }
-        while self.files.len() > LIMIT + MAX_COUNTED_FILES {
+        while self.files.len() > MAX_SEARCH_RESULTS + MAX_COUNTED_FILES {
             self.files.pop_last();
         }
     }
@@ -187,7 +189,7 @@ impl BestFiles {
 
     pub(super) fn is_cut(&self, files_only: bool) -> bool {
         if files_only {
-            self.found > LIMIT
+            self.found > MAX_SEARCH_RESULTS
         } else {
             self.collected < self.matches
         }
@@ -199,7 +201,7 @@ impl BestFiles {
         self.files
             .iter()
             .filter(move |(_, hits)| names_only || hits.collected > 0)
-            .take(LIMIT)
+            .take(MAX_SEARCH_RESULTS)
             .map(|(rank, _)| rank.path.clone())
     }
 
@@ -240,11 +242,11 @@ impl BestFiles {
 
     fn names(&self) -> String {
         let mut text = format!("Found matches in {}", text::count(self.found, "file"));
-        if self.found > LIMIT {
-            text.push_str(&format!("; the {LIMIT} newest"));
+        if self.found > MAX_SEARCH_RESULTS {
+            text.push_str(&format!("; the {MAX_SEARCH_RESULTS} newest"));
         }
         text.push_str(":\n");
-        let names = self.files.keys().take(LIMIT).map(name);
+        let names = self.files.keys().take(MAX_SEARCH_RESULTS).map(name);
         text.push_str(&names.collect::<Vec<_>>().join("\n"));
         text
     }

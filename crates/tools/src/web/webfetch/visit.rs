@@ -12,7 +12,7 @@ use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE};
 use base::environment::Environment;
 use permission::url::{Address, forbidden_address};
 use providers::http;
-use providers::http::guard::{ConnectionGuard, ForbiddenAddress, judged, lookup_host};
+use providers::http::resolver::{FilteredResolver, ForbiddenAddress, check_addresses, lookup_host};
 
 /// The maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -50,7 +50,7 @@ impl Web {
         named: bool,
         accept: &'static str,
     ) -> Result<reqwest::Response, String> {
-        let way = self.way(address, named).await?;
+        let way = self.egress(address, named).await?;
         let web = self.clone();
         let environment = environment.clone();
         let client = base::task::spawn_blocking(move || web.client(way, &environment));
@@ -62,7 +62,7 @@ impl Web {
         request.send().await.map_err(|e| broken(&e))
     }
 
-    async fn way(&self, address: &Address, named: bool) -> Result<Egress, String> {
+    async fn egress(&self, address: &Address, named: bool) -> Result<Egress, String> {
         let matcher = self.proxies.get_or_init(Matcher::from_system);
         let proxied = address
             .url
@@ -74,7 +74,7 @@ impl Web {
         }
         if !named && let Ok(found) = lookup_host(address.host.clone()).await {
             // If only the proxy can resolve the name, the proxy decides.
-            judged(&address.host, &found, forbidden_address).map_err(|e| e.to_string())?;
+            check_addresses(&address.host, &found, forbidden_address).map_err(|e| e.to_string())?;
         }
         Ok(Egress::Proxied)
     }
@@ -82,9 +82,9 @@ impl Web {
     fn client(&self, way: Egress, environment: &Environment) -> Made {
         let made = match way {
             Egress::Public => self.public.get_or_init(|| {
-                let guard = ConnectionGuard {
+                let guard = FilteredResolver {
                     lookup: Arc::new(|host| Box::pin(lookup_host(host))),
-                    forbidden: forbidden_address,
+                    why_forbidden: forbidden_address,
                 };
                 build(http::builder(environment)?.no_proxy().dns_resolver(guard))
             }),
@@ -135,7 +135,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use providers::http::guard::Lookup;
+    use providers::http::resolver::Lookup;
 
     // A home directory in which nothing can be created.
     fn environment() -> Environment {
@@ -166,7 +166,10 @@ mod tests {
         let builder = http::builder(&environment())
             .unwrap()
             .no_proxy()
-            .dns_resolver(ConnectionGuard { lookup, forbidden });
+            .dns_resolver(FilteredResolver {
+                lookup,
+                why_forbidden: forbidden,
+            });
         let web = Web::default();
         web.public.set(build(builder)).unwrap();
         web.proxies
@@ -206,7 +209,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             again,
-            "rebinding.example leads to 127.0.0.2, which is on a private network"
+            "rebinding.example resolves to 127.0.0.2, which is on a private network"
         );
     }
 
@@ -264,7 +267,7 @@ mod tests {
             .no("a.example")
             .build();
         web.proxies.set(matcher).map_err(drop).unwrap();
-        let way = async |url: &str, named| web.way(&address(url.to_owned()), named).await;
+        let way = async |url: &str, named| web.egress(&address(url.to_owned()), named).await;
         assert_eq!(way("http://a.example/", false).await, Ok(Egress::Public));
         assert_eq!(way("http://a.example/", true).await, Ok(Egress::Named));
         assert_eq!(way("http://b.invalid/", false).await, Ok(Egress::Proxied));

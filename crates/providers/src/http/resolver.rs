@@ -1,6 +1,6 @@
-//! Connections to judged addresses only. A name is resolved once, its addresses are judged, and the
-//! connection goes to exactly those addresses, so that a name server cannot return a harmless
-//! address first and another later.
+//! A DNS resolver that refuses forbidden addresses. A name is resolved once and the connection goes
+//! to exactly the checked addresses, so that a name server cannot return a harmless address first
+//! and another later. A literal IP address does not reach a resolver; callers check it themselves.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,30 +16,32 @@ pub type Lookup = Arc<
         + Sync,
 >;
 
-/// Resolves a name, or an address in brackets. The port is replaced by that of the address.
+/// Resolves a host name, or an IP address in brackets. The results have port 0; reqwest replaces it
+/// by the port of the URL.
 ///
 /// # Errors
-/// The resolver's.
+/// Returns the error of the system's resolver.
 pub async fn lookup_host(host: String) -> io::Result<Vec<SocketAddr>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     Ok(tokio::net::lookup_host((bare, 0)).await?.collect())
 }
 
 /// A resolver that fails for names with forbidden addresses.
-pub struct ConnectionGuard {
+pub struct FilteredResolver {
     pub lookup: Lookup,
-    /// Returns the reason why an address is never connected to.
-    pub forbidden: fn(IpAddr) -> Option<&'static str>,
+    /// Returns why an address must not be connected to, as the end of a sentence after "which";
+    /// `None` if it may.
+    pub why_forbidden: fn(IpAddr) -> Option<&'static str>,
 }
 
-impl Resolve for ConnectionGuard {
+impl Resolve for FilteredResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
         let found = (self.lookup)(host.clone());
-        let forbidden = self.forbidden;
+        let why_forbidden = self.why_forbidden;
         Box::pin(async move {
             let found = found.await?;
-            judged(&host, &found, forbidden)?;
+            check_addresses(&host, &found, why_forbidden)?;
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
@@ -47,7 +49,7 @@ impl Resolve for ConnectionGuard {
 
 /// The error for a name with a forbidden address.
 #[derive(Debug, thiserror::Error)]
-#[error("{host} leads to {address}, which {why}")]
+#[error("{host} resolves to {address}, which {why}")]
 pub struct ForbiddenAddress {
     host: String,
     address: IpAddr,
@@ -57,15 +59,15 @@ pub struct ForbiddenAddress {
 /// Checks the addresses of a name.
 ///
 /// # Errors
-/// At least one of the addresses is forbidden.
-pub fn judged(
+/// Returns [`ForbiddenAddress`] for the first forbidden one.
+pub fn check_addresses(
     host: &str,
     found: &[SocketAddr],
-    forbidden: fn(IpAddr) -> Option<&'static str>,
+    why_forbidden: fn(IpAddr) -> Option<&'static str>,
 ) -> Result<(), ForbiddenAddress> {
     let bad = found
         .iter()
-        .find_map(|address| Some((address.ip(), forbidden(address.ip())?)));
+        .find_map(|address| Some((address.ip(), why_forbidden(address.ip())?)));
     bad.map_or(Ok(()), |(address, why)| {
         Err(ForbiddenAddress {
             host: host.to_owned(),

@@ -27,10 +27,11 @@ impl Counter {
 
 /// A histogram of durations.
 #[derive(Debug, Default)]
-pub struct Durations {
+pub struct DurationHistogram {
     /// One bucket for each bound, and one above the last.
     buckets: [Counter; BOUNDS.len() + 1],
-    micros: Counter,
+    /// The sum of all durations, in microseconds.
+    sum_micros: Counter,
 }
 
 /// The upper bounds of the buckets, in seconds.
@@ -38,17 +39,17 @@ const BOUNDS: [f64; 12] = [
     0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0,
 ];
 
-impl Durations {
-    pub fn add(&self, took: Duration) {
+impl DurationHistogram {
+    pub fn add(&self, duration: Duration) {
         let bucket = BOUNDS
             .iter()
-            .position(|bound| took.as_secs_f64() <= *bound)
+            .position(|bound| duration.as_secs_f64() <= *bound)
             .unwrap_or(BOUNDS.len());
         if let Some(bucket) = self.buckets.get(bucket) {
             bucket.add(1);
         }
-        self.micros
-            .add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.sum_micros
+            .add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
     }
 
     fn write(&self, out: &mut String, name: &str, help: &str) {
@@ -62,29 +63,30 @@ impl Durations {
             all += bucket.get();
             writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {all}").ok();
         }
-        let seconds = Duration::from_micros(self.micros.get()).as_secs_f64();
+        let seconds = Duration::from_micros(self.sum_micros.get()).as_secs_f64();
         write!(out, "{name}_sum {seconds}\n{name}_count {all}\n").ok();
     }
 }
 
 /// The metrics of turns.
 #[derive(Debug, Default)]
-pub struct Meters {
+pub struct Metrics {
     /// The time from the prompt to the first update of its turn.
-    pub first: Durations,
-    pub whole: Durations,
+    pub time_to_first_update: DurationHistogram,
+    /// The time from the prompt to the end of its turn.
+    pub turn_duration: DurationHistogram,
     /// The outcomes of turns, in the order of [`KINDS`].
-    ends: [Counter; KINDS.len()],
+    outcomes: [Counter; OUTCOME_LABELS.len()],
     /// The faults that ended turns, in the order of [`FAULTS`].
-    faults: [Counter; FAULTS.len()],
-    // A std mutex around a number: a leaf lock.
-    dollars: Mutex<f64>,
+    faults: [Counter; FAULT_LABELS.len()],
+    // No other lock is taken while this one is held.
+    cost_dollars: Mutex<f64>,
     tokens: Counter,
-    /// Notified when the number of turns has fallen.
-    pub over: Notify,
+    /// Notified when a turn no longer counts as running.
+    pub turn_finished: Notify,
 }
 
-const KINDS: [&str; 8] = [
+const OUTCOME_LABELS: [&str; 8] = [
     "ended",
     "cancelled",
     "refused",
@@ -94,7 +96,7 @@ const KINDS: [&str; 8] = [
     "failed",
     "rejected",
 ];
-const FAULTS: [&str; 7] = [
+const FAULT_LABELS: [&str; 7] = [
     "auth",
     "provider",
     "context_overflow",
@@ -104,9 +106,11 @@ const FAULTS: [&str; 7] = [
     "internal",
 ];
 
-impl Meters {
-    pub fn ended(&self, outcome: &TurnOutcome) {
+impl Metrics {
+    /// Counts the outcome of a turn, and the fault if it failed.
+    pub fn count_outcome(&self, outcome: &TurnOutcome) {
         let (kind, fault) = match outcome {
+            // A turn that did nothing has ended normally.
             TurnOutcome::Ended | TurnOutcome::NotDone => (0, None),
             TurnOutcome::Cancelled => (1, None),
             TurnOutcome::Refused => (2, None),
@@ -125,21 +129,21 @@ impl Meters {
             FaultKind::Store => 5,
             FaultKind::Internal => 6,
         });
-        self.ends[kind].add(1);
+        self.outcomes[kind].add(1);
         if let Some(fault) = fault {
             self.faults[fault].add(1);
         }
     }
 
-    /// Adds the cost of a session in US dollars; a negative amount is ignored.
-    pub fn spent(&self, dollars: f64) {
+    /// Adds to the cost, in US dollars. Zero and negative amounts are ignored.
+    pub fn add_cost(&self, dollars: f64) {
         if dollars > 0.0 {
-            *locked(&self.dollars) += dollars;
+            *locked(&self.cost_dollars) += dollars;
         }
     }
 
     /// Adds the tokens of a request to a model, in and out.
-    pub fn took(&self, tokens: u64) {
+    pub fn add_tokens(&self, tokens: u64) {
         self.tokens.add(tokens);
     }
 
@@ -156,14 +160,14 @@ impl Meters {
             "adjutant_turns_total",
             "Turns that have ended, by outcome.",
             "end",
-            &KINDS,
-            &self.ends,
+            &OUTCOME_LABELS,
+            &self.outcomes,
         );
         family(
             "adjutant_faults_total",
             "Faults that ended turns, by kind.",
             "kind",
-            &FAULTS,
+            &FAULT_LABELS,
             &self.faults,
         );
         let name = "adjutant_cost_dollars_total";
@@ -172,7 +176,7 @@ impl Meters {
             "# HELP {name} US dollars spent, where the price is known.\n# TYPE {name} counter\n"
         )
         .ok();
-        writeln!(out, "{name} {}", *locked(&self.dollars)).ok();
+        writeln!(out, "{name} {}", *locked(&self.cost_dollars)).ok();
         let name = "adjutant_tokens_total";
         write!(
             out,
@@ -180,12 +184,12 @@ impl Meters {
         )
         .ok();
         writeln!(out, "{name} {}", self.tokens.get()).ok();
-        self.first.write(
+        self.time_to_first_update.write(
             out,
             "adjutant_first_update_seconds",
             "From a prompt to the first update of its turn.",
         );
-        self.whole.write(
+        self.turn_duration.write(
             out,
             "adjutant_turn_seconds",
             "From a prompt to the end of its turn.",
@@ -199,15 +203,15 @@ mod tests {
 
     #[test]
     fn metrics_are_written_in_prometheus_format() {
-        let meters = Meters::default();
-        meters.ended(&TurnOutcome::Ended);
-        meters.ended(&TurnOutcome::Ended);
-        meters.spent(0.25);
-        meters.spent(-1.0);
-        meters.first.add(Duration::from_millis(3));
-        meters.first.add(Duration::from_secs(4000));
+        let metrics = Metrics::default();
+        metrics.count_outcome(&TurnOutcome::Ended);
+        metrics.count_outcome(&TurnOutcome::Ended);
+        metrics.add_cost(0.25);
+        metrics.add_cost(-1.0);
+        metrics.time_to_first_update.add(Duration::from_millis(3));
+        metrics.time_to_first_update.add(Duration::from_secs(4000));
         let mut out = String::new();
-        meters.write(&mut out);
+        metrics.write(&mut out);
         for line in [
             "adjutant_turns_total{end=\"ended\"} 2",
             "adjutant_cost_dollars_total 0.25",

@@ -6,15 +6,18 @@ use std::sync::{Arc, Mutex};
 use super::{Error, Record, StoredSession};
 use transcript::Message;
 
-/// A session whose messages arrive one at a time, oldest first. An error ends the messages.
-pub struct SessionFeed {
-    /// The record, which is available before the messages.
+/// A session whose messages are read one at a time, oldest first. The producer yields nothing after
+/// an error.
+pub struct StreamedSession {
+    /// The record, read before the first message.
     pub record: Record,
     pub(super) messages: Box<dyn Iterator<Item = Result<Message, Error>> + Send>,
     damage: Arc<Mutex<Vec<String>>>,
 }
 
-impl SessionFeed {
+impl StreamedSession {
+    /// Creates a session from its record and its messages. `messages` must end after its first
+    /// error.
     pub fn new(
         record: Record,
         messages: impl Iterator<Item = Result<Message, Error>> + Send + 'static,
@@ -26,20 +29,22 @@ impl SessionFeed {
         }
     }
 
-    /// Returns the damage found in the messages so far, for the user.
-    pub fn damage(&self) -> Arc<Mutex<Vec<String>>> {
+    /// Returns the shared list of damage descriptions, for the user. It grows while messages are
+    /// read.
+    pub fn damage_log(&self) -> Arc<Mutex<Vec<String>>> {
         self.damage.clone()
     }
 
-    /// Replaces the record, and transforms each message with `change`, until that returns `None`.
+    /// Replaces the record and maps the messages. Ends at the first message for which `transform`
+    /// returns `None`; errors pass through.
     #[must_use]
-    pub fn rewritten(
+    pub fn map_messages_while(
         self,
         record: Record,
-        mut change: impl FnMut(Message) -> Option<Message> + Send + 'static,
+        mut transform: impl FnMut(Message) -> Option<Message> + Send + 'static,
     ) -> Self {
         let changed = self.messages.map_while(move |message| match message {
-            Ok(message) => change(message).map(Ok),
+            Ok(message) => transform(message).map(Ok),
             Err(e) => Some(Err(e)),
         });
         Self {
@@ -53,9 +58,9 @@ impl SessionFeed {
         Self { damage, ..self }
     }
 
-    /// Reads the whole session.
+    /// Reads the remaining messages into memory.
     #[cfg(test)]
-    pub(super) fn whole(mut self) -> Result<StoredSession, Error> {
+    pub(super) fn into_stored(mut self) -> Result<StoredSession, Error> {
         let messages = self.by_ref().collect::<Result<_, _>>()?;
         let damage = std::mem::take(&mut *base::lock::locked(&self.damage));
         Ok(StoredSession {
@@ -66,7 +71,7 @@ impl SessionFeed {
     }
 }
 
-impl Iterator for SessionFeed {
+impl Iterator for StreamedSession {
     type Item = Result<Message, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -74,7 +79,7 @@ impl Iterator for SessionFeed {
     }
 }
 
-impl From<StoredSession> for SessionFeed {
+impl From<StoredSession> for StreamedSession {
     fn from(stored: StoredSession) -> Self {
         let damage = Arc::new(Mutex::new(stored.damage));
         Self::new(stored.record, stored.messages.into_iter().map(Ok)).with_damage(damage)

@@ -1,7 +1,7 @@
-//! The progress of a child, shown in the parent's call with one line for each of the child's calls.
-//! A question of the child goes to the parent's client together with the call it is about, which is
-//! shown there from then on. A client that shows subagents' sessions receives all events of the
-//! child in the child's session.
+//! Reports a subagent's progress to the client. A client that does not show the sessions of
+//! subagents sees, in the output of the call that started the subagent, one line for each of its
+//! last 20 calls; a call that the user is asked about is also shown itself. A client that shows
+//! these sessions receives all events in the subagent's session.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -31,34 +31,37 @@ const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of a child's calls that are shown.
 const MAX_SHOWN_CALLS: usize = 20;
 
-/// A question that has been forwarded to the user; resolves to the call it is about.
+/// A question that was passed to the user. Completes with the id of its call when it is answered or
+/// withdrawn.
 type ForwardedQuestion = Pin<Box<dyn Future<Output = CallId> + Send>>;
 
-/// Reports a child's progress in the parent's call, and in the child's session if the client shows
-/// it.
+/// Reports a child's progress: in the child's session if the client shows it, otherwise in the
+/// parent's call.
 pub(super) struct ChildProgress<'a> {
     parent: &'a TurnContext,
-    call: &'a CallId,
-    facts: &'a LiveFacts,
-    agent: &'a str,
-    session: &'a SessionId,
+    parent_call: &'a CallId,
+    parent_call_facts: &'a LiveFacts,
+    agent_name: &'a str,
+    child_session: &'a SessionId,
     calls: VecDeque<(CallId, ChildCall)>,
     /// The number of older calls, which are not shown.
     earlier: usize,
-    /// The known details of running calls, which a question about one of them must show.
-    open: HashMap<CallId, CallUpdate>,
-    /// The running calls that the client has seen.
-    seen: Vec<CallId>,
-    last: Option<Instant>,
-    fresh: bool,
+    /// The details of the calls that have not ended, for a question about one of them.
+    known_calls: HashMap<CallId, CallUpdate>,
+    /// The calls that were shown because of a question and have not ended.
+    shown_calls: Vec<CallId>,
+    /// The time of the last update of the parent's call.
+    last_update: Option<Instant>,
+    /// Whether the lines have changed since that update.
+    has_unsent_lines: bool,
     /// Cancelled when the child is.
     cancelled: CancellationToken,
     /// The running calls of the child.
     running: HashSet<CallId>,
     /// The calls of the child that wait for the user.
     waiting: HashSet<CallId>,
-    /// Whether all of the child's work was last reported as waiting.
-    waits: bool,
+    /// Whether the last reported state was `Waiting`.
+    is_reported_waiting: bool,
     questions: FuturesUnordered<ForwardedQuestion>,
 }
 
@@ -70,41 +73,42 @@ struct ChildCall {
 impl<'a> ChildProgress<'a> {
     pub(super) fn new(
         parent: &'a TurnContext,
-        call: &'a CallId,
-        facts: &'a LiveFacts,
-        agent: &'a str,
-        session: &'a SessionId,
+        parent_call: &'a CallId,
+        parent_call_facts: &'a LiveFacts,
+        agent_name: &'a str,
+        child_session: &'a SessionId,
         cancelled: CancellationToken,
     ) -> Self {
         Self {
             parent,
-            call,
-            facts,
-            agent,
-            session,
+            parent_call,
+            parent_call_facts,
+            agent_name,
+            child_session,
             calls: VecDeque::new(),
             earlier: 0,
-            open: HashMap::new(),
-            seen: Vec::new(),
-            last: None,
-            fresh: false,
+            known_calls: HashMap::new(),
+            shown_calls: Vec::new(),
+            last_update: None,
+            has_unsent_lines: false,
             cancelled,
             running: HashSet::new(),
             waiting: HashSet::new(),
-            waits: false,
+            is_reported_waiting: false,
             questions: FuturesUnordered::new(),
         }
     }
 
-    /// Reports that the child works, and its prompt.
+    /// Reports the start of the subagent and its prompt, if the client shows the sessions of
+    /// subagents.
     pub(super) async fn begin(&mut self, about: SubagentInfo, prompt: &Message) {
-        if !self.parent.exposed {
+        if !self.parent.shows_subagents {
             return;
         }
-        self.state(Some(about), SubagentState::Working).await;
+        self.report_state(Some(about), SubagentState::Working).await;
         let message = prompt.id.clone();
         let sender = self.parent.session.clone();
-        self.within(Event::Told {
+        self.send_in_child_session(Event::SessionMessage {
             message,
             sender,
             text: prompt.visible_text(),
@@ -112,9 +116,9 @@ impl<'a> ChildProgress<'a> {
         .await;
     }
 
-    /// Reports that the child has ended.
+    /// Reports the end of the subagent, if the client shows the sessions of subagents.
     pub(super) async fn end(&mut self, outcome: &TurnOutcome) {
-        if !self.parent.exposed {
+        if !self.parent.shows_subagents {
             return;
         }
         let stop = match outcome {
@@ -131,16 +135,16 @@ impl<'a> ChildProgress<'a> {
             }
             TurnOutcome::Failed(fault) => SubagentStop::Failed(fault.message.clone()),
         };
-        self.state(None, SubagentState::Over(stop)).await;
+        self.report_state(None, SubagentState::Over(stop)).await;
     }
 
-    async fn state(&mut self, about: Option<SubagentInfo>, activity: SubagentState) {
-        let session = self.session.clone();
-        let call = self.call.clone();
+    async fn report_state(&mut self, about: Option<SubagentInfo>, activity: SubagentState) {
+        let session = self.child_session.clone();
+        let call = self.parent_call.clone();
         let subagent = Subagent {
             session,
             call,
-            about,
+            info: about,
             state: Some(activity),
         };
         self.parent
@@ -153,9 +157,9 @@ impl<'a> ChildProgress<'a> {
     async fn update_state(&mut self) {
         let waits = !self.waiting.is_empty() && self.running.is_subset(&self.waiting);
         // A cancelled child is reported when it has ended.
-        if waits != self.waits && !self.cancelled.is_cancelled() {
-            self.waits = waits;
-            self.state(
+        if waits != self.is_reported_waiting && !self.cancelled.is_cancelled() {
+            self.is_reported_waiting = waits;
+            self.report_state(
                 None,
                 if waits {
                     SubagentState::Waiting
@@ -167,9 +171,9 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    async fn within(&mut self, event: Event) {
-        let event = Event::Within {
-            session: self.session.clone(),
+    async fn send_in_child_session(&mut self, event: Event) {
+        let event = Event::InChildSession {
+            session: self.child_session.clone(),
             event: Box::new(event),
         };
         self.parent.outlet.event(event).await;
@@ -183,12 +187,12 @@ impl<'a> ChildProgress<'a> {
     ) -> (History, TurnOutcome) {
         let done = loop {
             let due = self
-                .last
+                .last_update
                 .map_or_else(Instant::now, |last| last + UPDATE_INTERVAL);
             tokio::select! {
                 done = &mut work => break done,
-                Some(up) = events.recv() => self.take(up).await,
-                () = sleep_until(due), if self.fresh => self.send_lines().await,
+                Some(up) = events.recv() => self.handle_message(up).await,
+                () = sleep_until(due), if self.has_unsent_lines => self.send_lines().await,
                 Some(call) = self.questions.next(), if !self.questions.is_empty() => {
                     self.waiting.remove(&call);
                     self.update_state().await;
@@ -197,23 +201,23 @@ impl<'a> ChildProgress<'a> {
         };
         drop(work);
         while let Ok(up) = events.try_recv() {
-            self.take(up).await;
+            self.handle_message(up).await;
         }
         done
     }
 
-    async fn take(&mut self, up: TurnMessage) {
-        if self.parent.exposed {
-            return self.expose(up).await;
+    async fn handle_message(&mut self, up: TurnMessage) {
+        if self.parent.shows_subagents {
+            return self.forward_in_child_session(up).await;
         }
         match up {
-            TurnMessage::Event(Event::Call(update)) => self.update(*update).await,
+            TurnMessage::Event(Event::Call(update)) => self.show_call_update(*update).await,
             TurnMessage::Event(Event::Notice {
                 severity,
                 title,
                 details,
             }) => {
-                let title = format!("{}: {title}", self.agent);
+                let title = format!("{}: {title}", self.agent_name);
                 self.parent
                     .outlet
                     .event(Event::Notice {
@@ -231,13 +235,13 @@ impl<'a> ChildProgress<'a> {
                 cause,
                 is_repeated,
             })) => {
-                // The notice before may be about another subagent.
+                // The previous notice may be about another subagent, so name this one.
                 let cause = if is_repeated {
                     "the same error"
                 } else {
                     cause.as_str()
                 };
-                let cause = format!("{}: {cause}", self.agent);
+                let cause = format!("{}: {cause}", self.agent_name);
                 self.parent
                     .outlet
                     .event(Event::Status(Status::Retrying {
@@ -250,8 +254,8 @@ impl<'a> ChildProgress<'a> {
                     }))
                     .await;
             }
-            // The child's texts are returned as its result; its plan and its context
-            // are its own.
+            // Its text is returned as the tool's result. Its plan and its context usage are not
+            // shown here.
             TurnMessage::Event(_) => {}
             TurnMessage::AskPermission(ask) => self.ask(*ask).await,
             // The client knows only those of the child's calls that it was asked about.
@@ -259,11 +263,11 @@ impl<'a> ChildProgress<'a> {
                 if form
                     .call
                     .as_ref()
-                    .is_none_or(|call| !self.seen.contains(call))
+                    .is_none_or(|call| !self.shown_calls.contains(call))
                 {
-                    form.call = Some(self.call.clone());
+                    form.call = Some(self.parent_call.clone());
                 }
-                form.who = format!("{}: {}", self.agent, form.who);
+                form.who = format!("{}: {}", self.agent_name, form.who);
                 self.parent.outlet.send(TurnMessage::AskForm(form)).await;
             }
             TurnMessage::Read(_)
@@ -275,19 +279,21 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    /// Forwards a message as one of the child's session.
-    async fn expose(&mut self, up: TurnMessage) {
+    /// Forwards a message under the id of the child's session.
+    async fn forward_in_child_session(&mut self, up: TurnMessage) {
         match up {
             // Events of the child's own subagents.
-            TurnMessage::Event(Event::Within { .. }) => drop(self.parent.outlet.send(up).await),
+            TurnMessage::Event(Event::InChildSession { .. }) => {
+                drop(self.parent.outlet.send(up).await)
+            }
             TurnMessage::Event(event) => {
                 match &event {
                     Event::Call(update) => {
-                        self.note(update);
+                        self.update_line(update);
                         // The child's session shows the call; the parent's
                         // call lists it at the end.
-                        self.fresh = false;
-                        self.follow_call(update);
+                        self.has_unsent_lines = false;
+                        self.track_call(update);
                     }
                     Event::Subagent(subagent) => match &subagent.state {
                         Some(SubagentState::Waiting) => {
@@ -298,16 +304,16 @@ impl<'a> ChildProgress<'a> {
                     },
                     _ => {}
                 }
-                self.within(event).await;
+                self.send_in_child_session(event).await;
                 self.update_state().await;
             }
             TurnMessage::AskPermission(mut ask) => {
                 if ask.session.is_none() {
-                    ask.session = Some(self.session.clone());
-                    ask.reply = self.accompany(&ask.call, ask.reply);
+                    ask.session = Some(self.child_session.clone());
+                    ask.reply = self.track_question(&ask.call, ask.reply);
                     self.update_state().await;
                 }
-                ask.agent.get_or_insert_with(|| self.agent.to_owned());
+                ask.agent.get_or_insert_with(|| self.agent_name.to_owned());
                 self.parent
                     .outlet
                     .send(TurnMessage::AskPermission(ask))
@@ -315,9 +321,9 @@ impl<'a> ChildProgress<'a> {
             }
             TurnMessage::AskForm(mut form) => {
                 if form.session.is_none() {
-                    form.session = Some(self.session.clone());
+                    form.session = Some(self.child_session.clone());
                     if let Some(call) = form.call.clone() {
-                        form.reply = self.accompany(&call, form.reply);
+                        form.reply = self.track_question(&call, form.reply);
                         self.update_state().await;
                     }
                 }
@@ -332,8 +338,8 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    /// Records whether a call runs.
-    fn follow_call(&mut self, update: &CallUpdate) {
+    /// Records that a call runs, or that it has ended and no longer waits.
+    fn track_call(&mut self, update: &CallUpdate) {
         let Some(call) = &update.call else { return };
         match update.progress {
             Some(Progress::Running) => drop(self.running.insert(call.clone())),
@@ -346,7 +352,7 @@ impl<'a> ChildProgress<'a> {
     }
 
     /// Tracks a question until it is answered, withdrawn, or can no longer be answered.
-    fn accompany<T: Send + 'static>(
+    fn track_question<T: Send + 'static>(
         &mut self,
         call: &CallId,
         mut reply: oneshot::Sender<T>,
@@ -357,7 +363,7 @@ impl<'a> ChildProgress<'a> {
         self.questions.push(Box::pin(async move {
             tokio::select! {
                 answer = answer => if let Ok(answer) = answer {
-                    // The receiver may have been cancelled since.
+                    // The receiver may have been dropped in the meantime.
                     reply.send(answer).ok();
                 },
                 () = reply.closed() => {}
@@ -368,7 +374,7 @@ impl<'a> ChildProgress<'a> {
     }
 
     /// Updates the line of a call.
-    fn note(&mut self, update: &CallUpdate) {
+    fn update_line(&mut self, update: &CallUpdate) {
         let Some(id) = update.call.clone() else {
             return;
         };
@@ -390,65 +396,68 @@ impl<'a> ChildProgress<'a> {
                 self.calls.pop_front();
                 self.earlier += 1;
             }
-            self.fresh = true;
+            self.has_unsent_lines = true;
         }
         if let Some((_, line)) = self.calls.iter_mut().rfind(|(call, _)| *call == id) {
             if let Some(title) = update.title.as_ref().filter(|title| **title != line.title) {
                 line.title.clone_from(title);
-                self.fresh = true;
+                self.has_unsent_lines = true;
             }
             if let Some(progress) = update
                 .progress
                 .filter(|progress| *progress != line.progress)
             {
                 line.progress = progress;
-                self.fresh = true;
+                self.has_unsent_lines = true;
             }
         }
     }
 
-    async fn update(&mut self, update: CallUpdate) {
-        self.note(&update);
+    /// Updates the call's line, and forwards the update if the call was shown because of a
+    /// question.
+    async fn show_call_update(&mut self, update: CallUpdate) {
+        self.update_line(&update);
         let Some(id) = update.call.clone() else {
             return;
         };
         let over = update.progress.is_some_and(Progress::is_over);
-        if self.seen.contains(&id) {
-            self.pass(update.clone()).await;
+        if self.shown_calls.contains(&id) {
+            self.send_call_update(update.clone()).await;
         }
         if over {
-            self.open.remove(&id);
-            self.seen.retain(|seen| *seen != id);
+            self.known_calls.remove(&id);
+            self.shown_calls.retain(|seen| *seen != id);
         } else {
             let known = self
-                .open
+                .known_calls
                 .entry(id.clone())
                 .or_insert_with(|| CallUpdate::of(&id));
-            learn(known, update);
+            merge_details(known, update);
         }
     }
 
     /// Shows the call, then asks the question.
     async fn ask(&mut self, mut ask: PermissionRequest) {
-        if !self.seen.contains(&ask.call) {
+        if !self.shown_calls.contains(&ask.call) {
             let known = self
-                .open
+                .known_calls
                 .get(&ask.call)
                 .cloned()
                 .unwrap_or_else(|| ask.show.clone());
-            self.seen.push(ask.call.clone());
-            self.facts.note(|facts| facts.asked.push(ask.call.clone()));
-            self.pass(CallUpdate {
+            self.shown_calls.push(ask.call.clone());
+            self.parent_call_facts
+                .note(|facts| facts.asked.push(ask.call.clone()));
+            self.send_call_update(CallUpdate {
                 progress: Some(Progress::Pending),
                 ..known
             })
             .await;
         }
-        ask.show.title = ask.show.title.map(|title| self.labelled(&title));
+        ask.show.title = ask.show.title.map(|title| self.with_agent_name(&title));
         let agent = ask.agent.take();
         ask.agent = Some(agent.map_or_else(
-            || self.agent.to_owned(),
-            |inner| format!("{} > {inner}", self.agent),
+            || self.agent_name.to_owned(),
+            |inner| format!("{} > {inner}", self.agent_name),
         ));
         self.parent
             .outlet
@@ -456,33 +465,33 @@ impl<'a> ChildProgress<'a> {
             .await;
     }
 
-    async fn pass(&mut self, mut update: CallUpdate) {
+    async fn send_call_update(&mut self, mut update: CallUpdate) {
         if update.progress.is_some() {
-            // The client receives this as an event of the parent's session, but it is
-            // stored in the child's.
-            self.parent.record.handed_over_of(self.session).await;
+            // The event is sent in the parent's session, but the call is stored in the child's:
+            // wait until it is saved.
+            self.parent.record.handed_over_of(self.child_session).await;
         }
-        update.title = update.title.map(|title| self.labelled(&title));
+        update.title = update.title.map(|title| self.with_agent_name(&title));
         self.parent
             .outlet
             .event(Event::Call(Box::new(update)))
             .await;
     }
 
-    fn labelled(&self, title: &str) -> String {
-        text::title(&format!("{}: {title}", self.agent))
+    fn with_agent_name(&self, title: &str) -> String {
+        text::title(&format!("{}: {title}", self.agent_name))
     }
 
     async fn send_lines(&mut self) {
-        self.fresh = false;
-        self.last = Some(Instant::now());
+        self.has_unsent_lines = false;
+        self.last_update = Some(Instant::now());
         if self.parent.cancelled.is_cancelled() {
             // The call may have been abandoned, and an ended call is not updated.
             return;
         }
         let update = CallUpdate {
             output: Some(self.lines()),
-            ..CallUpdate::of(self.call)
+            ..CallUpdate::of(self.parent_call)
         };
         self.parent
             .outlet
@@ -494,7 +503,7 @@ impl<'a> ChildProgress<'a> {
     pub(super) fn lines(&self) -> String {
         let mut out = String::new();
         if self.earlier > 0 {
-            let _ = writeln!(out, "- {} before", text::count(self.earlier, "call"));
+            let _ = writeln!(out, "- {}", text::count(self.earlier, "earlier call"));
         }
         for (_, line) in &self.calls {
             let after = match line.progress {
@@ -510,9 +519,9 @@ impl<'a> ChildProgress<'a> {
     }
 }
 
-/// Merges an update into the known details of a call, except for its output, which a question
-/// precedes.
-fn learn(known: &mut CallUpdate, update: CallUpdate) {
+/// Merges an update into the known details of a call. The output is left out: a question is asked
+/// before there is any.
+fn merge_details(known: &mut CallUpdate, update: CallUpdate) {
     known.tool = update.tool.or(known.tool.take());
     known.title = update.title.or(known.title.take());
     known.kind = update.kind.or(known.kind.take());

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use protocol::acp::v1;
 use protocol::rpc::{self, Peer};
 
-use super::content::block;
+use super::content::encode_file;
 use super::line::line;
 use super::tool_call_view::ToolCallViews;
 use super::{ask, files, forms, options, requests};
 use crate::login::Account;
-use crate::tool_call_view::{ATTACHED, PIECE, message_text};
+use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, message_text};
 use crate::view::{
-    self, ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
-    SessionView, Setting, UpdateLines,
+    self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
+    PickedAnswer, SessionView, UpdateLines,
 };
 use base::id::SessionId;
 use base::text;
@@ -25,79 +25,84 @@ use events::{
 };
 use transcript::{Priority, Todo, TodoStatus, attached};
 
-struct ShownState {
+struct SessionViewV1 {
     peer: Peer,
     shows: DisplayCapabilities,
     /// The calls that have not ended.
-    cards: ToolCallViews,
+    tool_calls: ToolCallViews,
     /// The prefix and the number of ids for messages that are not part of the history.
     out_of_turn_events: (String, u32),
 }
 
 /// Creates the view of a session of which nothing has been shown.
-pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
-    let cards = ToolCallViews::new(shows.terminals, shows.raw_text);
+pub fn new_view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
+    let tool_calls = ToolCallViews::new(shows.terminals, shows.raw_text);
     let peer = peer.clone();
-    Box::new(ShownState {
+    Box::new(SessionViewV1 {
         peer,
         shows,
-        cards,
+        tool_calls,
         out_of_turn_events: ("aside".into(), 0),
     })
 }
 
-impl SessionView for ShownState {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
+impl SessionView for SessionViewV1 {
+    fn encode_event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         out.extend(
-            updates(event, self)
+            encode(event, self)
                 .into_iter()
                 .map(|update| line(session, update)),
         );
     }
 
-    fn accounts(&self, known: Vec<Account>) -> Vec<u8> {
+    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8> {
         requests::auth_status_update(known)
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
+    fn encode_config_options(
+        &mut self,
+        session: &SessionId,
+        settings: Vec<ConfigOption>,
+        out: &mut UpdateLines,
+    ) {
         let update = v1::ConfigOptionUpdate::new(options::encode(settings));
         out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
-    fn name_asides(&mut self, name: String) {
+    fn set_out_of_turn_prefix(&mut self, name: String) {
         self.out_of_turn_events.0 = name;
     }
 
-    fn ask(
+    fn request_permission(
         &mut self,
         session: &SessionId,
         asked: ChoiceRequest,
-    ) -> EditorAnswer<Option<PickedAnswer>> {
-        ask::ask(&self.peer, session, asked, &mut self.cards)
+    ) -> ClientReply<Option<PickedAnswer>> {
+        ask::ask(&self.peer, session, asked, &mut self.tool_calls)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
+    fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {
         forms::fill(&self.peer, session, form)
     }
 
-    fn read(&mut self, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
+    fn read_file(&mut self, session: &SessionId, path: PathBuf) -> ClientReply<String> {
         files::read(&self.peer, session, path)
     }
 
-    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
+    fn write_file(&mut self, session: &SessionId, path: PathBuf, text: String) -> ClientReply<()> {
         files::write(&self.peer, session, path, text)
     }
 }
 
 /// Returns the updates that show an event.
-fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
+fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
     use v1::SessionUpdate as U;
     match event {
         Event::User {
             message,
             piece: UserPiece::Text(text),
         } => match attached(text) {
-            Some((uri, text)) if text.len() <= ATTACHED => {
+            Some((uri, text)) if text.len() <= MAX_ATTACHED_BYTES => {
                 let resource = v1::TextResourceContents::new(text, uri);
                 let resource = v1::EmbeddedResourceResource::TextResourceContents(resource);
                 let block = v1::ContentBlock::Resource(v1::EmbeddedResource::new(resource));
@@ -116,7 +121,7 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         } => {
             let id = v1::MessageId::new(message.share());
             vec![U::UserMessageChunk(
-                v1::ContentChunk::new(block(file)).message_id(id),
+                v1::ContentChunk::new(encode_file(file)).message_id(id),
             )]
         }
         Event::Text { part, delta } => chunks(delta, &part.share())
@@ -125,12 +130,12 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         Event::Thought { part, delta } => chunks(delta, &part.share())
             .map(U::AgentThoughtChunk)
             .collect(),
-        Event::Call(update) => seen.cards.updates(update),
+        Event::Call(update) => seen.tool_calls.updates(update),
         Event::Plan(todos) => {
             let entries = todos.iter().filter_map(entry).collect();
             vec![if seen.shows.plans {
                 U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(
-                    PLAN, entries,
+                    PLAN_ID, entries,
                 )))
             } else {
                 U::Plan(v1::Plan::new(entries))
@@ -184,18 +189,18 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
             is_repeated,
             ..
         }) => {
-            let again = view::retrying(cause, *is_repeated, *wait, (*attempt, *limit));
+            let again = view::retry_notice(cause, *is_repeated, *wait, *attempt, *limit);
             vec![notice(Severity::Warning, &again, None, seen)]
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
         Event::Subagent(subagent) => {
             let mut out = vec![U::SubagentUpdate(self::subagent(subagent))];
-            if subagent.about.is_some() {
-                out.extend(seen.cards.refer(&subagent.call, &subagent.session));
+            if subagent.info.is_some() {
+                out.extend(seen.tool_calls.refer(&subagent.call, &subagent.session));
             }
             out
         }
-        Event::Told {
+        Event::SessionMessage {
             message,
             sender,
             text,
@@ -206,7 +211,7 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
             vec![U::SessionMessage(message.content(vec![text]))]
         }
         // Sent to the session that the event belongs to; see `updates.rs`.
-        Event::Within { .. } => vec![],
+        Event::InChildSession { .. } => vec![],
     }
 }
 
@@ -220,7 +225,7 @@ fn chunks<'a>(
         if rest.is_empty() {
             return None;
         }
-        let (piece, more) = rest.split_at(rest.floor_char_boundary(PIECE).max(1));
+        let (piece, more) = rest.split_at(rest.floor_char_boundary(MAX_CHUNK_BYTES).max(1));
         rest = more;
         Some(v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message.clone())))
     })
@@ -252,8 +257,8 @@ fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
     if let Some(SubagentInfo {
         title,
         agent,
-        stoppable,
-    }) = &subagent.about
+        is_stoppable: stoppable,
+    }) = &subagent.info
     {
         let cancel = stoppable.then(v1::SessionCancelCapabilities::new);
         let may = v1::SubagentSessionCapabilities::new().cancel(cancel);
@@ -274,7 +279,7 @@ fn notice(
     severity: Severity,
     title: &str,
     details: Option<&str>,
-    seen: &mut ShownState,
+    seen: &mut SessionViewV1,
 ) -> v1::SessionUpdate {
     if seen.shows.notices {
         let severity = match severity {
@@ -306,7 +311,7 @@ fn compaction(
     id: &Arc<str>,
     auto: bool,
     state: &CompactionState,
-    seen: &mut ShownState,
+    seen: &mut SessionViewV1,
 ) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
         let line = match state {
@@ -337,11 +342,17 @@ fn compaction(
     let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
     let update = match state {
         CompactionState::InProgress => update(v1::CompactionStatus::InProgress),
-        CompactionState::Writing { delta, anew: false } => {
+        CompactionState::Writing {
+            delta,
+            is_restart: false,
+        } => {
             let chunk = v1::CompactionSummaryChunk::new(id.clone(), delta.as_str().into());
             return vec![v1::SessionUpdate::CompactionSummaryChunk(chunk)];
         }
-        CompactionState::Writing { delta, anew: true } => update(v1::CompactionStatus::InProgress)
+        CompactionState::Writing {
+            delta,
+            is_restart: true,
+        } => update(v1::CompactionStatus::InProgress)
             .summary(vec![v1::ContentBlock::from(delta.as_str())]),
         CompactionState::Completed { summary, .. } => update(v1::CompactionStatus::Completed)
             .summary(vec![v1::ContentBlock::from(summary.as_str())]),

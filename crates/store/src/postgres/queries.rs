@@ -1,4 +1,5 @@
-//! Reading: whole sessions, lists, and data of projects.
+//! Queries outside the write batches: sessions, lists, and the data of projects, with the few
+//! writes of that data.
 
 use std::path::PathBuf;
 
@@ -21,45 +22,51 @@ use transcript::{ModelRef, Part};
 /// The parameters of a statement.
 pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
-/// Yields a session's record, its messages and their parts, in order.
+/// Yields rows of four kinds, in order: the record (0), messages (1), parts (2), and the size of
+/// the stored contents (3, in `seq`).
 const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, data FROM session WHERE id = $1
     UNION ALL SELECT 1, seq, id, '', data FROM message WHERE session = $1
     UNION ALL SELECT 2, seq, id, message, data FROM part WHERE session = $1
     UNION ALL SELECT 3, coalesce(sum(length(data)), 0)::bigint, '', '', '='::bytea FROM content WHERE session = $1
     ORDER BY kind, seq";
 
-/// Yields the listed sessions whose ids are at least `$1` and less than `$2`.
-pub(super) const BEGINNING: &str =
+/// Yields the listed sessions with ids from `$1` up to but excluding `$2`, at most `$3`.
+pub(super) const IDS_WITH_PREFIX: &str =
     "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
 
 pub(super) const CHILDREN: &str = "SELECT id FROM session WHERE parent = $1 ORDER BY id";
 
-/// Yields the sessions without a message, a title of their user and a pending prompt.
-pub(super) const UNSAID: &str = "SELECT data FROM session s WHERE NOT said AND NOT named
+const RECORD_ROW: i32 = 0;
+const MESSAGE_ROW: i32 = 1;
+const CONTENT_SIZE_ROW: i32 = 3;
+
+/// Yields the sessions that have no message, no title chosen by the user and no pending prompt.
+pub(super) const NEVER_PROMPTED: &str = "SELECT data FROM session s WHERE NOT said AND NOT named
     AND NOT EXISTS (SELECT 1 FROM task t WHERE t.session = s.id AND t.state IN ('waiting', 'running'))";
 
 /// A session that was read.
-pub(super) struct Found {
+pub(super) struct LoadedSession {
     pub(super) stored: StoredSession,
-    /// The number of messages at its beginning that lack the results of their calls.
-    pub(super) cold: usize,
-    /// The number of its last message or part.
-    pub(super) last: i64,
+    /// The number of leading messages whose calls were read without their results.
+    pub(super) messages_without_results: usize,
+    /// The highest sequence number of its messages and parts.
+    pub(super) last_seq: i64,
     /// The size of its stored contents, in bytes.
-    pub(super) contents: usize,
+    pub(super) content_bytes: usize,
 }
 
 /// The properties of a session, without its messages.
-pub(super) struct Known {
+pub(super) struct SessionProperties {
     pub(super) record: Record,
     pub(super) has_messages: bool,
-    pub(super) last: i64,
+    pub(super) last_seq: i64,
     /// The size of its stored contents, in bytes.
-    pub(super) contents: usize,
+    pub(super) content_bytes: usize,
 }
 
 impl Worker {
-    pub(super) async fn rows(
+    /// Runs a statement with a timeout, and returns its rows.
+    pub(super) async fn execute(
         &self,
         sql: &str,
         values: SqlParams<'_>,
@@ -70,13 +77,13 @@ impl Worker {
             .await
     }
 
-    /// Reads a whole session; if `lean`, without the results of calls that no model will see.
+    /// Reads a whole session, possibly without the results of calls that no model will see.
     /// Returns `None` if there is no such session.
     pub(super) async fn history(
         &self,
         session: &SessionId,
-        lean: bool,
-    ) -> Result<Option<Found>, DatabaseFault> {
+        without_old_results: bool,
+    ) -> Result<Option<LoadedSession>, DatabaseFault> {
         let id = session.as_str();
         let open = self.connection.open().await?;
         let rows = self
@@ -94,16 +101,16 @@ impl Worker {
             let kind: i32 = row.try_get(0)?;
             let seq: i64 = row.try_get(1)?;
             let id: String = row.try_get(2)?;
-            if kind == 3 {
+            if kind == CONTENT_SIZE_ROW {
                 contents = usize::try_from(seq).unwrap_or(usize::MAX);
                 continue;
             }
             last = last.max(seq);
             match (kind, decoded(row.try_get(4)?)) {
-                (0, json) => record = json,
-                (1, Some(json)) => messages.push((id, json)),
+                (RECORD_ROW, json) => record = json,
+                (MESSAGE_ROW, Some(json)) => messages.push((id, json)),
                 (_, Some(json)) => parts.push((id, row.try_get::<_, String>(3)?, json)),
-                (_, None) => altered.push(format!("{id} is not what was written")),
+                (_, None) => altered.push(format!("{id} is damaged")),
             }
         }
         if record.is_none() && messages.is_empty() {
@@ -114,47 +121,52 @@ impl Worker {
             return Ok(None);
         };
         let mut cold = 0;
-        if lean && let Some(parent) = assembly.summarised().cloned() {
+        if without_old_results && let Some(parent) = assembly.summarised().cloned() {
             let own: Vec<String> = parts
                 .iter()
                 .filter(|(_, message, _)| message == parent.as_str())
                 .map(|(.., json)| json.clone())
                 .collect();
-            cold = assembly.cold(&parent, &own);
+            cold = assembly.messages_without_results(&parent, &own);
         }
         for (id, message, json) in parts {
             assembly.part(&id, &message, &json, cold);
         }
         let mut stored = assembly.end();
         stored.damage.extend(altered);
-        Ok(Some(Found {
+        Ok(Some(LoadedSession {
             stored,
-            cold,
-            last,
-            contents,
+            messages_without_results: cold,
+            last_seq: last,
+            content_bytes: contents,
         }))
     }
 
-    pub(super) async fn known(&self, session: &SessionId) -> Result<Option<Known>, DatabaseFault> {
+    /// Returns the properties of a session; `None` if it does not exist.
+    pub(super) async fn properties(
+        &self,
+        session: &SessionId,
+    ) -> Result<Option<SessionProperties>, DatabaseFault> {
         let sql = "SELECT data, said, greatest(
                 coalesce((SELECT max(seq) FROM message m WHERE m.session = $1), 0),
                 coalesce((SELECT max(seq) FROM part p WHERE p.session = $1), 0)),
                 (SELECT coalesce(sum(length(data)), 0)::bigint FROM content c WHERE c.session = $1)
             FROM session WHERE id = $1";
         let id = session.as_str();
-        let rows = self.rows(sql, &[(&id, Type::TEXT)]).await?;
+        let rows = self.execute(sql, &[(&id, Type::TEXT)]).await?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
         let contents = usize::try_from(row.try_get::<_, i64>(3)?).unwrap_or(usize::MAX);
-        Ok(Some(Known {
+        Ok(Some(SessionProperties {
             record: record(row)?,
             has_messages: row.try_get(1)?,
-            last: row.try_get(2)?,
-            contents,
+            last_seq: row.try_get(2)?,
+            content_bytes: contents,
         }))
     }
 
+    /// Returns the parts in the order of `ids`, without those that are missing or damaged.
     pub(super) async fn parts(
         &self,
         session: &SessionId,
@@ -164,7 +176,7 @@ impl Worker {
         let wanted: Vec<&str> = ids.iter().map(PartId::as_str).collect();
         let id = session.as_str();
         let rows = self
-            .rows(sql, &[(&id, Type::TEXT), (&wanted, Type::TEXT_ARRAY)])
+            .execute(sql, &[(&id, Type::TEXT), (&wanted, Type::TEXT_ARRAY)])
             .await?;
         let read = |wanted: &PartId| {
             let row = rows.iter().find(|row| {
@@ -178,7 +190,7 @@ impl Worker {
 
     pub(super) async fn list(&self, query: &ListQuery) -> Result<SessionPage, DatabaseFault> {
         let rows = self
-            .rows(&page(query), &ListValues::of(query).all())
+            .execute(&page_sql(query), &PageParams::of(query).all())
             .await?;
         let sessions = rows
             .iter()
@@ -195,8 +207,8 @@ impl Worker {
         let end = format!("{beginning}{LAST_ID}");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self
-            .rows(
-                BEGINNING,
+            .execute(
+                IDS_WITH_PREFIX,
                 &[
                     (&beginning, Type::TEXT),
                     (&end, Type::TEXT),
@@ -214,20 +226,24 @@ impl Worker {
         session: &SessionId,
     ) -> Result<Vec<SessionId>, DatabaseFault> {
         let id = session.as_str();
-        let rows = self.rows(CHILDREN, &[(&id, Type::TEXT)]).await?;
+        let rows = self.execute(CHILDREN, &[(&id, Type::TEXT)]).await?;
         rows.iter()
             .map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?)))
             .collect()
     }
 
-    /// Returns the sessions without a message, and deletes the remains of processes that ended a
-    /// day ago.
-    pub(super) async fn empty_sessions(&self) -> Result<Vec<Record>, DatabaseFault> {
-        let gone = "WITH old AS (DELETE FROM owner WHERE until < now() - interval '1 day' RETURNING instance)
+    /// Deletes the owners that ended a day ago, with their leases of sessions that do not exist.
+    pub(super) async fn delete_dead_owners(&self) -> Result<(), DatabaseFault> {
+        let sql = "WITH old AS (DELETE FROM owner WHERE until < now() - interval '1 day' RETURNING instance)
             DELETE FROM lease l USING old o
             WHERE l.instance = o.instance AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = l.session)";
-        self.rows(gone, &[]).await?;
-        let rows = self.rows(UNSAID, &[]).await?;
+        self.execute(sql, &[]).await.map(drop)
+    }
+
+    /// Returns the sessions that have no message, no title chosen by the user and no pending
+    /// prompt.
+    pub(super) async fn empty_sessions(&self) -> Result<Vec<Record>, DatabaseFault> {
+        let rows = self.execute(NEVER_PROMPTED, &[]).await?;
         rows.iter().map(record).collect()
     }
 
@@ -238,7 +254,7 @@ impl Worker {
         let sql = "SELECT project, agent, permission, pattern, given FROM allowed
             WHERE $1::text IS NULL OR project = $1
             ORDER BY project, agent, given, permission, pattern";
-        let rows = self.rows(sql, &[(&project, Type::TEXT)]).await?;
+        let rows = self.execute(sql, &[(&project, Type::TEXT)]).await?;
         let grant = |row: &Row| {
             Ok(Grant {
                 project: row.try_get(0)?,
@@ -269,7 +285,7 @@ impl Worker {
             (&grant.pattern, Type::TEXT),
             (&given, Type::INT8),
         ];
-        self.rows(sql, values).await.map(drop)
+        self.execute(sql, values).await.map(drop)
     }
 
     pub(super) async fn revoke(&self, grant: &Grant) -> Result<(), DatabaseFault> {
@@ -280,12 +296,15 @@ impl Worker {
             (&grant.permission, Type::TEXT),
             (&grant.pattern, Type::TEXT),
         ];
-        self.rows(sql, values).await.map(drop)
+        self.execute(sql, values).await.map(drop)
     }
 
-    pub(super) async fn recent(&self, project: &str) -> Result<Vec<ModelRef>, DatabaseFault> {
+    pub(super) async fn recent_models(
+        &self,
+        project: &str,
+    ) -> Result<Vec<ModelRef>, DatabaseFault> {
         let rows = self
-            .rows(
+            .execute(
                 "SELECT models FROM chosen WHERE project = $1",
                 &[(&project, Type::TEXT)],
             )
@@ -296,7 +315,7 @@ impl Worker {
         Ok(serde_json::from_str(row.try_get(0)?).unwrap_or_default())
     }
 
-    pub(super) async fn chosen(
+    pub(super) async fn set_recent_models(
         &self,
         project: &str,
         models: &[ModelRef],
@@ -304,12 +323,13 @@ impl Worker {
         let sql = "INSERT INTO chosen (project, models) VALUES ($1, $2)
             ON CONFLICT (project) DO UPDATE SET models = excluded.models";
         let models = serde_json::to_string(models).unwrap_or_default();
-        self.rows(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)])
+        self.execute(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)])
             .await
             .map(drop)
     }
 
-    /// Returns those of the named contents that are stored, preferably those of the session.
+    /// Returns the stored contents with these names, each once; a copy of `session` is preferred to
+    /// that of another one.
     pub(super) async fn contents(
         &self,
         session: &SessionId,
@@ -319,43 +339,45 @@ impl Worker {
             ORDER BY name, session <> $1";
         let id = session.as_str();
         let rows = self
-            .rows(sql, &[(&id, Type::TEXT), (&names, Type::TEXT_ARRAY)])
+            .execute(sql, &[(&id, Type::TEXT), (&names, Type::TEXT_ARRAY)])
             .await?;
         rows.iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
             .collect()
     }
 
-    /// Copies the contents of a session to its copy.
+    /// Copies the contents of a session to a copy of it.
     pub(super) async fn copy_contents(
         &self,
-        of: &SessionId,
-        session: &SessionId,
+        original: &SessionId,
+        copy: &SessionId,
     ) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO content (session, name, data) SELECT $2, name, data FROM content WHERE session = $1
             ON CONFLICT (session, name) DO NOTHING";
-        let of = of.as_str();
-        let id = session.as_str();
-        self.rows(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)])
+        let of = original.as_str();
+        let id = copy.as_str();
+        self.execute(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)])
             .await
             .map(drop)
     }
 
-    /// Returns the decision about a project, after storing `entry` if there is one.
-    pub(super) async fn trust(
+    /// Stores the decision about a project.
+    pub(super) async fn store_trust(
         &self,
         project: &str,
-        entry: Option<&str>,
-    ) -> Result<Option<String>, DatabaseFault> {
-        if let Some(entry) = entry {
-            let sql = "INSERT INTO trust (project, entry) VALUES ($1, $2)
-                ON CONFLICT (project) DO UPDATE SET entry = excluded.entry";
-            self.rows(sql, &[(&project, Type::TEXT), (&entry, Type::TEXT)])
-                .await?;
-            return Ok(Some(entry.to_owned()));
-        }
+        entry: &str,
+    ) -> Result<(), DatabaseFault> {
+        let sql = "INSERT INTO trust (project, entry) VALUES ($1, $2)
+            ON CONFLICT (project) DO UPDATE SET entry = excluded.entry";
+        self.execute(sql, &[(&project, Type::TEXT), (&entry, Type::TEXT)])
+            .await
+            .map(drop)
+    }
+
+    /// Returns the decision about a project.
+    pub(super) async fn read_trust(&self, project: &str) -> Result<Option<String>, DatabaseFault> {
         let rows = self
-            .rows(
+            .execute(
                 "SELECT entry FROM trust WHERE project = $1",
                 &[(&project, Type::TEXT)],
             )
@@ -363,7 +385,7 @@ impl Worker {
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
-    pub(super) async fn about(&self) -> BackendState {
+    pub(super) async fn backend_state(&self) -> BackendState {
         let mut state = BackendState {
             kind: "PostgreSQL",
             place: self.display_address.clone(),
@@ -393,7 +415,7 @@ impl Worker {
         state
             .details
             .push("keys, logins and plans stay on this machine".into());
-        match self.rows("SHOW server_version", &[]).await {
+        match self.execute("SHOW server_version", &[]).await {
             Ok(rows) => {
                 let version = rows
                     .first()
@@ -408,17 +430,18 @@ impl Worker {
 }
 
 /// The parameters of the query for a page.
-pub(super) struct ListValues {
+pub(super) struct PageParams {
     updated: i64,
     id: String,
     rows: i64,
     cwd: Option<String>,
-    place: Option<String>,
+    shared_name: Option<String>,
     below: Option<String>,
-    place_below: Option<String>,
+    /// The prefix of the shared names of directories below `shared_name`; the separator is `//`.
+    shared_name_prefix: Option<String>,
 }
 
-impl ListValues {
+impl PageParams {
     pub(super) fn of(query: &ListQuery) -> Self {
         let (updated, id) = query.start();
         let rows = query.rows();
@@ -429,15 +452,15 @@ impl ListValues {
         let below = cwd
             .as_ref()
             .map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
-        let place_below = query.place.as_ref().map(|place| format!("{place}//"));
+        let shared_name_prefix = query.place.as_ref().map(|place| format!("{place}//"));
         Self {
             updated,
             id,
             rows,
             cwd,
-            place: query.place.clone(),
+            shared_name: query.place.clone(),
             below,
-            place_below,
+            shared_name_prefix,
         }
     }
 
@@ -448,15 +471,16 @@ impl ListValues {
             (&self.id, Type::TEXT),
             (&self.rows, Type::INT8),
             (&self.cwd, Type::TEXT),
-            (&self.place, Type::TEXT),
+            (&self.shared_name, Type::TEXT),
             (&self.below, Type::TEXT),
-            (&self.place_below, Type::TEXT),
+            (&self.shared_name_prefix, Type::TEXT),
         ]
     }
 }
 
-/// Returns the SQL condition for archived sessions.
-pub(super) fn aside(query: &ListQuery) -> &'static str {
+/// Returns the SQL condition for the query's archive filter, with a leading `AND`; empty if there
+/// is none.
+pub(super) fn archived_condition(query: &ListQuery) -> &'static str {
     match query.archived {
         None => "",
         Some(true) => " AND archived",
@@ -464,12 +488,14 @@ pub(super) fn aside(query: &ListQuery) -> &'static str {
     }
 }
 
-/// Builds the query of a page: at most `$3` sessions before `$1` and `$2`, in the directory `$4` or
-/// with the name `$5`, for a project also below them (`$6`, `$7`). As many sessions as the page may
-/// have are read of each directory and each name, in the order of an index, and the newest of them
-/// are returned. A session that is found by both is read twice.
-pub(super) fn page(query: &ListQuery) -> String {
-    let aside = aside(query);
+/// Builds the query of a page: at most `$3` sessions that are older than the position (`$1` time,
+/// `$2` id). If the query names a directory, only those whose `cwd` is `$4` or whose `project` is
+/// `$5`; for a whole project also those below (`$6`, `$7`).
+///
+/// As many sessions as the page may have are read of each directory and each name, in the order of
+/// an index, and the newest of them are returned. A session that is found by both is read twice.
+pub(super) fn page_sql(query: &ListQuery) -> String {
+    let aside = archived_condition(query);
     let part = |wanted: &str| {
         format!(
             "SELECT data, updated, id FROM session WHERE shown{wanted}{aside} AND (updated, id) < ($1, $2)
@@ -500,8 +526,8 @@ pub(super) fn page(query: &ListQuery) -> String {
     let places = "SELECT $5 UNION SELECT name FROM place WHERE starts_with(name, $7)";
     format!(
         "WITH RECURSIVE {}, {} {}",
-        names("directory", "cwd", "$6"),
-        names("place", "project", "$7"),
+        distinct_values_cte("directory", "cwd", "$6"),
+        distinct_values_cte("place", "project", "$7"),
         newest(&format!(
             "{} UNION ALL {}",
             of_each(directories, &here),
@@ -510,22 +536,22 @@ pub(super) fn page(query: &ListQuery) -> String {
     )
 }
 
-/// Builds a query of the values of a column with the prefix `beginning`, and one value after them;
-/// each is found by one step in the column's index, independent of the number of its rows.
-fn names(table: &str, column: &str, beginning: &str) -> String {
+/// Builds a recursive query of the distinct values of a column that start with `prefix`, and the
+/// first value after them. Each costs one index lookup, however many rows have it.
+fn distinct_values_cte(table: &str, column: &str, prefix: &str) -> String {
     let first = |wanted: &str| {
         format!("SELECT {column} FROM session WHERE shown AND {wanted} ORDER BY {column} LIMIT 1")
     };
-    let least = first(&format!("{column} >= {beginning}"));
+    let least = first(&format!("{column} >= {prefix}"));
     let next = first(&format!("{column} > one.name"));
     format!(
         "{table} (name) AS (({least}) UNION ALL
-            SELECT ({next}) FROM {table} one WHERE starts_with(one.name, {beginning}))"
+            SELECT ({next}) FROM {table} one WHERE starts_with(one.name, {prefix}))"
     )
 }
 
 pub(super) fn record(row: &Row) -> Result<Record, DatabaseFault> {
     let json = decoded(row.try_get(0)?);
     let read = json.and_then(|json| serde_json::from_str(&json).ok());
-    read.ok_or_else(|| DatabaseFault::Refused("a session's record is not what was written".into()))
+    read.ok_or_else(|| DatabaseFault::Refused("a session's record is damaged".into()))
 }

@@ -13,10 +13,10 @@ use super::tool_call_view::ToolCallViews;
 use super::{ask, forms, options, requests};
 use crate::error::RequestError;
 use crate::login::Account;
-use crate::tool_call_view::{ATTACHED, PIECE, message_text};
+use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, message_text};
 use crate::view::{
-    self, ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
-    SessionActivity, SessionView, Setting, UpdateLines, result_meta,
+    self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
+    PickedAnswer, SessionActivity, SessionView, UpdateLines, result_meta,
 };
 use base::id::SessionId;
 use base::text;
@@ -27,42 +27,53 @@ use events::{
 use session::turn::TurnOutcome;
 use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
 
-struct ShownState {
+struct SessionViewV2 {
     peer: Peer,
-    /// The calls that have not ended.
-    cards: ToolCallViews,
+    /// The calls that the client knows, with the content of those that have not ended.
+    tool_calls: ToolCallViews,
 }
 
-/// Creates the view of a session of which nothing has been shown.
-pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
-    Box::new(ShownState {
+/// Creates the view of a session of which nothing has been shown. Version 2 shows everything, so
+/// the capabilities are ignored.
+pub fn new_view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
+    Box::new(SessionViewV2 {
         peer: peer.clone(),
-        cards: ToolCallViews::default(),
+        tool_calls: ToolCallViews::default(),
     })
 }
 
-impl SessionView for ShownState {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
+impl SessionView for SessionViewV2 {
+    fn encode_event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         if let Event::Subagent(subagent) = event {
-            return self.subagent(session, subagent, out);
+            return self.encode_subagent(session, subagent, out);
         }
         out.extend(
-            updates(event, &mut self.cards)
+            encode(event, &mut self.tool_calls)
                 .into_iter()
                 .map(|update| line(session, update)),
         );
     }
 
-    fn accounts(&self, known: Vec<Account>) -> Vec<u8> {
+    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8> {
         requests::auth_status_update(known)
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
+    fn encode_config_options(
+        &mut self,
+        session: &SessionId,
+        settings: Vec<ConfigOption>,
+        out: &mut UpdateLines,
+    ) {
         let update = v2::ConfigOptionUpdate::new(options::encode(settings));
         out.push(line(session, v2::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
-    fn state(&mut self, session: &SessionId, state: &SessionActivity, out: &mut UpdateLines) {
+    fn encode_activity(
+        &mut self,
+        session: &SessionId,
+        state: &SessionActivity,
+        out: &mut UpdateLines,
+    ) {
         let state = match state {
             SessionActivity::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
             SessionActivity::Waiting => {
@@ -82,61 +93,61 @@ impl SessionView for ShownState {
         out.push(line(session, v2::SessionUpdate::StateUpdate(state)));
     }
 
-    fn replayed(&mut self, session: &SessionId, out: &mut UpdateLines) {
+    fn encode_replay_end(&mut self, session: &SessionId, out: &mut UpdateLines) {
         let update = v2::SessionUpdate::ReplayComplete(v2::ReplayComplete::new());
         out.push(line(session, update));
     }
 
-    fn ask(
+    fn request_permission(
         &mut self,
         session: &SessionId,
         asked: ChoiceRequest,
-    ) -> EditorAnswer<Option<PickedAnswer>> {
-        ask::ask(&self.peer, session, asked, &self.cards)
+    ) -> ClientReply<Option<PickedAnswer>> {
+        ask::ask(&self.peer, session, asked, &self.tool_calls)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
+    fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {
         forms::fill(&self.peer, session, form)
     }
 }
 
-impl ShownState {
-    /// Encodes the state of a subagent: of its session, and in that of its parent. The parent
-    /// announces the session before anything else is sent there.
-    fn subagent(&mut self, parent: &SessionId, subagent: &Subagent, out: &mut UpdateLines) {
-        let association = association(subagent);
+impl SessionViewV2 {
+    /// Encodes the state of a subagent twice: in its own session, and as an update in its parent's.
+    /// A new session is announced in the parent's before anything is sent in it.
+    fn encode_subagent(&mut self, parent: &SessionId, subagent: &Subagent, out: &mut UpdateLines) {
+        let association = encode_subagent_update(subagent);
         let association = line(parent, v2::SessionUpdate::SubagentUpdate(association));
         let state = subagent.state.as_ref().map(child_state);
         let state =
             state.map(|state| line(&subagent.session, v2::SessionUpdate::StateUpdate(state)));
-        if subagent.about.is_none() {
+        if subagent.info.is_none() {
             out.extend(state);
             out.push(association);
             return;
         }
         out.push(association);
         out.extend(state);
-        let reference = self.cards.refer(&subagent.call, &subagent.session);
+        let reference = self.tool_calls.refer(&subagent.call, &subagent.session);
         out.extend(reference.map(|update| line(parent, update)));
     }
 }
 
-/// Encodes a subagent for its parent. The user may cancel it while it runs, and do nothing else with
-/// it.
-fn association(subagent: &Subagent) -> v2::SubagentUpdate {
+/// Encodes the update that shows a subagent in its parent's session. The only operation that it
+/// offers is to cancel, if the subagent is stoppable.
+fn encode_subagent_update(subagent: &Subagent) -> v2::SubagentUpdate {
     let mut update = v2::SubagentUpdate::new(subagent.session.share());
     if let Some(SubagentInfo {
         title,
         agent,
-        stoppable,
-    }) = &subagent.about
+        is_stoppable: stoppable,
+    }) = &subagent.info
     {
         let cancel = stoppable.then(v2::SessionCancelCapabilities::new);
-        let may = v2::SubagentSessionCapabilities::new().cancel(cancel);
+        let capabilities = v2::SubagentSessionCapabilities::new().cancel(cancel);
         update = update
             .title(title.clone())
             .description(agent.clone())
-            .capabilities(may);
+            .capabilities(capabilities);
     }
     match &subagent.state {
         Some(state) => update.state(child_state(state)),
@@ -167,7 +178,7 @@ fn child_state(state: &SubagentState) -> v2::StateUpdate {
 
 fn stop_reason(outcome: TurnOutcome) -> v2::StopReason {
     match outcome {
-        // A steering message has a turn of its own.
+        // A steered turn ends normally: the steering message starts the next one.
         TurnOutcome::Ended
         | TurnOutcome::NotDone
         | TurnOutcome::Rejected
@@ -188,14 +199,14 @@ fn stop_reason(outcome: TurnOutcome) -> v2::StopReason {
 }
 
 /// Returns the updates that show an event.
-fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
+fn encode(event: &Event, tool_calls: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
     use v2::SessionUpdate as U;
     match event {
         Event::User {
             message,
             piece: UserPiece::Text(text),
         } => match attached(text) {
-            Some((uri, text)) if text.len() <= ATTACHED => {
+            Some((uri, text)) if text.len() <= MAX_ATTACHED_BYTES => {
                 let resource = v2::TextResourceContents::new(text, uri);
                 let resource = v2::EmbeddedResourceResource::TextResourceContents(resource);
                 let block = v2::ContentBlock::Resource(v2::EmbeddedResource::new(resource));
@@ -217,7 +228,7 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
                 message.share(),
             ))]
         }
-        // The response to the prompt reports it.
+        // The response to `session/prompt` contains the id of the message.
         Event::Prompted { .. } => vec![],
         Event::Text { part, delta } => chunks(delta, part.share())
             .map(U::AgentMessageChunk)
@@ -227,20 +238,20 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
             .collect(),
         Event::Call(update) => {
             let mut out = Vec::new();
-            cards.updates(update, &mut out);
+            tool_calls.updates(update, &mut out);
             out
         }
         Event::Plan(todos) => {
-            let plan = v2::PlanItems::new(PLAN, todos.iter().map(entry).collect());
+            let plan = v2::PlanItems::new(PLAN_ID, todos.iter().map(plan_entry).collect());
             vec![U::PlanUpdate(v2::PlanUpdate::new(
                 v2::PlanUpdateContent::Items(plan),
             ))]
         }
-        // The session sends the options; see `updates.rs`.
+        // `UpdateSender::show_event` sends the config options and the logins.
         Event::Mode(_) | Event::Options | Event::Logins => vec![],
         Event::Commands(list) => {
             vec![U::AvailableCommandsUpdate(
-                v2::AvailableCommandsUpdate::new(commands(list)),
+                v2::AvailableCommandsUpdate::new(encode_commands(list)),
             )]
         }
         Event::Info { title, updated } => {
@@ -273,12 +284,12 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
             is_repeated,
             ..
         }) => {
-            let again = view::retrying(cause, *is_repeated, *wait, (*attempt, *limit));
+            let again = view::retry_notice(cause, *is_repeated, *wait, *attempt, *limit);
             vec![notice(Severity::Warning, &again, None)]
         }
         // The state is reported when a turn begins, waits and ends.
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
-        Event::Told {
+        Event::SessionMessage {
             message,
             sender,
             text,
@@ -288,14 +299,15 @@ fn updates(event: &Event, cards: &mut ToolCallViews) -> Vec<v2::SessionUpdate> {
             let text = v2::ContentBlock::from(&*message_text(text));
             vec![U::SessionMessage(message.content(vec![text]))]
         }
-        // Sent in two sessions; see `ShownState::subagent`.
+        // Sent in two sessions; see `SessionViewV2::encode_subagent`.
         Event::Subagent(_) => vec![],
         // Sent to the session that the event belongs to; see `updates.rs`.
-        Event::Within { .. } => vec![],
+        Event::InChildSession { .. } => vec![],
     }
 }
 
-pub(super) fn commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
+/// Encodes the list of slash commands.
+pub(super) fn encode_commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
     let one = |command: &CommandInfo| {
         let input = command
             .hint
@@ -308,7 +320,8 @@ pub(super) fn commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
     list.iter().map(one).collect()
 }
 
-/// Splits a text into chunks that keep every line below the limit.
+/// Splits a text into chunks of at most [`MAX_CHUNK_BYTES`] bytes, so that an encoded line stays
+/// below 1 MiB.
 fn chunks<'a>(
     text: &'a str,
     message: Arc<str>,
@@ -318,7 +331,7 @@ fn chunks<'a>(
         if rest.is_empty() {
             return None;
         }
-        let (piece, more) = rest.split_at(rest.floor_char_boundary(PIECE).max(1));
+        let (piece, more) = rest.split_at(rest.floor_char_boundary(MAX_CHUNK_BYTES).max(1));
         rest = more;
         Some(v2::ContentChunk::new(piece.into(), message.clone()))
     })
@@ -340,11 +353,17 @@ fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::SessionUpdate {
     let update = |status| v2::CompactionUpdate::new(id.clone()).status(status);
     let update = match state {
         CompactionState::InProgress => update(v2::CompactionStatus::InProgress),
-        CompactionState::Writing { delta, anew: false } => {
+        CompactionState::Writing {
+            delta,
+            is_restart: false,
+        } => {
             let chunk = v2::CompactionSummaryChunk::new(id.clone(), delta.as_str().into());
             return v2::SessionUpdate::CompactionSummaryChunk(chunk);
         }
-        CompactionState::Writing { delta, anew: true } => update(v2::CompactionStatus::InProgress)
+        CompactionState::Writing {
+            delta,
+            is_restart: true,
+        } => update(v2::CompactionStatus::InProgress)
             .summary(vec![v2::ContentBlock::from(delta.as_str())]),
         CompactionState::Completed { summary, .. } => update(v2::CompactionStatus::Completed)
             .summary(vec![v2::ContentBlock::from(summary.as_str())]),
@@ -354,7 +373,7 @@ fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::SessionUpdate {
     v2::SessionUpdate::CompactionUpdate(update)
 }
 
-fn entry(todo: &Todo) -> v2::PlanEntry {
+fn plan_entry(todo: &Todo) -> v2::PlanEntry {
     let priority = match todo.priority {
         Priority::High => v2::PlanEntryPriority::High,
         Priority::Medium => v2::PlanEntryPriority::Medium,
