@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use base::lock::locked;
 use session::turn::TurnOutcome;
-use transcript::FaultKind;
+use transcript::{FaultKind, Usage};
 
 /// A monotonic counter.
 #[derive(Debug, Default)]
@@ -142,9 +142,9 @@ impl Metrics {
         }
     }
 
-    /// Adds the tokens of a request to a model, in and out.
-    pub fn add_tokens(&self, tokens: u64) {
-        self.tokens.add(tokens);
+    /// Adds the tokens that a turn and its subagents have used, in and out.
+    pub fn add_tokens(&self, usage: &Usage) {
+        self.tokens.add(usage.context());
     }
 
     /// Writes the metrics in the text format of Prometheus.
@@ -180,7 +180,7 @@ impl Metrics {
         let name = "adjutant_tokens_total";
         write!(
             out,
-            "# HELP {name} Tokens of requests to models, in and out.\n# TYPE {name} counter\n"
+            "# HELP {name} Tokens of requests to models in turns that have ended, in and out.\n# TYPE {name} counter\n"
         )
         .ok();
         writeln!(out, "{name} {}", self.tokens.get()).ok();
@@ -208,6 +208,12 @@ mod tests {
         metrics.count_outcome(&TurnOutcome::Ended);
         metrics.add_cost(0.25);
         metrics.add_cost(-1.0);
+        metrics.add_tokens(&Usage {
+            input: 5,
+            cache_read: 20,
+            output: 3,
+            ..Usage::default()
+        });
         metrics.time_to_first_update.add(Duration::from_millis(3));
         metrics.time_to_first_update.add(Duration::from_secs(4000));
         let mut out = String::new();
@@ -215,6 +221,7 @@ mod tests {
         for line in [
             "adjutant_turns_total{end=\"ended\"} 2",
             "adjutant_cost_dollars_total 0.25",
+            "adjutant_tokens_total 28",
             "adjutant_first_update_seconds_bucket{le=\"0.001\"} 0",
             "adjutant_first_update_seconds_bucket{le=\"0.005\"} 1",
             "adjutant_first_update_seconds_bucket{le=\"1800\"} 1",

@@ -66,6 +66,7 @@ struct HostedTurn {
     /// The events shown so far.
     log: EventLog,
     asked: Instant,
+    has_update: bool,
     metrics: Arc<Metrics>,
     _count: TurnCount,
 }
@@ -159,6 +160,7 @@ impl HostedTurn {
             shown_turn: live_turns.enter(number),
             log: EventLog::default(),
             asked: Instant::now(),
+            has_update: false,
             metrics,
             _count: count,
         }))
@@ -166,12 +168,12 @@ impl HostedTurn {
 
     /// Records a batch of messages in the log and in the metrics.
     fn heard(&mut self, batch: &[TurnMessage]) {
-        if self.log.events.is_empty() && !batch.is_empty() {
+        if !self.has_update && !batch.is_empty() {
+            self.has_update = true;
             self.metrics.time_to_first_update.add(self.asked.elapsed());
         }
         for up in batch {
-            if let TurnMessage::Event(Event::Usage { used, cost, .. }) = up {
-                self.metrics.add_tokens(*used);
+            if let TurnMessage::Event(Event::Usage { cost, .. }) = up {
                 self.metrics.add_cost(self.shown_turn.cost_increase(*cost));
             }
             self.log.add(up);
@@ -182,6 +184,7 @@ impl HostedTurn {
     fn record_result(&self, result: &TurnResult) {
         self.metrics.turn_duration.add(self.asked.elapsed());
         self.metrics.count_outcome(&result.outcome);
+        self.metrics.add_tokens(&result.usage);
     }
 }
 
