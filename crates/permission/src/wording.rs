@@ -43,7 +43,7 @@ impl QuestionWording {
     /// Composes one question about access requests that belong together, each with its verdict: a
     /// command, or all uses of one file.
     ///
-    /// `reason` replaces the reasons of the verdicts; it is ignored for a command.
+    /// `reason` is the reason to ask if a verdict has none of its own; it is ignored for a command.
     pub fn new(asked: &[(&AccessRequest, &Verdict)], reason: Option<&str>) -> Self {
         let Some((need, verdict)) = asked.last() else {
             return Self::default();
@@ -74,8 +74,10 @@ impl QuestionWording {
             which.extend(clause.cloned());
             let minimum_reason = need.minimum.as_ref().map(|(_, reason)| reason.as_str());
             // The clause already states why a file is special.
-            let stated = reason
-                .or(verdict.reason.as_deref())
+            let stated = verdict
+                .reason
+                .as_deref()
+                .or(reason)
                 .filter(|stated| clause.is_none() || minimum_reason != Some(*stated));
             match (clause, stated) {
                 (_, Some(stated)) => reasons.push(Reason {
@@ -343,6 +345,29 @@ pub fn settings_that_allow(
 mod tests {
     use super::*;
     use crate::shell::CommandUnit;
+
+    #[test]
+    fn reason_of_a_verdict_precedes_the_general_reason() {
+        let general = "the same call was made 3 times";
+        for (own, expected) in [(Some("a hook asks"), "a hook asks"), (None, general)] {
+            let request = AccessRequest::new("doom_loop", "read");
+            let verdict = Verdict {
+                action: Action::Ask,
+                pattern: "read".to_owned(),
+                rule: None,
+                reason: own.map(str::to_owned),
+                units: Vec::new(),
+                proven_read_only: false,
+            };
+            let wording = QuestionWording::new(&[(&request, &verdict)], Some(general));
+            let clauses: Vec<&str> = wording
+                .reasons
+                .iter()
+                .map(|reason| reason.clause.as_str())
+                .collect();
+            assert_eq!(clauses, [expected]);
+        }
+    }
 
     #[test]
     fn grants_are_worded_by_permission() {
