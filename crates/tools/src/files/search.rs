@@ -332,7 +332,7 @@ pub async fn run_blocking<T: Send + 'static>(
             if context.cancelled.is_cancelled() {
                 return Err(Failure::Cancelled);
             }
-            done.map_err(|e| Failure::Broken(format!("the search broke: {e}")))
+            done.map_err(|e| Failure::Broken(format!("the work panicked: {e}")))
         }
         () = context.cancelled.cancelled() => Err(Failure::Cancelled),
     }
