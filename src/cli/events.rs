@@ -67,8 +67,8 @@ pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Re
     }
 }
 
-/// Returns the session that a name means. A whole id is taken as it is if no such session is stored:
-/// one without messages is not.
+/// Returns the session that a name means. A whole id is taken as it is if no such session is
+/// stored: one without messages is not.
 async fn session_id(name: &str, environment: &Environment) -> anyhow::Result<SessionId> {
     let store = session::user_store::store(environment);
     let found = sessions::find(&store, name, Path::new("."), environment).await;

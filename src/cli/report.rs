@@ -188,7 +188,7 @@ fn end_of(path: &Path, most: u64) -> io::Result<(String, bool)> {
     let start = size.saturating_sub(most);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
-    // A log may grow meanwhile.
+    // A log may grow in the meantime.
     file.take(most).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     if start == 0 {

@@ -252,7 +252,7 @@ const MAX_KEY_BYTES: usize = 200;
 /// that the result must fit. `key`: the idempotency key, if the protocol version has one.
 ///
 /// # Errors
-/// As for `options`.
+/// Same as `options`.
 pub fn meta_parts(meta: Option<&Meta>, key: Option<&str>) -> Result<Vec<Content>, RequestError> {
     let options = options(meta, key)?.map(Content::PromptOptions);
     let schema = member(meta, SCHEMA).cloned();
@@ -325,8 +325,8 @@ pub fn built_in_tools() -> Vec<&'static str> {
     listed.map(|tool| tool.name).collect()
 }
 
-/// Returns whether a key can be the name or the pattern of a tool. The tools of MCP servers are named
-/// `server_tool`, and may become known later.
+/// Returns whether a key can be the name or the pattern of a tool. The tools of MCP servers are
+/// named `server_tool`, and may become known later.
 pub fn may_be_tool(key: &str) -> bool {
     let built_in = PROPERTIES
         .iter()
@@ -375,7 +375,7 @@ fn work(session: &SessionHandle, mut parts: Vec<Content>) -> PromptInput {
 /// `None` if it was cancelled before.
 ///
 /// # Errors
-/// As for [`queue`].
+/// Same as [`queue`].
 pub async fn queue_when_open(
     server: &Arc<Server>,
     id: &str,

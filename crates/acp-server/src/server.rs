@@ -105,7 +105,7 @@ impl Drop for QueuePlace {
     }
 }
 
-/// The response to a choice of the user's, and the write to await before it is sent.
+/// The response to a choice that the user made, and the write to await before it is sent.
 pub struct ChoiceReply<R> {
     pub response: R,
     /// The session, and the receiver that completes when the choice is written; `None` if nothing
@@ -436,7 +436,7 @@ impl Server {
         Ok(chosen.response)
     }
 
-    /// Waits until a choice of the user's would survive the end of the process.
+    /// Waits until the user's choice would survive the end of the process.
     ///
     /// # Errors
     /// The session ended before the choice was written.

@@ -1,14 +1,14 @@
 //! Loading of settings. [`load_with`] is the list of its steps. Their order matters:
 //!
-//! 1. [`Loading::read`] reads and checks every layer by itself, so that a problem has the place where
-//!    it was written. The names of tools are collected here, because later steps remove entries that
-//!    name tools which rules may still mean.
+//! 1. [`Loading::read`] reads and checks every layer by itself, so that a problem has the place
+//!    where it was written. The names of tools are collected here, because later steps remove
+//!    entries that name tools which rules may still mean.
 //! 2. [`Loading::drop_ineffective_entries`] removes the project's entries that can have no effect,
 //!    before the review, so that the user is not asked about them.
 //! 3. [`Loading::user_settings`] joins the layers without the project. A project may tighten these
 //!    settings, and never lifts a deny of theirs, so all later steps compare with them.
-//! 4. [`Loading::review`] lists what needs trust, and takes the user's answer. It reads the layers as
-//!    they were written, so that the digest does not depend on the answer.
+//! 4. [`Loading::review`] lists what needs trust, and takes the user's answer. It reads the layers
+//!    as they were written, so that the digest does not depend on the answer.
 //! 5. [`Loading::withhold`] removes what is not trusted, before anything is joined, so that no
 //!    withheld value hides one below it.
 //! 6. [`Loading::drop_extensions`] removes what a variable switches off: after the review, because
@@ -20,9 +20,9 @@
 //!    they have a meaning.
 //! 10. [`Loading::resolve`] makes [`Settings`] of the tree, and notes the problems that may hide a
 //!     deny: after every step that reports such problems.
-//! 11. [`Loading::restore_sandbox`], [`Loading::restore_guards`] and [`Loading::restore_denies`] bring
-//!     back restrictions of the user that a joined value of the project has replaced, and guards that
-//!     are no longer in force. They need the settings that the other steps have made.
+//! 11. [`Loading::restore_sandbox`], [`Loading::restore_guards`] and [`Loading::restore_denies`]
+//!     bring back restrictions of the user that a joined value of the project has replaced, and
+//!     guards that are no longer in force. They need the settings that the other steps have made.
 //!
 //! [`name_unset_variables`] and [`forbid_unclear_endpoints`] only read the problems;
 //! [`mark_waiting_providers`] only reads the review;
@@ -324,7 +324,7 @@ impl<'a> Loading<'a> {
     }
 
     /// Restores the user's restrictions of the sandbox if a project narrows it: the project's value
-    /// may replace an object of the user's, whose restrictions stay in force.
+    /// may replace one of the user's objects, whose restrictions stay in force.
     fn restore_sandbox(&self, settings: &mut Settings, user: &Node) {
         let narrowed = self
             .layers

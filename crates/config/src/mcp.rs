@@ -22,8 +22,8 @@ pub struct McpEntry {
     pub source: String,
 }
 
-/// Servers are equal if they are reached and treated alike; a different position in the file does
-/// not matter.
+/// Servers are equal if they are reached and treated in the same way; a different position in the
+/// file does not matter.
 impl PartialEq for McpEntry {
     fn eq(&self, other: &Self) -> bool {
         let Self {
@@ -100,8 +100,8 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
     }
 }
 
-/// Returns whether the address is on this machine or in its local network, so that no third party is in
-/// between.
+/// Returns whether the address is on this machine or in its local network, so that no third party
+/// is in between.
 pub fn is_near(url: &url::Url) -> bool {
     let host = url
         .host_str()

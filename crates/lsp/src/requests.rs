@@ -69,7 +69,7 @@ impl LspClient {
     /// Returns the hover text of a position.
     ///
     /// # Errors
-    /// As [`LspClient::places`].
+    /// Same as [`LspClient::places`].
     pub async fn hover(&self, path: &Path, at: Position, until: Instant) -> Result<String, String> {
         let answer = self
             .answer(
@@ -84,7 +84,7 @@ impl LspClient {
     /// Returns the declarations of a file.
     ///
     /// # Errors
-    /// As [`LspClient::places`].
+    /// Same as [`LspClient::places`].
     pub async fn symbols(&self, path: &Path, until: Instant) -> Result<Vec<Symbol>, String> {
         let params = json!({"textDocument": {"uri": types::uri(path)}});
         let answer = self
@@ -100,7 +100,7 @@ impl LspClient {
     /// Returns the declarations of the project whose names match the query.
     ///
     /// # Errors
-    /// As [`LspClient::places`].
+    /// Same as [`LspClient::places`].
     pub async fn find(&self, query: &str, until: Instant) -> Result<Vec<Symbol>, String> {
         let params = json!({"query": query});
         let answer = self
@@ -117,7 +117,7 @@ impl LspClient {
     /// the ranges of the calls, which are in the caller's file.
     ///
     /// # Errors
-    /// As [`LspClient::places`].
+    /// Same as [`LspClient::places`].
     pub async fn calls(
         &self,
         incoming: bool,
@@ -170,7 +170,7 @@ impl LspClient {
     /// Returns the diagnostics of all files, if the server supports that.
     ///
     /// # Errors
-    /// As [`LspClient::places`].
+    /// Same as [`LspClient::places`].
     pub async fn whole(&self, until: Instant) -> Result<Vec<Judged>, String> {
         if !self.judges_all() {
             return Ok(Vec::new());
@@ -199,7 +199,7 @@ impl LspClient {
     /// Returns the edits that rename a symbol.
     ///
     /// # Errors
-    /// As [`LspClient::places`].
+    /// Same as [`LspClient::places`].
     pub async fn rename(
         &self,
         path: &Path,

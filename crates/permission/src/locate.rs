@@ -149,7 +149,7 @@ impl DirectoryCache {
 /// Locates a path as a program gets it, relative to `cwd`: all its characters are literal.
 ///
 /// # Errors
-/// As [`locate`].
+/// Same as [`locate`].
 pub fn locate_literal(
     text: &str,
     cwd: &Path,

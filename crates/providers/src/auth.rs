@@ -185,8 +185,8 @@ impl Auth {
         Self { lent, ..self }
     }
 
-    /// Returns whether there is a login that only a plugin may be able to use; whether one can is known
-    /// when a model is used.
+    /// Returns whether there is a login that only a plugin may be able to use; whether one can is
+    /// known when a model is used.
     pub fn lends(&self, provider: &str) -> bool {
         self.lent && !self.has(provider) && self.is_login(provider)
     }
@@ -274,7 +274,7 @@ impl Auth {
     /// Removes all entries of adjutant's file.
     ///
     /// # Errors
-    /// As [`Auth::keep`].
+    /// Same as [`Auth::keep`].
     pub fn forget_all(environment: &Environment) -> io::Result<()> {
         let path = Self::path(environment);
         if path.exists() {
@@ -288,7 +288,7 @@ impl Auth {
     /// only accessible to its owner.
     ///
     /// # Errors
-    /// As [`Auth::keep`].
+    /// Same as [`Auth::keep`].
     pub fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> io::Result<()> {
         let dir = path.parent().unwrap_or(Path::new("."));
         private_dir(dir)?;

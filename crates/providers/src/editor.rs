@@ -249,7 +249,7 @@ pub struct ConfigurableProvider {
 }
 
 impl ProviderEntry {
-    /// Returns the provider at an endpoint of the editor's, without anything of the user's that
+    /// Returns the provider at one of the editor's endpoints, without anything of the user that
     /// determines addresses or credentials.
     #[must_use]
     pub(crate) fn moved_to(mut self, endpoint: &Arc<CustomEndpoint>) -> Self {

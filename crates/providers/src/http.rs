@@ -109,7 +109,7 @@ impl HttpClient {
     /// Fetches a small JSON document, truncated to `limit` bytes.
     ///
     /// # Errors
-    /// As [`HttpClient::ask`].
+    /// Same as [`HttpClient::ask`].
     pub async fn get(
         &self,
         who: &str,
@@ -125,7 +125,7 @@ impl HttpClient {
     /// still is the version of `if-none-match`.
     ///
     /// # Errors
-    /// As [`HttpClient::ask`].
+    /// Same as [`HttpClient::ask`].
     pub async fn fetch(
         &self,
         who: &str,
@@ -211,7 +211,7 @@ impl HttpClient {
     /// Sends JSON like [`HttpClient::exchange`], with a time limit of its own.
     ///
     /// # Errors
-    /// As [`HttpClient::exchange`].
+    /// Same as [`HttpClient::exchange`].
     pub async fn exchange_json(
         &self,
         who: &str,

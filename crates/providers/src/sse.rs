@@ -84,7 +84,7 @@ impl SseParser {
     /// Ends the stream: lends the incomplete event to the sink, if there is one.
     ///
     /// # Errors
-    /// As [`SseParser::push`].
+    /// Same as [`SseParser::push`].
     pub fn end<E: From<BadEvent>>(
         &mut self,
         mut sink: impl FnMut(&str, &str) -> Result<Flow, E>,

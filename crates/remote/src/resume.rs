@@ -105,7 +105,7 @@ impl Resumables {
     }
 }
 
-/// Waits until another socket claims the connection, and stores its output meanwhile. Returns
+/// Waits until another socket claims the connection, and stores its output in the meantime. Returns
 /// `false` if the connection ends.
 async fn wait(thread: &mut ResumableConnection, wanted: &Notify, grace: Duration) -> bool {
     let over = tokio::time::sleep(grace); // the grace period itself

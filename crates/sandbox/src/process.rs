@@ -5,9 +5,9 @@
 //! output, never those of this process. Dropping a [`Child`] kills its group.
 //!
 //! Programs that leave their group (`setsid`) are found on Linux by the mark in their environment
-//! and by their parents, both from `/proc`; elsewhere only the group is ended. [`sweep`] ends all of
-//! them at the end of this process. If it is ended by SIGKILL, another process does that, which is
-//! started with the first command (`writes/listener_holder.rs`; Linux).
+//! and by their parents, both from `/proc`; elsewhere only the group is ended. [`sweep`] ends all
+//! of them at the end of this process. If it is ended by SIGKILL, another process does that, which
+//! is started with the first command (`writes/listener_holder.rs`; Linux).
 
 mod process_tree;
 
@@ -324,7 +324,7 @@ impl Program {
     /// ended.
     ///
     /// # Errors
-    /// As [`Program::run`].
+    /// Same as [`Program::run`].
     pub async fn answer(
         &self,
         input: &[u8],
@@ -449,7 +449,7 @@ async fn read_all(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result
 /// process, and collects its output.
 ///
 /// # Errors
-/// As [`Program::run`].
+/// Same as [`Program::run`].
 pub async fn run(
     program: &str,
     args: &[&str],

@@ -33,7 +33,9 @@ pub enum BadDirectory {
 /// Checks the directory of a session. Returns its path without `.` and `..`, which is the one to be
 /// opened.
 ///
-/// `..` removes the component before it: `link/..` is the directory that contains the link, as in a shell, and not the parent of its target, as the operating system would resolve it. Opening a path other than the checked one would make the check useless.
+/// `..` removes the component before it: `link/..` is the directory that contains the link, as in a
+/// shell, and not the parent of its target, as the operating system would resolve it. Opening a
+/// path other than the checked one would make the check useless.
 ///
 /// # Errors
 /// [`BadDirectory`].
@@ -163,7 +165,7 @@ impl Sessions {
             live.close_to_reopen().await;
         }
         let changed = self.store.change(id, RecordChange::Archived(true)).await;
-        // Another connection may have opened it meanwhile.
+        // Another connection may have opened it in the meantime.
         if live.is_some() && !self.holds(id) {
             self.store.close(id).await;
         }

@@ -3,8 +3,8 @@
 //!
 //! `ActorEvent` lists all events of a session, and `SessionState::handle` is the single place that
 //! handles them, whether a turn runs or not. Changes of the turn itself, to the history and the
-//! record, are returned with its result; changes of the user meanwhile are made in the actor's own
-//! record at once, and copied into the turn's record when the turn has ended.
+//! record, are returned with its result; changes of the user in the meantime are made in the
+//! actor's own record at once, and copied into the turn's record when the turn has ended.
 
 use std::sync::Arc;
 
@@ -256,8 +256,8 @@ impl Actor {
         steers
     }
 
-    /// Switches to the agent that plans, if there is one. Returns the message for it, or the command
-    /// itself if there is none.
+    /// Switches to the agent that plans, if there is one. Returns the message for it, or the
+    /// command itself if there is none.
     async fn plan(&mut self, content: Vec<Content>, outlet: &EventSender) -> PromptInput {
         let command = BuiltinCommand {
             word: BuiltinName::Plan,

@@ -4,11 +4,11 @@
 //! - [`Sessions`] is the state that all sessions of a process share. It creates, loads, forks and
 //!   deletes sessions ([`open`], [`access`]).
 //! - [`actor`] is the loop of one session: it takes a message from its mailbox, and polls the
-//!   running turn meanwhile.
+//!   running turn in the meantime.
 //! - [`turn`] is the loop of one prompt: decide the next action, ask the model, run its calls,
 //!   record the results. `child.rs` runs the turns of subagents.
-//! - [`configuration`], [`project`] and [`models`] read the settings of the session's directory, and
-//!   read them again before a turn.
+//! - [`configuration`], [`project`] and [`models`] read the settings of the session's directory,
+//!   and read them again before a turn.
 //! - [`replay`] turns a stored history into the events that a client is shown; [`beginning`] shows
 //!   the first of them while the rest is read.
 //! - [`revert`], [`changes`] and [`diff`] are about undo and the changes of files.

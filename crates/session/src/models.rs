@@ -143,7 +143,7 @@ impl ModelSources {
     /// Looks for a newer catalogue now.
     ///
     /// # Errors
-    /// As [`catalog::refresh`].
+    /// Same as [`catalog::refresh`].
     pub async fn refresh(&self) -> Result<CatalogRefresh, Error> {
         let refreshed = catalog::refresh(&self.client, &self.environment).await?;
         if refreshed != CatalogRefresh::Same {

@@ -205,8 +205,8 @@ impl Sessions {
     /// Opens a new session under an id that the client knows but the store does not have.
     ///
     /// # Errors
-    /// As [`Self::create`], and if the id is malformed or already exists. If the host creates a
-    /// directory per session, clients cannot choose ids: a client that knows another user's id
+    /// Same as [`Self::create`], and if the id is malformed or already exists. If the host creates
+    /// a directory per session, clients cannot choose ids: a client that knows another user's id
     /// would be given that user's directory.
     pub async fn begin_again(
         self: &Arc<Self>,
@@ -368,7 +368,7 @@ impl Sessions {
     }
 
     /// Opens a new session with a copy of another session's history, which may continue
-    /// meanwhile: with all of it, or with the messages `before` a message, which may be named
+    /// in the meantime: with all of it, or with the messages `before` a message, which may be named
     /// by one of its parts.
     ///
     /// # Errors

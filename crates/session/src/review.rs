@@ -9,7 +9,8 @@ use store::{self, visible};
 
 impl Sessions {
     /// Returns the stored history of an open session, up to and including a message; if
-    /// `shows_subagents`, with the sessions of its subagents. The session continues meanwhile.
+    /// `shows_subagents`, with the sessions of its subagents. The session continues in the
+    /// meantime.
     ///
     /// # Errors
     /// The store's.

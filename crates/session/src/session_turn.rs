@@ -1,5 +1,5 @@
 //! A turn in its session: [`run`] polls the turn, and serves what it requests of the session
-//! meanwhile: subagents, a switch to another agent, samples of the model.
+//! in the meantime: subagents, a switch to another agent, samples of the model.
 
 use std::pin::Pin;
 
@@ -95,6 +95,6 @@ async fn switch_agent(
     if let Some(speaker) = &speaker {
         scope.outlet.event(Event::Mode(speaker.clone())).await;
     }
-    // The receiver is dropped if the call was cancelled meanwhile.
+    // The receiver is dropped if the call was cancelled in the meantime.
     switch.reply.send(speaker).ok();
 }

@@ -41,8 +41,8 @@ pub(super) fn usual_name(name: &OsStr) -> OsString {
     }
 }
 
-/// Removes a file that is unused and not wanted, unless another process uses it meanwhile. A file
-/// that a killed process has renamed for removal is checked again.
+/// Removes a file that is unused and not wanted, unless another process uses it in the meantime. A
+/// file that a killed process has renamed for removal is checked again.
 pub(super) fn remove_unused(path: &Path, limit: SystemTime, is_wanted: impl Fn(&Path) -> bool) {
     let renamed = removal_path(path);
     let was_renamed = !path.exists() && renamed.exists();

@@ -16,8 +16,8 @@
 //! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
 //! permissions of files in `modes.rs`. Ignored files, files over [`LARGEST`], and names that are
 //! not UTF-8 are not recorded for programs; a project with more than [`MOST_FILES`] files or
-//! [`MAX_PROJECT_BYTES`] bytes is not compared. A file that is not recorded is never modified later, and
-//! an undo reports it.
+//! [`MAX_PROJECT_BYTES`] bytes is not compared. A file that is not recorded is never modified
+//! later, and an undo reports it.
 //!
 //! All functions block, and are called from threads that may block.
 
@@ -278,7 +278,7 @@ impl Tracker {
     /// content as in use.
     ///
     /// # Errors
-    /// As [`Tracker::look`].
+    /// Same as [`Tracker::look`].
     pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
         let limit = if state.is_some_and(|state| state.large) {
             0
@@ -315,8 +315,8 @@ impl Tracker {
         inner.index.as_ref().is_some_and(|index| index.has(path))
     }
 
-    /// Returns whether the user has to be notified now that the project is not compared, or not yet:
-    /// once each per process.
+    /// Returns whether the user has to be notified now that the project is not compared, or not
+    /// yet: once each per process.
     pub fn tell(&self, off: &Untracked) -> bool {
         let [never, not_yet] = &self.is_reported;
         let is_reported = match off {

@@ -153,7 +153,7 @@ impl Packs {
 
     /// Returns a content in its stored form.
     pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
-        // If a pack is removed meanwhile, another one may have the content too.
+        // If a pack is removed in the meantime, another one may have the content too.
         for _ in 0..2 {
             let location = self.find(hash)?;
             let path = self.dir.join(&location.pack);

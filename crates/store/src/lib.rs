@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Registers a session, and makes this process its owner. Its file is created by the first
-    /// input of its user: a message, a title, a mode or an option.
+    /// input from the user: a message, a title, a mode or an option.
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`].
@@ -446,7 +446,7 @@ impl Store {
     }
 
     /// Closes a session that has ended, like [`Store::close`], and deletes it if it has no message
-    /// and no title of its user. Returns whether it was deleted.
+    /// and no title chosen by the user. Returns whether it was deleted.
     ///
     /// # Errors
     /// Returns any [`Error`]. The session is closed in any case.
@@ -465,8 +465,8 @@ impl Store {
     }
 
     /// Deletes a session that is not open in this process, and its children; with
-    /// `only_unprompted`, only if it has no message and no title of its user. Returns whether it
-    /// was deleted.
+    /// `only_unprompted`, only if it has no message and no title chosen by the user. Returns
+    /// whether it was deleted.
     ///
     /// # Errors
     /// Returns any [`Error`].

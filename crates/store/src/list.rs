@@ -38,7 +38,7 @@ pub struct ListFilling {
     pub unknown: usize,
 }
 
-/// A query for sessions that have a message or a title of their user; children are left out.
+/// A query for sessions that have a message or a title chosen by the user; children are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListQuery {
     /// The working directory; `None` for all.
@@ -97,8 +97,8 @@ impl ListQuery {
 pub(super) const LAST_ID: &str = "\u{10ffff}";
 
 impl Store {
-    /// Lists sessions that have a message or a title of their user, newest first; children are left
-    /// out.
+    /// Lists sessions that have a message or a title chosen by the user, newest first; children are
+    /// left out.
     ///
     /// # Errors
     /// Returns [`Error::Unlisted`] if no index is available.

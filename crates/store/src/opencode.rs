@@ -1,9 +1,9 @@
 //! Sessions of OpenCode, for a move to adjutant: an exported session, or a directory of its data.
 //!
 //! Newer versions store sessions in an SQLite database, older ones in JSON files; an export is one
-//! JSON document. The three share their objects, which `convert.rs` translates. OpenCode's files are
-//! never opened by SQLite: a database is copied first, so that OpenCode may run meanwhile, and its
-//! directory stays as it is.
+//! JSON document. The three share their objects, which `convert.rs` translates. OpenCode's files
+//! are never opened by SQLite: a database is copied first, so that OpenCode may run in the
+//! meantime, and its directory stays as it is.
 
 mod convert;
 mod database;

@@ -377,7 +377,7 @@ async fn search_ignores_case() {
     .await;
 }
 
-/// A session without input of its user is known only to the process that created it, and leaves
+/// A session without input from the user is known only to the process that created it, and leaves
 /// nothing. Input before the first message is saved like everything else, until the session is
 /// left.
 #[tokio::test]

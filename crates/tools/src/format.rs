@@ -41,7 +41,7 @@ pub fn any(settings: &Settings, path: &Path) -> bool {
 /// Runs the formatters over a file. Returns notes for the model on failures.
 ///
 /// # Errors
-/// `Cancelled` if the user cancels meanwhile.
+/// `Cancelled` if the user cancels in the meantime.
 pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, Failure> {
     let mut notes = Vec::new();
     for entry in context

@@ -235,8 +235,8 @@ impl Client {
         self.screen.doing(WAITING);
     }
 
-    /// Prints the model of a session's config options, unless it is the one that was shown last. The
-    /// offline model introduces itself.
+    /// Prints the model of a session's config options, unless it is the one that was shown last.
+    /// The offline model introduces itself.
     fn show_model(&self, options: &[v1::SessionConfigOption]) {
         let of_model = options.iter().find(|option| *option.id.0 == *MODEL);
         let Some(v1::SessionConfigKind::Select(choice)) = of_model.map(|option| &option.kind)
@@ -388,7 +388,7 @@ impl Client {
         }
     }
 
-    /// Shows the activity of the model, unless a call runs meanwhile.
+    /// Shows the activity of the model, unless a call runs in the meantime.
     fn speaking(&self, activity: &str) {
         if self.progress().calls.is_empty() {
             self.screen.doing(activity);
@@ -797,8 +797,8 @@ impl Client {
         })
     }
 
-    /// Records that a call of a session asks the user, and so do the calls that started the session.
-    /// Returns them.
+    /// Records that a call of a session asks the user, and so do the calls that started the
+    /// session. Returns them.
     fn begin_waiting(
         &self,
         session: &v1::SessionId,
@@ -1122,8 +1122,8 @@ impl RunProgress {
         self.answer.push_str(&text.text);
     }
 
-    /// Returns the task to name before a call of a session, unless the last call shown was one of the
-    /// same session.
+    /// Returns the task to name before a call of a session, unless the last call shown was one of
+    /// the same session.
     fn heading(&mut self, session: &v1::SessionId) -> Option<SubagentTask> {
         let last = self.shown.replace(session.clone());
         if last.as_ref() == Some(session) {

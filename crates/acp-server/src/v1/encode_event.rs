@@ -1,4 +1,4 @@
-//! Converts events to `session/update`, for live and replayed events alike. Tool calls are in
+//! Converts events to `session/update`, for both live and replayed events. Tool calls are in
 //! `tool_call_view.rs`.
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Tool calls as `tool_call` and `tool_call_update`, for live and replayed events alike.
+//! Tool calls as `tool_call` and `tool_call_update`, for both live and replayed events.
 //!
-//! In version 1 every update replaces the whole content of a call, so [`ToolCallViews`] remembers the
-//! content until the call has ended. Some clients render the content of a call only from
+//! In version 1 every update replaces the whole content of a call, so [`ToolCallViews`] remembers
+//! the content until the call has ended. Some clients render the content of a call only from
 //! `tool_call_update`, so the first one repeats the content of `tool_call`.
 
 use std::collections::HashMap;
@@ -118,7 +118,8 @@ impl ToolCallViews {
         out
     }
 
-    /// Returns the update with which a call refers to the session of the subagent that it has started.
+    /// Returns the update with which a call refers to the session of the subagent that it has
+    /// started.
     pub(super) fn refer(
         &mut self,
         call: &CallId,

@@ -148,7 +148,7 @@ impl ChatDialect {
         if !self.is_mistral {
             return id.into();
         }
-        // Exactly nine letters and digits: the last ones, because ids begin alike.
+        // Exactly nine letters and digits: the last ones, because ids have the same beginning.
         let letters: Vec<char> = id.chars().filter(char::is_ascii_alphanumeric).collect();
         let mut short: String = letters[letters.len().saturating_sub(9)..].iter().collect();
         while short.len() < 9 {

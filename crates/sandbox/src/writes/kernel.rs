@@ -89,7 +89,7 @@ pub(in super::super) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Waits for the next report, and receives it.
 ///
 /// # Errors
-/// Errors of the system; `NotFound` if the stopped process has been killed meanwhile.
+/// Errors of the system; `NotFound` if the stopped process has been killed in the meantime.
 pub(in super::super) fn receive(listener: BorrowedFd<'_>) -> io::Result<Report> {
     let data = seccomp_data {
         nr: 0,
@@ -122,7 +122,8 @@ pub(in super::super) fn receive(listener: BorrowedFd<'_>) -> io::Result<Report> 
     })
 }
 
-/// Returns whether the stopped process still waits, so that data read from it meanwhile is its own.
+/// Returns whether the stopped process still waits, so that data read from it in the meantime is
+/// its own.
 pub(super) fn is_waiting(listener: BorrowedFd<'_>, report: &Report) -> bool {
     let id = report.id;
     // SAFETY: the request reads one number.
@@ -139,7 +140,7 @@ pub(super) fn is_waiting(listener: BorrowedFd<'_>, report: &Report) -> bool {
 /// Lets a stopped call continue.
 ///
 /// # Errors
-/// Errors of the system; `NotFound` if the process has been killed meanwhile.
+/// Errors of the system; `NotFound` if the process has been killed in the meantime.
 pub(in super::super) fn go_on(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
     let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1);
     let mut answer = seccomp_notif_resp {

@@ -304,7 +304,8 @@ fn reply_name(answer: &Result<PermissionReply, oneshot::error::RecvError>) -> &'
     }
 }
 
-/// Refuses a call that the user has just allowed, if the settings have come to deny it meanwhile.
+/// Refuses a call that the user has just allowed, if the settings have come to deny it in the
+/// meantime.
 async fn still_allowed(
     scope: &TurnContext,
     agent: &Agent,

@@ -1,15 +1,15 @@
 //! Records the file changes of a step, so that they can be shown and undone.
 //!
 //! Files that an edit names are read just before and just after it. Commands of ours report their
-//! writes in advance (`crates/sandbox/src/writes.rs`), and a journal records them; no other files are read.
-//! The changes of a subagent are recorded by its own session.
+//! writes in advance (`crates/sandbox/src/writes.rs`), and a journal records them; no other files
+//! are read. The changes of a subagent are recorded by its own session.
 //!
 //! If writes are not reported (no sandbox, or tools of other programs), the whole project is
 //! compared, if that does not take long. All files are read once, from the first prompt on
-//! ([`prepare`]): sessions that an editor opens and never uses store nothing. The comparison begins a moment after the model has named such a tool, while the
-//! model still writes the arguments and the user still decides; the call waits for it, for up to a
-//! second. Changes found by comparison may have been made by another process, and are marked
-//! accordingly.
+//! ([`prepare`]): sessions that an editor opens and never uses store nothing. The comparison begins
+//! a moment after the model has named such a tool, while the model still writes the arguments and
+//! the user still decides; the call waits for it, for up to a second. Changes found by comparison
+//! may have been made by another process, and are marked accordingly.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -89,8 +89,8 @@ impl Drop for ChangeRecorder {
     }
 }
 
-/// Returns whether a call may change files that it does not name. The hints of MCP servers about their
-/// tools are not trusted.
+/// Returns whether a call may change files that it does not name. The hints of MCP servers about
+/// their tools are not trusted.
 pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.sweeps);
     let acts = matches!(
@@ -100,8 +100,8 @@ pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
 }
 
-/// Returns whether all writes of a built-in tool are reported, if its sandbox reports writes: commands do,
-/// and subagents record their changes in their own sessions.
+/// Returns whether all writes of a built-in tool are reported, if its sandbox reports writes:
+/// commands do, and subagents record their changes in their own sessions.
 fn reports(tool: &str) -> bool {
     [BashTool::NAME, TaskTool::NAME].contains(&tool)
 }
@@ -366,7 +366,7 @@ impl ChangeRecorder {
             begun.clone()
         };
         // Stored before the edit, so that the change can be undone if the process is killed
-        // meanwhile.
+        // in the meantime.
         if let Some(tracker) = &self.tracker {
             scope.record.contents(tracker, &files).await;
         }

@@ -63,7 +63,7 @@ fn shown(printed: &str, how: &str) -> String {
 /// Records in the history how jobs have ended.
 pub async fn settle(history: &mut History, scope: &TurnContext) {
     for ended in scope.resources.shared.jobs.unsettled() {
-        // The call is missing if it was undone meanwhile.
+        // The call is missing if it was undone in the meantime.
         let Some((message, place)) = place(history, &ended.call) else {
             continue;
         };

@@ -1,9 +1,8 @@
 //! Deny rules that are written while a turn runs. Settings apply from the next prompt on, but the
 //! user's denies apply from the next call on, and to a call whose permission question is open.
 //!
-//! Files that become invalid meanwhile lift no rule: the denies of their last valid version remain,
-//! and those that can be read from the invalid version are added.
-//! can be read of them now.
+//! Files that become invalid in the meantime lift no rule: the denies of their last valid version
+//! remain, and those that can be read from the invalid version are added. can be read of them now.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -83,7 +82,8 @@ impl DenyWatcher {
         locked(&self.later).forbidding.clone()
     }
 
-    /// Returns whether a file has changed since it was read. Costs one query of each file's metadata.
+    /// Returns whether a file has changed since it was read. Costs one query of each file's
+    /// metadata.
     pub fn is_stale(&self) -> bool {
         let fingerprint = locked(&self.later).fingerprint.clone();
         fingerprint.is_stale()

@@ -117,7 +117,7 @@ impl SessionRegistry {
     }
 
     /// Asks all model servers on this machine. The result is dropped if the registry has been
-    /// replaced meanwhile: it may be that of newer settings.
+    /// replaced in the meantime: it may be that of newer settings.
     pub(crate) async fn search(&self) {
         let before = self.current();
         let SessionInputs {

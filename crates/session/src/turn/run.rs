@@ -142,7 +142,7 @@ async fn steps(
                 Ok(()) => continue,
                 Err(fault) => return TurnOutcome::Failed(fault),
             },
-            // A message sent meanwhile comes with its own turn.
+            // A message sent in the meantime comes with its own turn.
             NextAction::Step { made: 1.., .. } if *scope.spoken.borrow() => {
                 return TurnOutcome::Steered;
             }

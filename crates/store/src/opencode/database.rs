@@ -17,13 +17,14 @@ use crate::{Error, StreamedSession};
 use base::id::SessionId;
 use transcript::Message;
 
-/// The number of attempts to copy a database that OpenCode changes meanwhile.
+/// The number of attempts to copy a database that OpenCode changes in the meantime.
 const MAX_COPIES: usize = 20;
 
 /// The files next to a database that belong to it.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-journal"];
 
-/// Returns the databases of a data directory: `opencode.db`, and one for each other release channel.
+/// Returns the databases of a data directory: `opencode.db`, and one for each other release
+/// channel.
 pub(super) fn paths(data: &Path) -> Vec<PathBuf> {
     let found = fs::read_dir(data).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = found
@@ -52,7 +53,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Copies a database, with its log. Repeats it if OpenCode has written meanwhile.
+    /// Copies a database, with its log. Repeats it if OpenCode has written in the meantime.
     pub(super) fn copy(original: &Path, into: &Path) -> Result<Self, ReadError> {
         let unreadable = |e: std::io::Error| ReadError::Unreadable {
             path: original.to_path_buf(),

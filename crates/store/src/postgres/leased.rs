@@ -166,7 +166,7 @@ impl LeasedSession {
             && !self.index.is_current
     }
 
-    /// Returns whether it has no message, no pending prompt and no title of its user.
+    /// Returns whether it has no message, no pending prompt and no title chosen by the user.
     pub(super) fn is_empty(&self) -> bool {
         !self.has_messages
             && !self.has_queued_prompt

@@ -440,8 +440,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Releases an owned session, and deletes it if it has no message and no title of its user.
-    /// Returns whether it was deleted.
+    /// Releases an owned session, and deletes it if it has no message and no title chosen by the
+    /// user. Returns whether it was deleted.
     async fn leave(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let unprompted = self
             .owned

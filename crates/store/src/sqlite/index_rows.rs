@@ -129,7 +129,7 @@ pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
 /// The reason for damage if a row does not match its checksum.
 pub(super) const ALTERED_ROW: &str = "an entry is not as it was written";
 
-/// The SQL condition for a session that has no message, and no title of its user.
+/// The SQL condition for a session that has no message, and no title chosen by the user.
 pub(super) const IS_EMPTY: &str =
     "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
 

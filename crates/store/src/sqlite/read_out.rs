@@ -71,8 +71,8 @@ fn state(path: &Path) -> Option<IdleFileState> {
     (!wal::path(path).exists()).then_some((meta.modified().ok()?, meta.len()))
 }
 
-/// Opens a file read-only and without a lock. The file must not change meanwhile. Returns `None` if
-/// its format is not the current one, or SQLite cannot open it.
+/// Opens a file read-only and without a lock. The file must not change in the meantime. Returns
+/// `None` if its format is not the current one, or SQLite cannot open it.
 pub(super) fn connect(path: &Path) -> Option<Connection> {
     let plain = path
         .to_str()

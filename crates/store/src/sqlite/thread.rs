@@ -102,7 +102,7 @@ struct Thread {
     /// The locks of the owned sessions, with or without a file.
     locks: HashMap<SessionId, Lock>,
     open: OpenFiles,
-    /// Owned sessions that have no file yet, because they have no input of their user. They are
+    /// Owned sessions that have no file yet, because they have no input from the user. They are
     /// stored nowhere else, and are lost when they are closed.
     created: HashMap<SessionId, Record>,
     /// The entries that could not be written, oldest first.
@@ -266,7 +266,7 @@ impl Thread {
         }
     }
 
-    /// Changes only the record in memory if the session has no file and no input of its user yet.
+    /// Changes only the record in memory if the session has no file and no input from the user yet.
     /// The file is created by the first message, title, mode or option, which must survive a kill.
     fn remember_created(&mut self, batch: &mut WriteBatch) {
         let has_records_only = batch

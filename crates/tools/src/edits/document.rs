@@ -75,8 +75,8 @@ const MAX_SHOWN_LINES: usize = 400;
 pub enum Purpose {
     /// To change a part of it. The editor may have a text that was never saved.
     Change,
-    /// To write all of it. The editor is not asked about a file that is not on the disk: before it is
-    /// written, [`Document::check_unchanged`] does that.
+    /// To write all of it. The editor is not asked about a file that is not on the disk: before it
+    /// is written, [`Document::check_unchanged`] does that.
     Write,
 }
 
@@ -768,7 +768,7 @@ impl Document {
 /// Resolves the path of a file to be changed and reads the file.
 ///
 /// # Errors
-/// Those of [`crate::files::path::resolve`] and [`Document::open`].
+/// Same as [`crate::files::path::resolve`] and [`Document::open`].
 pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     target_for(Purpose::Change, context, path).await
 }
@@ -776,7 +776,7 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
 /// Resolves the path of a file to be written as a whole, and reads the file if it is on the disk.
 ///
 /// # Errors
-/// Those of [`target`].
+/// Same as [`target`].
 pub async fn target_to_write(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     target_for(Purpose::Write, context, path).await
 }
@@ -829,8 +829,8 @@ pub(crate) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -
     }
 }
 
-/// Returns whether an editor's text is the file's own, but in another encoding, and so is no unsaved
-/// change. `disk` is the file's text.
+/// Returns whether an editor's text is the file's own, but in another encoding, and so is no
+/// unsaved change. `disk` is the file's text.
 pub(crate) fn is_misread(
     buffer: &str,
     source: Option<&EncodedSource>,

@@ -209,7 +209,7 @@ pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
 /// Opens a regular file of any size for reading.
 ///
 /// # Errors
-/// Those of [`read`], except for the size.
+/// Same as [`read`], except for the size.
 pub fn open(real: &Path) -> Result<(File, Metadata), Error> {
     let spot = FileAt::find(real).map_err(|e| match e {
         Error::Io(e) if e.kind() == io::ErrorKind::NotFound => Error::Missing,
@@ -233,7 +233,7 @@ pub struct FileIdentity {
 /// Returns the identity of a file of any size.
 ///
 /// # Errors
-/// Those of [`read`], except for the size.
+/// Same as [`read`], except for the size.
 pub fn identify(real: &Path) -> Result<FileIdentity, Error> {
     let (_, data) = open(real)?;
     Ok(FileIdentity {
@@ -447,7 +447,7 @@ pub fn remove(real: &Path) -> Result<(), Error> {
 /// attributes are preserved. On another file system it is copied, as far as the system allows.
 ///
 /// # Errors
-/// Those of [`remove`], and an error if the name is in use; the file keeps its old name
+/// Same as [`remove`], and an error if the name is in use; the file keeps its old name
 /// then.
 pub fn rename(real: &Path, to: &Path) -> Result<(), Error> {
     let spot = FileAt::find(real)?;
@@ -525,7 +525,7 @@ pub struct SetAside {
 /// Renames a file for a removal that can be undone, whatever the file contains.
 ///
 /// # Errors
-/// Those of [`remove`].
+/// Same as [`remove`].
 pub fn set_aside(real: &Path) -> Result<SetAside, Error> {
     let spot = FileAt::find(real)?;
     spot.removable()?;
@@ -700,7 +700,7 @@ mod tests {
         rename(&path("f"), &path("dir/g")).unwrap();
         assert_eq!(state("dir/g"), before);
         assert!(!path("f").exists());
-        // An entry that was created meanwhile is neither replaced nor followed.
+        // An entry that was created in the meantime is neither replaced nor followed.
         std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
         for name in ["other", "dir", "link"] {
             let moved = rename(&path("dir/g"), &path(name));

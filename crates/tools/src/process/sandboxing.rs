@@ -380,7 +380,7 @@ impl SandboxChoice {
     /// this call.
     ///
     /// # Errors
-    /// As [`SandboxChoice::enter`].
+    /// Same as [`SandboxChoice::enter`].
     pub fn enter_shared(
         &self,
         lock: &CommandSandbox,

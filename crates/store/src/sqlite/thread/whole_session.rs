@@ -349,8 +349,8 @@ impl Thread {
         });
     }
 
-    /// Deletes a session that has no message and no title of its user. Returns whether it was
-    /// deleted.
+    /// Deletes a session that has no message and no title chosen by the user. Returns whether it
+    /// was deleted.
     pub(super) fn leave(&mut self, session: &SessionId) -> Result<bool, Error> {
         if !session::path(&self.dir, session).exists() {
             return Ok(false); // it goes when it is let go of

@@ -11,7 +11,7 @@ use base::text;
 /// that is not text exists, but has no text.
 ///
 /// # Errors
-/// Those of [`target`], except for unsupported content; and an error for links.
+/// Same as [`target`], except for unsupported content; and an error for links.
 pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let place = resolve(context, path, Access::Edit)?;
     own_name(context, path, &place)?;

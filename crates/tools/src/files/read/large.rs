@@ -34,7 +34,7 @@ pub(super) struct FileExcerpt {
 /// Reads some lines of a file of any size. Returns `None` if cancelled.
 ///
 /// # Errors
-/// Those of [`disk::open`].
+/// Same as [`disk::open`].
 pub(super) fn window(
     path: &Path,
     part: Excerpt,

@@ -163,7 +163,7 @@ impl RunningCommand {
                 () = self.live.sent(), if self.live.sending.is_some() => {}
                 () = due(update_at), if self.live.has_news() => self.live.send(),
                 // Last, because a flood always has more to read, and its output must be shown
-                // meanwhile.
+                // in the meantime.
                 read = self.pipe.read(&mut buffer), if self.open => match read {
                     Ok(0) | Err(_) => self.open = false,
                     Ok(n) => {
