@@ -358,7 +358,7 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
             ),
             SandboxMode::Auto | SandboxMode::Required => {
                 let held = (*sandbox.held(level).await).clone();
-                let told = held.words(network);
+                let told = held.describe_restrictions(network);
                 (held, told)
             }
         };

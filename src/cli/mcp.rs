@@ -591,7 +591,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
     let mut filled: HashMap<&str, Vec<String>> = HashMap::new();
     for field in fields {
         let words = field
-            .words
+            .description
             .as_ref()
             .map(|words| format!(" ({words})"))
             .unwrap_or_default();

@@ -84,7 +84,7 @@ impl KnownKeys {
         let mut state = ConfigFingerprint::default();
         for file in Auth::files(&self.environment) {
             // A file that cannot be examined cannot be read either.
-            state.look(&file).ok();
+            state.record_metadata(&file).ok();
         }
         self.logins = state;
         self.keys.add(secrets(settings, &self.environment));

@@ -128,7 +128,7 @@ fn as_permission(request: &FormRequest) -> Option<(ChoiceRequest, [FormValues; 2
         FormPage::Fields(fields) => {
             for field in fields {
                 let words = field
-                    .words
+                    .description
                     .as_deref()
                     .map_or_else(String::new, |words| format!(": {words}"));
                 text += &format!(
@@ -239,7 +239,7 @@ mod tests {
         FormField {
             key: key.into(),
             title: key.into(),
-            words: None,
+            description: None,
             required,
             kind,
         }

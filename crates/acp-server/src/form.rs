@@ -68,7 +68,7 @@ fn form(inquiry: &QuestionRequest) -> Form {
         fields.push(FormField {
             key: name(at),
             title: question.header.clone(),
-            words,
+            description: words,
             required: false,
             kind,
         });
@@ -77,7 +77,7 @@ fn form(inquiry: &QuestionRequest) -> Form {
             fields.push(FormField {
                 key: own(at),
                 title,
-                words: None,
+                description: None,
                 required: false,
                 kind: text(),
             });

@@ -167,7 +167,7 @@ impl HostedTurn {
     }
 
     /// Records a batch of messages in the log and in the metrics.
-    fn heard(&mut self, batch: &[TurnMessage]) {
+    fn record_batch(&mut self, batch: &[TurnMessage]) {
         if !self.has_update && !batch.is_empty() {
             self.has_update = true;
             self.metrics.time_to_first_update.add(self.asked.elapsed());
@@ -441,7 +441,7 @@ impl TurnStream {
     ///
     /// # Errors
     /// The session ended before the turn did.
-    pub async fn ended(
+    pub async fn show_until_ended(
         mut self,
         cancelled: &CancellationToken,
     ) -> Result<(TurnResult, TurnEndGuard), RequestError> {
@@ -539,7 +539,7 @@ impl TurnStream {
             () = cancelled.cancelled(), if !self.withdrawn => self.cancel(),
             // Messages received so far go to the present client, later ones to the observer.
             n = self.turn.events.recv_many(batch, events::MAX_WAITING_MESSAGES), if self.open => self.open = n > 0,
-            works = self.updates.answered(), if self.updates.is_waiting() => {
+            works = self.updates.wait_for_answer(), if self.updates.is_waiting() => {
                 if works {
                     self.updates.tell_work().await;
                 }
@@ -596,7 +596,7 @@ impl TurnStream {
     async fn show(&mut self, batch: &mut Vec<TurnMessage>, cancelled: &CancellationToken) {
         if !batch.is_empty() {
             if let Some(hosted) = &mut self.hosted {
-                hosted.heard(batch);
+                hosted.record_batch(batch);
             }
             self.begin(cancelled).await;
             self.updates.show(batch).await;

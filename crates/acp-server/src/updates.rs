@@ -142,7 +142,7 @@ impl Waits {
 
     /// Records the end of a question. Returns whether its call works again; `false` if the call has
     /// already reported that, or has ended.
-    fn over(&mut self, number: u64) -> bool {
+    fn close_question(&mut self, number: u64) -> bool {
         let Some(at) = self
             .questions
             .iter()
@@ -159,7 +159,7 @@ impl Waits {
     }
 
     /// Records an event of the turn. Returns whether the state may have to be reported.
-    fn heard(&mut self, event: &Event) -> bool {
+    fn record_event(&mut self, event: &Event) -> bool {
         match event {
             Event::Call(update) => self.heard_call(update),
             Event::Subagent(subagent) => self.heard_subagent(subagent),
@@ -284,7 +284,7 @@ impl UpdateSender {
     pub async fn move_to(&mut self, server: &Arc<Server>) -> Waits {
         self.moved.cancel();
         while !self.calls.is_empty() {
-            self.answered().await;
+            self.wait_for_answer().await;
         }
         self.moved = CancellationToken::new();
         self.view = view(server, &self.moved);
@@ -353,7 +353,7 @@ impl UpdateSender {
     /// Waits until a concurrent task has ended. Returns whether a call works again after a
     /// question; the caller then reports it by [`UpdateSender::tell_work`], because this future may
     /// be dropped at any time.
-    pub async fn answered(&mut self) -> bool {
+    pub async fn wait_for_answer(&mut self) -> bool {
         let Some(ClientTaskEnd { question, back }) = self.calls.next().await else {
             return false;
         };
@@ -366,7 +366,7 @@ impl UpdateSender {
                 }
                 false
             }
-            (None, Some(question)) => self.waits.over(question),
+            (None, Some(question)) => self.waits.close_question(question),
             (None, None) => false,
         }
     }
@@ -615,7 +615,7 @@ impl UpdateSender {
                 self.view.encode_event(session, event, &mut self.lines)
             }
             event => {
-                if self.waits.heard(event) {
+                if self.waits.record_event(event) {
                     self.work();
                 }
                 self.view
@@ -677,10 +677,10 @@ mod tests {
             let mut before = Waits::default();
             before.begin();
             for id in running {
-                before.heard(&call(id, Progress::Running));
+                before.record_event(&call(id, Progress::Running));
             }
             for id in waiting {
-                before.heard(&Event::Subagent(Box::new(Subagent {
+                before.record_event(&Event::Subagent(Box::new(Subagent {
                     session: SessionId::new("ses_00000001"),
                     call: CallId::new(*id),
                     info: None,

@@ -451,10 +451,10 @@ fn answered(
     let root = &disk.worktree.root;
     let digest = trust::digest(&items);
     for file in items.iter().flat_map(|item| &item.covered.files) {
-        disk.seen.look(file).ok();
+        disk.seen.record_metadata(file).ok();
     }
     let path = trust::TrustStore::path(environment);
-    disk.seen.look(&path).ok();
+    disk.seen.record_metadata(&path).ok();
     let answers = trust::TrustStore::open(environment);
     let is_pure = environment.setting("PURE").is_some_and(resolve::is_on);
     let can_ask = !everywhere && !is_pure;

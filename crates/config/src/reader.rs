@@ -56,7 +56,7 @@ impl ConfigFingerprint {
     ///
     /// # Errors
     /// If the metadata cannot be read, or the path is a link to nothing.
-    pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
+    pub fn record_metadata(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
         let found = std::fs::metadata(path);
         self.0
             .insert(path.to_path_buf(), found.as_ref().ok().map(stamp_of));
@@ -172,7 +172,7 @@ impl<'a> ConfigReader<'a> {
 
     /// Records the metadata of a path.
     pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
-        self.seen.look(path)
+        self.seen.record_metadata(path)
     }
 
     /// Reads a file, if it exists. Errors become problems.

@@ -40,7 +40,7 @@ pub struct FormField {
     pub key: String,
     pub title: String,
     /// The whole question, if the title does not contain it.
-    pub words: Option<String>,
+    pub description: Option<String>,
     /// Whether the form cannot be accepted without this field.
     pub required: bool,
     pub kind: FieldKind,

@@ -43,7 +43,7 @@ pub(super) struct SessionState {
 pub struct PluginPrompt {
     /// The file, for display.
     pub plugin: String,
-    pub words: String,
+    pub text: String,
 }
 
 /// The number of notes and prompts that may wait, and the longest of them in bytes.
@@ -398,7 +398,7 @@ impl PluginHandlers {
             }
             ("prompt" | "promptAsync", Some(child)) if no_reply => {
                 let noted = self.subagents.note(child, subagents::words(body));
-                Some(noted.map(|()| self.heard(child, body)))
+                Some(noted.map(|()| self.accepted_prompt(child, body)))
             }
             ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
             ("promptAsync", Some(child)) => {
@@ -475,21 +475,21 @@ impl PluginHandlers {
             return Err("too many texts are queued for the model".to_owned());
         }
         if words.trim().is_empty() {
-            return Ok(self.heard(&self.session, body));
+            return Ok(self.accepted_prompt(&self.session, body));
         }
         if no_reply {
             notes.push(words);
         } else {
             prompts.push(PluginPrompt {
                 plugin: text::title(file),
-                words,
+                text: words,
             });
         }
-        Ok(self.heard(&self.session, body))
+        Ok(self.accepted_prompt(&self.session, body))
     }
 
     /// Returns an accepted prompt as a message.
-    fn heard(&self, session: &str, body: &Value) -> Value {
+    fn accepted_prompt(&self, session: &str, body: &Value) -> Value {
         json!({ "info": { "sessionID": session, "role": "user" }, "parts": body.get("parts") })
     }
 

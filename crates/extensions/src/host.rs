@@ -240,7 +240,7 @@ impl PluginHost {
     }
 
     /// Waits until the process and everything it started have ended.
-    pub(super) async fn gone(&self) {
+    pub(super) async fn wait_until_ended(&self) {
         self.gone.cancelled().await;
     }
 
@@ -339,7 +339,7 @@ impl PluginHost {
     }
 
     /// Ends everything that waits for the host, with the reason for its end.
-    fn over(&self, why: String) {
+    fn end_all_calls(&self, why: String) {
         locked(&self.ended).get_or_insert(why);
         let waiting = std::mem::take(&mut *locked(&self.waiting));
         for reply in waiting.into_values() {
@@ -350,7 +350,7 @@ impl PluginHost {
     }
 
     /// Handles one message of the host.
-    fn heard(self: &Arc<Self>, message: Value, listener: &Arc<dyn Listener>) {
+    fn handle_message(self: &Arc<Self>, message: Value, listener: &Arc<dyn Listener>) {
         let id = message.get("id").and_then(Value::as_u64);
         let params = message.get("params").cloned().unwrap_or_default();
         let call = || {
@@ -548,7 +548,7 @@ async fn keep(
     }
     tracing::info!("the host of extensions has ended: {why}");
     if let Some(host) = host.upgrade() {
-        host.over(why);
+        host.end_all_calls(why);
     }
     gone.cancel();
 }
@@ -587,7 +587,7 @@ async fn read(
                     .unwrap_or_default();
                 tracing::info!("extension: {}", text::title(words));
             }
-            Ok(message @ Value::Object(_)) => host.heard(message, listener),
+            Ok(message @ Value::Object(_)) => host.handle_message(message, listener),
             _ => {
                 noise += u64::try_from(line.len()).unwrap_or_default();
                 note(printed, &line);

@@ -28,7 +28,7 @@ const EVENTS: [&str; 4] = [
 pub(super) struct HookMistake {
     pub(super) line: u32,
     pub(super) hook: String,
-    pub(super) words: String,
+    pub(super) message: String,
     /// The name that was probably meant.
     pub(super) meant: Option<&'static str>,
 }
@@ -114,7 +114,7 @@ pub(super) fn mistakes(source: &str) -> Vec<HookMistake> {
                     found.push(HookMistake {
                         line: number,
                         hook: name.to_owned(),
-                        words,
+                        message: words,
                         meant,
                     });
                 }
@@ -190,7 +190,7 @@ mod tests {
             let found = mistakes(&format!("\n{line}\n"));
             let found: Vec<_> = found
                 .iter()
-                .map(|one| (one.line, (one.words.as_str(), one.meant)))
+                .map(|one| (one.line, (one.message.as_str(), one.meant)))
                 .collect();
             let wanted: Vec<_> = wanted.into_iter().map(|wanted| (2, wanted)).collect();
             assert_eq!(found, wanted, "{line}");

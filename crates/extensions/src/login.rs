@@ -131,7 +131,7 @@ impl PluginLogin {
 
     async fn end(&self) {
         self.host.end();
-        self.host.gone().await;
+        self.host.wait_until_ended().await;
         // The session existed only for the login.
         scratch::remove(&self.scratch);
     }

@@ -775,7 +775,7 @@ impl Scripts {
                 .and_then(|generation| generation.cell.get())
             {
                 loaded.host.end();
-                loaded.host.gone().await;
+                loaded.host.wait_until_ended().await;
             }
         }
     }

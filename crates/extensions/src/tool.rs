@@ -197,7 +197,7 @@ impl CustomTool {
                 () = clock.run_out() => {
                     let now = Instant::now();
                     if self.home.upgrade().is_some_and(|home| home.has_subagent_at_work()) {
-                        clock.heard(now);
+                        clock.record_progress(now);
                         if clock.until().is_some_and(|until| until > now) {
                             continue;
                         }
@@ -223,15 +223,15 @@ impl CustomTool {
                             ..CallUpdate::default()
                         })
                         .await;
-                    clock.heard(Instant::now());
+                    clock.record_progress(Instant::now());
                 }
                 CallMessage::FromHost(FromHost::Ask { id, params }) => {
                     let needs = vec![self.need(&params)];
-                    clock.asking(true, Instant::now());
+                    clock.set_asking(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                         Box::pin(async move {
                             call.host.answer(id, json!({ "allowed": true })).await;
-                            clock.asking(false, Instant::now());
+                            clock.set_asking(false, Instant::now());
                             self.go_on(call, context, began, clock).await
                         })
                     };

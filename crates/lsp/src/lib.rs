@@ -82,7 +82,7 @@ impl SessionServers {
     }
 
     /// Returns the servers that this session has used.
-    pub fn used(&self) -> Vec<Arc<ServerHandle>> {
+    pub fn used_servers(&self) -> Vec<Arc<ServerHandle>> {
         locked(&self.used).values().cloned().collect()
     }
 

@@ -171,7 +171,7 @@ impl LspClient {
     ///
     /// # Errors
     /// Same as [`LspClient::places`].
-    pub async fn whole(&self, until: Instant) -> Result<Vec<Judged>, String> {
+    pub async fn workspace_diagnostics(&self, until: Instant) -> Result<Vec<Judged>, String> {
         if !self.judges_all() {
             return Ok(Vec::new());
         }

@@ -176,7 +176,7 @@ fn field(key: &str, schema: &PrimitiveSchemaDefinition, required: bool) -> Optio
     Some(FormField {
         key: key.to_owned(),
         title: label(&title),
-        words,
+        description: words,
         required,
         kind,
     })

@@ -161,12 +161,12 @@ pub async fn log_in(
     let callback = Callback::open(oauth).await?;
     let mut manager = begin(stored, name, url, client)
         .await
-        .map_err(|e| words(&e))?;
+        .map_err(|e| describe_error(&e))?;
     let challenge = challenge(name, url, client).await;
     let metadata = manager
         .resolve_metadata_from_challenge(challenge.as_deref())
         .await;
-    let found = metadata.map_err(|e| words(&e))?;
+    let found = metadata.map_err(|e| describe_error(&e))?;
     let guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;
     manager.set_metadata(found.metadata);
     let mut scopes: Vec<String> = oauth
@@ -204,7 +204,7 @@ pub async fn log_in(
                 format!(
                     "no client could be registered there ({}); register one by hand and put its id into \
                      \"oauth\": {{\"clientId\": …}}",
-                    words(&e)
+                    describe_error(&e)
                 )
             })?;
             secret = registered.client_secret;
@@ -224,7 +224,7 @@ pub async fn log_in(
     }
     let session = AuthorizationSession::new(manager, request)
         .await
-        .map_err(|(_, e)| words(&e))?;
+        .map_err(|(_, e)| describe_error(&e))?;
     let address = session.get_authorization_url().to_owned();
     let state = reqwest::Url::parse(&address).ok().and_then(|url| {
         url.query_pairs()
@@ -241,7 +241,7 @@ pub async fn log_in(
         .handle_callback_url(came.as_str())
         .await
         .map(drop)
-        .map_err(|e| words(&e))
+        .map_err(|e| describe_error(&e))
 }
 
 /// Returns the server's challenge to a client without a login, which names the authorization server
@@ -293,7 +293,7 @@ async fn granted(stored: &StoredLogin) -> Vec<String> {
 }
 
 /// Returns the error message for the user.
-fn words(e: &AuthError) -> String {
+fn describe_error(e: &AuthError) -> String {
     let words = match e {
         AuthError::AuthorizationServerMismatch {
             expected_issuer,

@@ -277,7 +277,7 @@ async fn complete(
             fields.push(FormField {
                 key,
                 title,
-                words,
+                description: words,
                 required: true,
                 kind: own,
             });
@@ -288,14 +288,14 @@ async fn complete(
         fields.push(FormField {
             key: key.clone(),
             title,
-            words,
+            description: words,
             required: false,
             kind,
         });
         fields.push(FormField {
             key: format!("{key}_own"),
             title: more,
-            words: None,
+            description: None,
             required: false,
             kind: own,
         });

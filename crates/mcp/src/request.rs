@@ -132,7 +132,7 @@ async fn once(
     let mut asking = link.asking();
     let mut next = Instant::now();
     let mut clock = CallTimeout::start(link.call_limit, Instant::now());
-    clock.asking(*asking.borrow_and_update() > 0, Instant::now());
+    clock.set_asking(*asking.borrow_and_update() > 0, Instant::now());
     let answer = handle.await_response();
     tokio::pin!(answer);
     let waited = loop {
@@ -140,9 +140,9 @@ async fn once(
             biased;
             () = caller.cancelled.cancelled() => break Waited::Cancelled,
             answer = &mut answer => break Waited::Answer(Box::new(answer)),
-            Ok(()) = asking.changed() => clock.asking(*asking.borrow_and_update() > 0, Instant::now()),
+            Ok(()) = asking.changed() => clock.set_asking(*asking.borrow_and_update() > 0, Instant::now()),
             Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
-                clock.heard(Instant::now());
+                clock.record_progress(Instant::now());
                 next = Instant::now() + PROGRESS_INTERVAL;
                 let output = progress.borrow_and_update().as_ref().map(describe_progress);
                 if let (Some(context), Some(_)) = (caller.context, &output) {

@@ -237,7 +237,7 @@ impl Omitted {
     }
 
     /// Returns sentences for the model, to follow a result; empty if no file was left out.
-    pub fn words(&self) -> String {
+    pub fn to_message(&self) -> String {
         let mut text = String::new();
         if self.asked > 0 {
             let names: Vec<String> = self
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn left_out_files_are_counted_and_named() {
         let mut out = Omitted::default();
-        assert_eq!(out.words(), "");
+        assert_eq!(out.to_message(), "");
         for name in ["d", "b", "a\n", "c"] {
             out.add(Action::Ask, || name.into());
         }
@@ -364,7 +364,7 @@ mod tests {
         let mut all = Omitted::default();
         all.merge(out);
         assert_eq!(
-            all.words(),
+            all.to_message(),
             "\n\n(4 files left out, because reading needs permission: a\\n, b, c and 1 more)\n\n(1 file left out, because reading is not allowed)"
         );
     }

@@ -268,7 +268,7 @@ impl InstructionReader<'_> {
     /// Reads a file if it exists. Returns whether it counts as found: a file that is refused does
     /// not.
     fn file(&mut self, path: &Path, owner: FileOwner) -> bool {
-        let meta: Metadata = match self.found.fingerprint.look(path) {
+        let meta: Metadata = match self.found.fingerprint.record_metadata(path) {
             Ok(Some(meta)) => meta,
             Ok(None) => return false,
             Err(e) => {
@@ -358,7 +358,13 @@ impl InstructionReader<'_> {
     /// Reads the last fetched text of an address.
     fn page(&mut self, address: String) {
         let path = cached_page_path(self.environment, &address);
-        let exists = self.found.fingerprint.look(&path).ok().flatten().is_some();
+        let exists = self
+            .found
+            .fingerprint
+            .record_metadata(&path)
+            .ok()
+            .flatten()
+            .is_some();
         let start = if exists { read_start(&path).ok() } else { None };
         match start {
             Some((bytes, whole)) => self.add(address, None, &bytes, whole),
@@ -465,7 +471,7 @@ impl InstructionReader<'_> {
             return self
                 .found
                 .fingerprint
-                .look(&path)
+                .record_metadata(&path)
                 .ok()
                 .flatten()
                 .map(|_| path)
@@ -514,7 +520,7 @@ impl InstructionReader<'_> {
         if !self
             .found
             .fingerprint
-            .look(dir)
+            .record_metadata(dir)
             .ok()
             .flatten()
             .is_some_and(|meta| meta.is_dir())

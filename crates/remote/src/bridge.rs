@@ -325,7 +325,7 @@ impl Bridge {
                 break;
             }
         }
-        let (again, responses) = self.conversation.again();
+        let (again, responses) = self.conversation.lines_to_resend();
         for line in responses {
             outbox.send(line.into()).await;
         }

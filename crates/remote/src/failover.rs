@@ -371,7 +371,7 @@ impl CarriedConversation {
                     self.last.remove(session);
                     self.repeated.remove(session);
                 }
-                self.answered(about, result.as_deref());
+                self.record_result(about, result.as_deref());
                 Some(line)
             }
             RpcMessage::Request { id, .. } => {
@@ -460,7 +460,7 @@ impl CarriedConversation {
         }
     }
 
-    fn answered(&mut self, about: RequestKind, result: Option<&str>) {
+    fn record_result(&mut self, about: RequestKind, result: Option<&str>) {
         let Some(result) = result else { return };
         match about {
             RequestKind::Initialize => {
@@ -771,7 +771,7 @@ impl CarriedConversation {
     /// Returns the lines to be sent again to the server, and the responses to the client for
     /// prompts that end here: cancelled ones, those that too many servers got, and built-in
     /// commands that may have been carried out, because they must not run twice.
-    pub(super) fn again(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
+    pub(super) fn lines_to_resend(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
         let mut sent = Vec::new();
         let settled = |request: &mut ClientRequest| match &request.about {
             RequestKind::Prompt {
@@ -917,7 +917,7 @@ mod tests {
         ]) {
             talk.on_server_line(line).unwrap();
         }
-        talk.again();
+        talk.lines_to_resend();
         assert_eq!(talk.on_server_line(words("q", "Once ")), None);
         let shown =
             text(&talk.on_server_line(words("q", "upon a time")).unwrap())["params"]["update"]
@@ -928,7 +928,7 @@ mod tests {
         );
         // The answer is repeated again, and another one follows.
         talk.leave();
-        talk.again();
+        talk.lines_to_resend();
         assert_eq!(talk.on_server_line(words("r", "Once upon a time")), None);
         let shown =
             text(&talk.on_server_line(words("r", ", long ago")).unwrap())["params"]["update"]
@@ -973,7 +973,7 @@ mod tests {
             text(&load)["params"],
             json!({ "sessionId": "s", "cwd": "/w", "mcpServers": [] })
         );
-        let (again, responses) = talk.again();
+        let (again, responses) = talk.lines_to_resend();
         assert_eq!((again.len(), responses.len()), (1, 0));
         assert_eq!(
             text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"],
@@ -991,7 +991,7 @@ mod tests {
         let done =
             line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
         assert_eq!(talk.on_server_line(done.clone()), Some(done));
-        assert_eq!(talk.again().0, Vec::<Bytes>::new());
+        assert_eq!(talk.lines_to_resend().0, Vec::<Bytes>::new());
     }
 
     #[test]
@@ -1116,7 +1116,7 @@ mod tests {
         assert_eq!(talk.on_server_line(line(&moved)), None);
         assert!(talk.is_sent_away());
         talk.leave();
-        assert_eq!(talk.again().0.len(), 1);
+        assert_eq!(talk.lines_to_resend().0.len(), 1);
         assert!(!talk.is_sent_away());
         let refused = json!({ "jsonrpc": "2.0", "id": 2, "error": { "code": -32603, "message": "It stops.", "data":
             { "adjutant": { "handedOver": true } } } });
@@ -1127,7 +1127,7 @@ mod tests {
             &json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } }),
         ))
         .unwrap();
-        let (again, responses) = talk.again();
+        let (again, responses) = talk.lines_to_resend();
         assert_eq!(text(&again[0])["method"], "session/cancel");
         assert_eq!(
             (again.len(), text(&responses[0])),
@@ -1141,7 +1141,7 @@ mod tests {
         let undo = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params":
             { "sessionId": "s", "prompt": [{ "type": "text", "text": "/undo" }] } });
         talk.on_client_line(line(&undo)).unwrap();
-        let (again, responses) = talk.again();
+        let (again, responses) = talk.lines_to_resend();
         assert_eq!(
             (again.len(), text(&responses[0])["id"].clone()),
             (1, json!(3))

@@ -218,7 +218,7 @@ pub struct Overflow;
 
 impl Mailboxes {
     /// Records a message of the client.
-    pub fn heard(&mut self, shape: &Shape<'_>) {
+    pub fn record_message(&mut self, shape: &Shape<'_>) {
         let Some(id) = shape.id.map(RawValue::get) else {
             return;
         };
@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     fn heard(boxes: &mut Mailboxes, line: &str) {
-        boxes.heard(&Shape::of(line.as_bytes()).unwrap());
+        boxes.record_message(&Shape::of(line.as_bytes()).unwrap());
     }
 
     fn put(boxes: &mut Mailboxes, line: &str) {

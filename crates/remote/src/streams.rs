@@ -154,7 +154,7 @@ impl Profiles {
             Err(why) => return plain(StatusCode::BAD_REQUEST, why),
         };
         if let Some(shape) = Shape::of(&line) {
-            locked(&profile.boxes).heard(&shape);
+            locked(&profile.boxes).record_message(&shape);
         }
         match profile.lines.send(Line::Text(line)).await {
             Ok(()) => plain(StatusCode::ACCEPTED, ""),

@@ -154,7 +154,7 @@ impl ProvenSandbox {
 
     /// Returns one line for users and models: the mechanism, and everything that it does not
     /// restrict.
-    pub fn words(&self, network: bool) -> String {
+    pub fn describe_restrictions(&self, network: bool) -> String {
         let Some(mechanism) = self.mechanism else {
             return "none: commands could do whatever you can do".into();
         };
@@ -228,7 +228,7 @@ impl Sandbox {
             tracing::info!(
                 "sandbox, {}: {}; not: {}",
                 level.as_str(),
-                proven.words(false),
+                proven.describe_restrictions(false),
                 proven.reasons()
             );
             Arc::new(proven)
@@ -626,7 +626,7 @@ mod tests {
             ),
         ];
         for (proven, network, text) in table {
-            assert_eq!(proven.words(network), text);
+            assert_eq!(proven.describe_restrictions(network), text);
         }
         assert!(!proven(None).keeps(true));
         assert!(proven(Some(Mechanism::Landlock)).keeps(false));

@@ -128,7 +128,7 @@ impl Choices {
             return;
         };
         self.remembered = Some(model.clone());
-        if let Err(e) = recent.chosen(&model).await {
+        if let Err(e) = recent.store_choice(&model).await {
             tracing::warn!("the choice of a model could not be remembered: {e}");
         }
     }

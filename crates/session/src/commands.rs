@@ -295,7 +295,7 @@ impl Commands {
                 1,
                 Content::Text(hidden_text(with_skill(skill, &rest).await)),
             );
-            draft.words = Some(rest);
+            draft.user_text = Some(rest);
             return content;
         }
         let Some((command, expanded)) = self.expand(&typed.text) else {
@@ -355,7 +355,7 @@ impl Commands {
         {
             let (once, chosen) = watch::channel(choice);
             scope.choice = chosen;
-            draft.once = Some(once);
+            draft.choices_override = Some(once);
         }
         let agent = match (delegate, own, speaker) {
             // A subagent never has more permissions than the delegating agent.
@@ -394,7 +394,7 @@ impl Commands {
         parts = hooks::command(scope, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
         content.splice(1..1, parts);
-        draft.words = (!delegate).then_some(expanded.text);
+        draft.user_text = (!delegate).then_some(expanded.text);
         content
     }
 

@@ -556,7 +556,7 @@ impl Sessions {
             environment: self.environment.clone(),
             choice: chosen.clone(),
             shows_subagents: options.shows_subagents,
-            words: options.system.clone(),
+            system_prompt_addition: options.system.clone(),
             record: Recorder::new(self.store.clone(), record.id.clone())
                 .choosing(chosen.clone())
                 .publishing(events),

@@ -176,14 +176,14 @@ impl PromptRun {
         let content = mention::read(content, &mut draft, scope).await;
         let content = mention::fitted(content, scope).await;
         let mut content = if scope.depth < scope.project.settings.general.subagent_depth {
-            mention::named(content, draft.words.as_deref(), &scope.project.agents)
+            mention::named(content, draft.user_text.as_deref(), &scope.project.agents)
         } else {
             content
         };
         if self.steered {
             remind::spoken_meanwhile(&mut content);
         }
-        let once = draft.once.take();
+        let once = draft.choices_override.take();
         // A command may have chosen another agent than the draft's.
         let Message { role, .. } = head(scope);
         let message = Message {

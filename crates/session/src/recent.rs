@@ -40,7 +40,7 @@ impl RecentModels {
     ///
     /// # Errors
     /// The store's; the stored models are then unchanged.
-    pub async fn chosen(&self, model: &ModelRef) -> Result<(), Error> {
+    pub async fn store_choice(&self, model: &ModelRef) -> Result<(), Error> {
         // Models for tests and replays are not offered to the next session.
         if [Registry::OFFLINE, ModelRef::REPLAY].contains(&model.provider.as_str()) {
             return Ok(());
@@ -77,9 +77,9 @@ mod tests {
             "offline/offline",
             "replay:/x",
         ] {
-            one.chosen(&model(name, None)).await.unwrap();
+            one.store_choice(&model(name, None)).await.unwrap();
         }
-        one.chosen(&model("p/3", Some("high"))).await.unwrap();
+        one.store_choice(&model("p/3", Some("high"))).await.unwrap();
         let names: Vec<_> = one.read().await.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["p/3", "p/6", "p/5", "p/4", "p/2"]);
         assert_eq!(one.read().await[0].effort.as_deref(), Some("high"));

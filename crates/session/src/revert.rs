@@ -370,7 +370,7 @@ async fn put_all(
     for (_, change, result) in results {
         match result {
             Ok(()) => {
-                report.note(&change, cx);
+                report.record_change(&change, cx);
                 done.push(change);
             }
             Err(why) => left.push((change, why)),

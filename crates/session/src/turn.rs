@@ -189,7 +189,7 @@ pub struct TurnContext {
     /// Whether the client shows the sessions of subagents as sessions.
     pub shows_subagents: bool,
     /// The client's addition to the system prompt, as long as the session is open.
-    pub words: Option<Arc<str>>,
+    pub system_prompt_addition: Option<Arc<str>>,
     /// The number of parent sessions: 0 for the user's own.
     pub depth: u32,
     pub record: record::Recorder,

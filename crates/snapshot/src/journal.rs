@@ -154,12 +154,12 @@ impl WriteJournal {
     }
 
     /// Records that a program reports to this journal from now on.
-    pub fn started(&self) {
+    pub fn program_started(&self) {
         self.running.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Records that the last process of a program of this call has ended.
-    pub fn ended(&self, call: &CallId) {
+    pub fn program_ended(&self, call: &CallId) {
         self.running.fetch_sub(1, Ordering::SeqCst);
         self.finish(call);
     }

@@ -279,7 +279,7 @@ impl Store {
         let session = session.clone();
         let began = Instant::now();
         let flushed = self.ask(|reply| StoreJob::Flush { session, reply }).await;
-        self.metrics.flushed(began.elapsed(), flushed.is_err());
+        self.metrics.count_flush(began.elapsed(), flushed.is_err());
         flushed
     }
 

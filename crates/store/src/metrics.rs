@@ -30,7 +30,7 @@ pub struct StoreNumber {
 
 impl StoreMetrics {
     /// Counts a flush and its duration.
-    pub(super) fn flushed(&self, took: Duration, failed: bool) {
+    pub(super) fn count_flush(&self, took: Duration, failed: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.failures
             .fetch_add(u64::from(failed), Ordering::Relaxed);
@@ -41,22 +41,22 @@ impl StoreMetrics {
     }
 
     /// Counts a batch and its entries.
-    pub(super) fn wrote(&self, entries: usize) {
+    pub(super) fn count_batch(&self, entries: usize) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.entries.fetch_add(entries as u64, Ordering::Relaxed);
     }
 
     /// Sets the number of entries that could not be written yet.
-    pub(super) fn waits(&self, entries: usize) {
+    pub(super) fn set_waiting(&self, entries: usize) {
         self.waiting.store(entries as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn connected(&self) {
+    pub(super) fn count_connection(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a successful or failed renewal of the leases.
-    pub(super) fn renewed(&self, succeeded: bool) {
+    pub(super) fn count_renewal(&self, succeeded: bool) {
         let counter = if succeeded {
             &self.renewals
         } else {
@@ -66,7 +66,7 @@ impl StoreMetrics {
     }
 
     /// Counts a session that another process has taken over.
-    pub(super) fn lost(&self) {
+    pub(super) fn count_lost_lease(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 

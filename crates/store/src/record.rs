@@ -149,7 +149,8 @@ pub struct UndoEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastUndo {
     /// The beginning of the turn's prompt; empty if a version of a file was restored.
-    pub words: String,
+    #[serde(rename = "words")]
+    pub prompt_title: String,
     /// The changes that it made to files: a redo restores `old`.
     pub files: Vec<FileChange>,
     /// Whether a redo has restored the files, as far as possible.

@@ -32,13 +32,13 @@ impl CallTimeout {
     }
 
     /// Records that the call has reported progress.
-    pub fn heard(&mut self, now: Instant) {
+    pub fn record_progress(&mut self, now: Instant) {
         self.word = now + self.limit;
     }
 
     /// Records whether the user is being asked now.
-    pub fn asking(&mut self, asking: bool, now: Instant) {
-        self.heard(now);
+    pub fn set_asking(&mut self, asking: bool, now: Instant) {
+        self.record_progress(now);
         match self.asked {
             None if asking => self.asked = Some(now),
             Some(since) if !asking => {
@@ -119,9 +119,9 @@ mod tests {
                     break;
                 }
                 match what {
-                    Word => clock.heard(now),
-                    Asks => clock.asking(true, now),
-                    Answered => clock.asking(false, now),
+                    Word => clock.record_progress(now),
+                    Asks => clock.set_asking(true, now),
+                    Answered => clock.set_asking(false, now),
                 }
             }
             assert_eq!(
@@ -137,9 +137,9 @@ mod tests {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut clock = CallTimeout::start(Duration::from_secs(10), start);
-        clock.asking(true, after(1));
-        clock.asking(false, after(1001));
-        (1..=400).for_each(|n| clock.heard(after(1001 + n * 2)));
+        clock.set_asking(true, after(1));
+        clock.set_asking(false, after(1001));
+        (1..=400).for_each(|n| clock.record_progress(after(1001 + n * 2)));
         assert_eq!(clock.until(), Some(after(1600)));
         assert_eq!(clock.why(after(1599)), "it reported nothing for 10 s");
         assert_eq!(clock.why(after(1600)), "it took longer than 600 s in all");

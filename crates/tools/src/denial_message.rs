@@ -19,7 +19,7 @@ pub const NO_WORKAROUND: &str = "Do not try to work around this.";
 
 /// Describes the denied access, the rule that denies it, and the alternative. `rules` are those of
 /// the agent.
-pub fn words(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
+pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
     let what = format!("{} {}", need.permission, text::title(&verdict.pattern));
     if by_posture(verdict) && only_reads(rules) {
         return match evaluate(
@@ -219,7 +219,7 @@ mod tests {
         for (rules, need, begins, ends) in table {
             let verdict = evaluate(rules, &Rules::default(), &need);
             assert_eq!(verdict.action, Deny, "{need:?}");
-            let said = words(&verdict, &need, rules);
+            let said = explain(&verdict, &need, rules);
             assert!(said.starts_with(begins) && said.ends_with(ends), "{said}");
         }
     }

@@ -89,8 +89,11 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                     // Several sessions share the server, so it gets none of their directories.
                     lock.scratch =
                         scratch::directory(&context.project.environment, "language servers");
-                    let confined =
-                        format!("{:?}, {:?}", context.confinement.reads_only(), lock.words);
+                    let confined = format!(
+                        "{:?}, {:?}",
+                        context.confinement.reads_only(),
+                        lock.restrictions
+                    );
                     let program = || {
                         let mut env = settings
                             .variables

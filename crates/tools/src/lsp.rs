@@ -558,7 +558,7 @@ async fn find(
     if let Some(place) = place.filter(|place| place.real.path.is_file()) {
         peers = ready(&place, until, context).await?.0;
     } else {
-        for server in context.session.language.used() {
+        for server in context.session.language.used_servers() {
             peers.extend(server.peer(until).await.ok());
         }
     }
@@ -614,7 +614,7 @@ async fn find(
 
 /// Lists the known diagnostics of all files.
 async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Failure> {
-    let servers = context.session.language.used();
+    let servers = context.session.language.used_servers();
     if servers.is_empty() {
         return Err(Failure::tell(
             "No language server runs yet: name a file in filePath.",
@@ -630,7 +630,7 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
         let open: Vec<PathBuf> = peer.open().into_iter().map(|(path, _)| path).collect();
         judged.extend(peer.judge(&open, &[], until).await);
         looked.extend(open);
-        let reports = peer.whole(until).await.unwrap_or_default();
+        let reports = peer.workspace_diagnostics(until).await.unwrap_or_default();
         let pushed = peer.published().into_iter().map(|(path, all)| Judged {
             path,
             all: Some(all),

@@ -61,19 +61,19 @@ macro_rules! forms {
             for FormField {
                 key,
                 title,
-                words,
+                description,
                 required,
                 kind,
             } in fields
             {
-                schema = schema.property(key, property(title, words, kind), required);
+                schema = schema.property(key, property(title, description, kind), required);
             }
             schema
         }
 
         fn property(
             title: String,
-            words: Option<String>,
+            description: Option<String>,
             kind: FieldKind,
         ) -> acp::ElicitationPropertySchema {
             match kind {
@@ -85,7 +85,7 @@ macro_rules! forms {
                 }) => {
                     let text = acp::StringPropertySchema::new()
                         .title(title)
-                        .description(words)
+                        .description(description)
                         .default_value(default);
                     text.min_length(shortest)
                         .max_length(longest)
@@ -104,7 +104,7 @@ macro_rules! forms {
                 } => {
                     let number = acp::IntegerPropertySchema::new()
                         .title(title)
-                        .description(words);
+                        .description(description);
                     let whole = |limit: f64| limit as i64;
                     number
                         .minimum(least.map(whole))
@@ -120,7 +120,7 @@ macro_rules! forms {
                 } => {
                     let number = acp::NumberPropertySchema::new()
                         .title(title)
-                        .description(words);
+                        .description(description);
                     number
                         .minimum(least)
                         .maximum(most)
@@ -129,13 +129,13 @@ macro_rules! forms {
                 }
                 FieldKind::Switch(default) => acp::BooleanPropertySchema::new()
                     .title(title)
-                    .description(words)
+                    .description(description)
                     .default_value(default)
                     .into(),
                 FieldKind::One(options, default) => {
                     let text = acp::StringPropertySchema::new()
                         .title(title)
-                        .description(words);
+                        .description(description);
                     text.one_of(all(options)).default_value(default).into()
                 }
                 FieldKind::Many(
@@ -148,7 +148,7 @@ macro_rules! forms {
                 ) => {
                     let many = acp::MultiSelectPropertySchema::titled(all(options))
                         .title(title)
-                        .description(words);
+                        .description(description);
                     many.min_items(fewest)
                         .max_items(most)
                         .default_value(default)

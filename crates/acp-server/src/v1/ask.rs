@@ -41,7 +41,7 @@ fn picked(outcome: v1::RequestPermissionOutcome) -> Option<PickedAnswer> {
     };
     Some(PickedAnswer {
         id: chosen.option_id.0.to_string(),
-        comment: meta::words(chosen.meta.as_ref()),
+        comment: meta::comment(chosen.meta.as_ref()),
     })
 }
 

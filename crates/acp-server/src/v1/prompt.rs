@@ -70,7 +70,7 @@ async fn answer(
         .await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let (result, guard) = turn.ended(&cx.cancelled).await?;
+    let (result, guard) = turn.show_until_ended(&cx.cancelled).await?;
     cx.after(async move { drop(guard) });
     let meta = result_meta(&result);
     let used = usage(&result.usage);

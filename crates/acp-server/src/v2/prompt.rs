@@ -67,7 +67,7 @@ async fn insert(
         .await;
         // The request has been answered, so that from now on only the session can be cancelled. The
         // last update of the turn reports its outcome.
-        turn.ended(&CancellationToken::new()).await.ok();
+        turn.show_until_ended(&CancellationToken::new()).await.ok();
     });
     Ok(v2::PromptResponse::new(id.share()))
 }

@@ -43,7 +43,7 @@ pub fn remember(record: &mut Record, messages: &[Message]) {
                 .map(title);
             let words = title.unwrap_or_else(|| "an earlier turn".to_owned());
             record.past_undos.push(PastUndo {
-                words,
+                prompt_title: words,
                 files,
                 redone: false,
             });
@@ -64,14 +64,18 @@ pub(super) async fn redo(
         .iter()
         .rposition(|past| !past.redone)
         .ok_or(RevertError::ToRedo)?;
-    let PastUndo { words, files, .. } = record.past_undos[last].clone();
+    let PastUndo {
+        prompt_title: words,
+        files,
+        ..
+    } = record.past_undos[last].clone();
     // A redo that was killed may have left temporary files.
     remove_leftovers(&files).await;
     let back: Vec<FileChange> = files.into_iter().map(reversed).collect();
     recorder.fetch(&cx.tracker, &back).await;
     let planned = plan(back, cx, RevertCare::Redo).await;
     let mut report = RevertReport {
-        words,
+        prompt_title: words,
         files_only: true,
         ..RevertReport::default()
     };
@@ -151,8 +155,8 @@ enum ChangeMoment<'a> {
 impl ChangeMoment<'_> {
     fn name(self) -> String {
         match self {
-            Self::Past(past) if past.words.is_empty() => "it was restored".to_owned(),
-            Self::Past(past) => format!("the undo of \"{}\"", past.words),
+            Self::Past(past) if past.prompt_title.is_empty() => "it was restored".to_owned(),
+            Self::Past(past) => format!("the undo of \"{}\"", past.prompt_title),
             Self::Turn(Some(prompt)) => format!("\"{}\"", title(prompt)),
             Self::Turn(None) => "the first turn".to_owned(),
             Self::Undo => "the undo".to_owned(),
@@ -218,7 +222,7 @@ pub async fn restore(
     let planned = plan(vec![change], cx, RevertCare::Force).await;
     if !planned.ready.is_empty() {
         record.past_undos.push(PastUndo {
-            words: String::new(),
+            prompt_title: String::new(),
             files: planned.ready.clone(),
             redone: false,
         });
@@ -231,7 +235,7 @@ pub async fn restore(
     };
     record
         .past_undos
-        .pop_if(|past| past.words.is_empty() && !past.redone && report.set.is_empty());
+        .pop_if(|past| past.prompt_title.is_empty() && !past.redone && report.set.is_empty());
     store_record(record, recorder, cx).await?;
     Err(why)
 }

@@ -20,7 +20,7 @@ pub struct RevertHints {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevertReport {
     /// The title of the turn's prompt.
-    pub words: String,
+    pub prompt_title: String,
     /// The number of messages that were hidden or restored.
     pub messages: usize,
     /// Whether only files were restored, because the conversation has continued since.
@@ -41,7 +41,7 @@ pub struct RevertReport {
 }
 
 impl RevertReport {
-    pub(super) fn note(&mut self, change: &FileChange, cx: &RestoreContext) {
+    pub(super) fn record_change(&mut self, change: &FileChange, cx: &RestoreContext) {
         if let Some(editor) = &cx.editor {
             editor.session.seen.forget(change.path.as_ref());
         }
@@ -57,7 +57,7 @@ impl RevertReport {
         self.messages = messages.len();
         self.unknown = interrupted::commands(messages);
         self.unkept = changes::unrecorded(messages);
-        self.words = messages
+        self.prompt_title = messages
             .iter()
             .find(|m| is_prompt(m))
             .map(|m| text::title(&m.visible_text()))
@@ -66,7 +66,7 @@ impl RevertReport {
 
     /// Returns the text about an undo for the conversation.
     pub fn undone(&self, worktree: &Worktree, phrases: &RevertHints) -> String {
-        let mut text = match self.words.as_str() {
+        let mut text = match self.prompt_title.as_str() {
             "" => "Undone.".to_owned(),
             words => format!("Undone: \"{words}\""),
         };
@@ -95,7 +95,7 @@ impl RevertReport {
 
     /// Returns the text about a redo for the conversation.
     pub fn redone(&self) -> String {
-        let text = match (self.words.as_str(), self.files_only) {
+        let text = match (self.prompt_title.as_str(), self.files_only) {
             ("", false) => "Restored.".to_owned(),
             ("", true) => "Restored the replaced files.".to_owned(),
             (words, false) => format!("Restored: \"{words}\""),

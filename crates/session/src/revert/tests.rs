@@ -576,7 +576,7 @@ async fn point_can_be_message_or_part() {
         .await
         .unwrap();
     assert_eq!(
-        (report.messages, report.words.as_str(), life.tree()),
+        (report.messages, report.prompt_title.as_str(), life.tree()),
         (4, "turn 1", Tree::from([(0, 0)]))
     );
     let messages = &life.history.messages;

@@ -117,7 +117,7 @@ async fn judged<'n>(
     let verdict = hooks::judged(scope, agent, call, &need, verdict).await?;
     match verdict.action {
         Action::Allow => Ok(None),
-        Action::Deny => Err(Failure::Denied(Denial::Rule(denial_message::words(
+        Action::Deny => Err(Failure::Denied(Denial::Rule(denial_message::explain(
             &verdict,
             &need,
             &agent.rules,

@@ -117,7 +117,7 @@ struct JournalObserver {
 
 impl WriteObserver for JournalObserver {
     fn started(&self) {
-        self.journal.started();
+        self.journal.program_started();
     }
 
     fn about_to_write(&self, write: PendingWrite) {
@@ -141,7 +141,7 @@ impl WriteObserver for JournalObserver {
     }
 
     fn ended(&self) {
-        self.journal.ended(&self.call);
+        self.journal.program_ended(&self.call);
     }
 }
 

@@ -373,7 +373,7 @@ async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
     let mut prompts = Vec::new();
     for prompt in scope.resources.extensions.scripts.take_prompts() {
         let first_line = prompt
-            .words
+            .text
             .lines()
             .find(|line| !line.trim().is_empty())
             .unwrap_or_default();
@@ -390,7 +390,7 @@ async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
                 details: None,
             })
             .await;
-        prompts.push(prompt.words);
+        prompts.push(prompt.text);
     }
     prompts
 }

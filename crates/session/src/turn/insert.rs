@@ -28,9 +28,9 @@ pub struct PromptDraft {
     instructions: Arc<LoadedInstructions>,
     is_stored: bool,
     /// Switches the agent from the next step on, if a command names an agent or a model.
-    pub once: Option<watch::Sender<SessionChoices>>,
+    pub choices_override: Option<watch::Sender<SessionChoices>>,
     /// The user's part of a command's text, which may name subagents, as a prompt may.
-    pub words: Option<String>,
+    pub user_text: Option<String>,
 }
 
 impl PromptDraft {
@@ -41,8 +41,8 @@ impl PromptDraft {
             record: record.clone(),
             instructions: Arc::new(call::instructions(history, scope)),
             is_stored: false,
-            once: None,
-            words: None,
+            choices_override: None,
+            user_text: None,
         }
     }
 

@@ -154,7 +154,7 @@ pub(super) async fn forbidden(
             .as_ref()
             .is_none_or(|rule| rule.source != BUILT_IN);
         if verdict.action == Action::Deny && by_user {
-            return Err(Failure::Denied(Denial::Rule(denial_message::words(
+            return Err(Failure::Denied(Denial::Rule(denial_message::explain(
                 &verdict, need, &now.rules,
             ))));
         }

@@ -138,7 +138,7 @@ async fn steps(
             | NextAction::LeaveOut
             | NextAction::Insist
             | NextAction::Resume
-            | NextAction::GoOn) => match aside(&work, history, scope).await {
+            | NextAction::GoOn) => match perform_between_steps(&work, history, scope).await {
                 Ok(()) => continue,
                 Err(fault) => return TurnOutcome::Failed(fault),
             },
@@ -206,7 +206,11 @@ fn exhausted() -> Fault {
 }
 
 /// Performs an action between two steps that does not need the model itself.
-async fn aside(work: &NextAction, history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
+async fn perform_between_steps(
+    work: &NextAction,
+    history: &mut History,
+    scope: &TurnContext,
+) -> Result<(), Fault> {
     let text = match work {
         NextAction::LeaveOut => return leave_out(history, scope).await,
         NextAction::Insist => prompts::reminder::STRUCTURED,

@@ -332,7 +332,12 @@ fn with_tools(
         String::new()
     };
     let own = options.and_then(|options| options.system.as_deref());
-    let extra: Vec<&str> = scope.words.as_deref().into_iter().chain(own).collect();
+    let extra: Vec<&str> = scope
+        .system_prompt_addition
+        .as_deref()
+        .into_iter()
+        .chain(own)
+        .collect();
     let extra = extra.join("\n\n");
     let system = system::prompt(&Layers {
         agent: &agent,

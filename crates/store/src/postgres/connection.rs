@@ -146,7 +146,7 @@ impl DatabaseConnection {
         match &opened {
             Ok(open) => {
                 if matches!(&*self.state.borrow(), State::Opening(_)) {
-                    self.metrics.connected();
+                    self.metrics.count_connection();
                 }
                 self.outage_since.set(None);
                 *self.state.borrow_mut() = State::Up(open.clone());

@@ -148,7 +148,7 @@ impl Worker {
                 .await
         };
         let (alive, looked) = tokio::join!(self.alive(), looked);
-        self.metrics.renewed(alive.is_ok() && looked.is_ok());
+        self.metrics.count_renewal(alive.is_ok() && looked.is_ok());
         let rows = match (alive, looked) {
             (Ok(()), Ok(rows)) => rows,
             (Err(fault), _) | (_, Err(fault)) => {

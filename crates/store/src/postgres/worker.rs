@@ -144,7 +144,7 @@ impl Worker {
             .filter(|leased| !leased.is_lost)
         {
             tracing::warn!("session {session} was taken over by another process");
-            self.metrics.lost();
+            self.metrics.count_lost_lease();
             leased.is_lost = true;
             leased.is_record_pending = false;
             leased.rows.clear();

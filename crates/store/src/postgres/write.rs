@@ -80,7 +80,7 @@ impl Worker {
         }
         // Before the answers, because a caller that learns of the completion may read the metrics
         // at once.
-        self.metrics.waits(
+        self.metrics.set_waiting(
             self.owned
                 .borrow()
                 .values()
@@ -181,7 +181,7 @@ impl Worker {
                 Ok(still_owned) => {
                     self.connection.record_accepted_write();
                     self.metrics
-                        .wrote(statement.rows.len() + statement.records.len());
+                        .count_batch(statement.rows.len() + statement.records.len());
                     for (session, ..) in statement
                         .sessions
                         .iter()

@@ -300,7 +300,7 @@ impl Thread {
         let entries = std::mem::take(&mut batch.entries);
         match &written {
             Ok(()) => {
-                self.background_writer.metrics.wrote(entries.len());
+                self.background_writer.metrics.count_batch(entries.len());
                 self.created.remove(&batch.session);
                 if let Some(update) = update {
                     self.update_index(&update);
@@ -322,7 +322,7 @@ impl Thread {
         }
         self.background_writer
             .metrics
-            .waits(self.unwritten.values().map(Vec::len).sum());
+            .set_waiting(self.unwritten.values().map(Vec::len).sum());
         self.finish_batch(batch, written);
     }
 

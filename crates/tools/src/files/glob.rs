@@ -256,7 +256,7 @@ impl Tool for GlobTool {
             }
             text.push_str("\nUse a more specific path or pattern.)");
         }
-        text.push_str(&left_out.words());
+        text.push_str(&left_out.to_message());
         let metadata = Map::from_iter([
             ("count".to_owned(), Value::from(files.len())),
             ("truncated".to_owned(), Value::Bool(truncated)),

@@ -371,7 +371,12 @@ fn output(
         line: None,
     }];
     let touched = best.shown_files(wanted).map(TouchedPath::File).collect();
-    let text = format!("{}{}{}", best.shown(wanted), best.gaps(), left_out.words());
+    let text = format!(
+        "{}{}{}",
+        best.shown(wanted),
+        best.gaps(),
+        left_out.to_message()
+    );
     ToolOutput {
         metadata,
         locations,

@@ -54,7 +54,7 @@ pub fn resolve(
 ) -> Result<ResolvedPath, Failure> {
     let real =
         path_gate::check_path(&context.policy, access, written).map_err(|barred| match barred {
-            PathDenied::Denied(denied) => Failure::Denied(Denial::Rule(denial_message::words(
+            PathDenied::Denied(denied) => Failure::Denied(Denial::Rule(denial_message::explain(
                 &denied.1,
                 &denied.0,
                 &context.policy.rules,

@@ -348,7 +348,7 @@ impl Jobs {
     }
 
     /// Records that the model knows by a result how a job ended.
-    pub(crate) fn heard(&self, id: &str) {
+    pub(crate) fn mark_reported(&self, id: &str) {
         if let Ok(job) = self.find(id) {
             job.state().heard = true;
         }

@@ -221,7 +221,7 @@ impl Tool for BashTool {
             lock = lock.isolated();
         }
         let mut need = plan.request;
-        need.sandbox.clone_from(&lock.words);
+        need.sandbox.clone_from(&lock.restrictions);
         need.metadata
             .insert("command".into(), Value::String(input.command.clone()));
         need.metadata.insert(
@@ -299,7 +299,7 @@ impl Tool for BashTool {
             background: None,
             filter: filter_of(&command),
             notes: Vec::new(),
-            sandbox: lock.words.clone(),
+            sandbox: lock.restrictions.clone(),
             touched,
             coloured: None,
         };

@@ -55,7 +55,7 @@ impl Tool for BashStopTool {
             .stop(&id, "stopped by bash_stop")
             .await
             .map_err(Failure::ForModel)?;
-        context.session.jobs.heard(&id);
+        context.session.jobs.mark_reported(&id);
         let text = format!("{id} has ended: {how}.");
         Ok(ToolOutput {
             metadata: Map::from_iter([("bash_id".to_owned(), Value::String(id))]),

@@ -56,7 +56,7 @@ pub struct CommandSandbox {
     pub scratch: PathBuf,
     /// The restrictions in force, for people and models. `None` if the settings turn the sandbox
     /// off.
-    pub words: Option<String>,
+    pub restrictions: Option<String>,
     /// The part of it that decides about a question.
     capabilities: SandboxCapabilities,
     /// The command line, if it is from the model. Paths that it names and that its programs need
@@ -192,7 +192,10 @@ impl SandboxChoice {
             return "off, by the setting `sandbox`".to_owned();
         }
         let network = self.wish.network.unwrap_or(!self.reads_only());
-        self.sandbox.held(self.level).await.words(network)
+        self.sandbox
+            .held(self.level)
+            .await
+            .describe_restrictions(network)
     }
 
     /// Returns whether a sandbox restricts the agent's writes, protects control files, and blocks
@@ -267,7 +270,7 @@ impl SandboxChoice {
         };
         let words = match self.wish.mode {
             SandboxMode::Off => None,
-            SandboxMode::Auto | SandboxMode::Required => Some(held.words(network)),
+            SandboxMode::Auto | SandboxMode::Required => Some(held.describe_restrictions(network)),
         };
         let none = held.mechanism.is_none();
         if self.wish.mode == SandboxMode::Required && !held.keeps(network) {
@@ -294,7 +297,7 @@ impl SandboxChoice {
             held,
             network,
             scratch,
-            words,
+            restrictions: words,
             capabilities: SandboxCapabilities {
                 guarantee,
                 can_isolate,
@@ -303,8 +306,8 @@ impl SandboxChoice {
             line: None,
             hidden: OnceLock::new(),
         };
-        let telling =
-            lock.words.is_some() && !(self.is_single_command && lock.held.mechanism.is_some());
+        let telling = lock.restrictions.is_some()
+            && !(self.is_single_command && lock.held.mechanism.is_some());
         let notice = if telling {
             self.notice_of(&lock.held, network)
         } else {
@@ -333,7 +336,10 @@ impl SandboxChoice {
             return None;
         }
         if held.mechanism.is_some() {
-            let title = format!("Commands run in a sandbox: {}.", held.words(network));
+            let title = format!(
+                "Commands run in a sandbox: {}.",
+                held.describe_restrictions(network)
+            );
             return Some(Event::Notice {
                 severity: Severity::Info,
                 title,
@@ -587,7 +593,9 @@ impl CommandSandbox {
     pub fn isolated(self) -> Self {
         Self {
             network: false,
-            words: self.words.map(|_| self.held.words(false)),
+            restrictions: self
+                .restrictions
+                .map(|_| self.held.describe_restrictions(false)),
             ..self
         }
     }
@@ -646,7 +654,7 @@ impl CommandSandbox {
         };
         Some(format!(
             "The sandbox may have caused the failure ({}): the command {what}. It was not run outside the sandbox. If it must be, say so and let the user decide; the setting is \"sandbox\".",
-            self.words.as_deref().unwrap_or_default()
+            self.restrictions.as_deref().unwrap_or_default()
         ))
     }
 }
@@ -673,7 +681,7 @@ mod tests {
             held,
             network,
             scratch: PathBuf::new(),
-            words: Some("words".into()),
+            restrictions: Some("words".into()),
             capabilities: SandboxCapabilities::default(),
             line: None,
             hidden: OnceLock::new(),

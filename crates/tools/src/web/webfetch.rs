@@ -276,7 +276,7 @@ impl Fetch {
             ..ToolOutput::default()
         };
         Ok(match page {
-            FetchedPage::Words(words, hidden) => {
+            FetchedPage::Text(words, hidden) => {
                 let note = match hidden {
                     0 => String::new(),
                     hidden => format!("{} removed.", text::count(hidden, "invisible character")),

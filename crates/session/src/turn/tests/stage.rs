@@ -288,7 +288,7 @@ impl Stage {
             })
             .1,
             shows_subagents: false,
-            words: None,
+            system_prompt_addition: None,
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
             leaving: CancellationToken::new(),

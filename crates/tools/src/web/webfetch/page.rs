@@ -11,7 +11,7 @@ use base::text;
 #[derive(Debug, PartialEq)]
 pub(super) enum FetchedPage {
     /// The text, and the number of hidden characters that were removed from it.
-    Words(String, usize),
+    Text(String, usize),
     /// A file of this type, which models can process.
     Picture(&'static str),
     Binary,
@@ -44,7 +44,7 @@ pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageForm
         PageFormat::Text => markdown::read(&words, url, true).text,
     };
     let (words, hidden) = visible(&words);
-    FetchedPage::Words(words, hidden)
+    FetchedPage::Text(words, hidden)
 }
 
 /// Returns the media type: `text/html` of `Text/HTML; charset=utf-8`.
@@ -155,7 +155,7 @@ mod tests {
 
     fn words(bytes: &[u8], content_type: &str) -> String {
         match read(bytes, content_type, &url(), PageFormat::Markdown) {
-            FetchedPage::Words(words, hidden) => {
+            FetchedPage::Text(words, hidden) => {
                 format!(
                     "{words}{}",
                     if hidden > 0 {
@@ -226,7 +226,7 @@ mod tests {
         ] {
             assert_eq!(
                 read(page, "text/html", &url(), format),
-                FetchedPage::Words(expected.into(), 0)
+                FetchedPage::Text(expected.into(), 0)
             );
         }
     }
