@@ -75,9 +75,9 @@ pub struct Metrics {
     pub time_to_first_update: DurationHistogram,
     /// The time from the prompt to the end of its turn.
     pub turn_duration: DurationHistogram,
-    /// The outcomes of turns, in the order of [`KINDS`].
+    /// The outcomes of turns, in the order of [`OUTCOME_LABELS`].
     outcomes: [Counter; OUTCOME_LABELS.len()],
-    /// The faults that ended turns, in the order of [`FAULTS`].
+    /// The faults that ended turns, in the order of [`FAULT_LABELS`].
     faults: [Counter; FAULT_LABELS.len()],
     // No other lock is taken while this one is held.
     cost_dollars: Mutex<f64>,

@@ -86,8 +86,8 @@ impl EventLog {
     /// The maximum number of events, where consecutive deltas of one part count as one.
     const MAX_EVENTS: usize = 20_000;
 
-    fn add(&mut self, up: &TurnMessage) {
-        let TurnMessage::Event(event) = up else {
+    fn add(&mut self, message: &TurnMessage) {
+        let TurnMessage::Event(event) = message else {
             return;
         };
         if let Event::Prompted { message, .. } = event {
@@ -172,11 +172,11 @@ impl HostedTurn {
             self.has_update = true;
             self.metrics.time_to_first_update.add(self.asked.elapsed());
         }
-        for up in batch {
-            if let TurnMessage::Event(Event::Usage { cost, .. }) = up {
+        for message in batch {
+            if let TurnMessage::Event(Event::Usage { cost, .. }) = message {
                 self.metrics.add_cost(self.shown_turn.cost_increase(*cost));
             }
-            self.log.add(up);
+            self.log.add(message);
         }
     }
 
@@ -412,12 +412,15 @@ impl TurnStream {
             if self.over.is_some() {
                 self.drain(&mut batch);
             }
-            let inserted = batch.iter().enumerate().find_map(|(at, up)| match up {
-                TurnMessage::Event(Event::Prompted { message, known_as }) => {
-                    Some((at, known_as.as_ref().unwrap_or(message).clone()))
-                }
-                _ => None,
-            });
+            let inserted = batch
+                .iter()
+                .enumerate()
+                .find_map(|(at, message)| match message {
+                    TurnMessage::Event(Event::Prompted { message, known_as }) => {
+                        Some((at, known_as.as_ref().unwrap_or(message).clone()))
+                    }
+                    _ => None,
+                });
             if let Some((at, _)) = inserted {
                 self.held = batch.split_off(at + 1);
             }
@@ -605,8 +608,8 @@ impl TurnStream {
 
     /// Appends the messages that were sent but not yet received.
     fn drain(&mut self, batch: &mut Vec<TurnMessage>) {
-        while let Ok(up) = self.turn.events.try_recv() {
-            batch.push(up);
+        while let Ok(message) = self.turn.events.try_recv() {
+            batch.push(message);
         }
     }
 }

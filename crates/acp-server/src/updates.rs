@@ -296,7 +296,7 @@ impl UpdateSender {
         self.waits.take()
     }
 
-    /// Shows the stored history of the session, up to a message. Returns whether all of it was shown.
+    /// Shows the stored history of the session, message to a message. Returns whether all of it was shown.
     pub async fn replay(&mut self, until: Option<&MessageId>) -> bool {
         let shows_subagents = self.server.capabilities().shows.subagents;
         match self
@@ -480,19 +480,19 @@ impl UpdateSender {
     /// Shows messages in order. Consecutive deltas of one part are merged.
     pub async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
         self.wait_until_saved(batch).await;
-        let mut ups = batch.drain(..).peekable();
-        while let Some(up) = ups.next() {
-            match up {
+        let mut messages = batch.drain(..).peekable();
+        while let Some(message) = messages.next() {
+            match message {
                 TurnMessage::Event(mut event) => {
-                    while let Some(TurnMessage::Event(next)) = ups.peek()
+                    while let Some(TurnMessage::Event(next)) = messages.peek()
                         && event.absorb(next)
                     {
-                        ups.next();
+                        messages.next();
                     }
                     self.event(event).await;
                 }
-                up => {
-                    self.ask(up);
+                message => {
+                    self.ask(message);
                     self.tell_work().await;
                 }
             }
@@ -500,10 +500,10 @@ impl UpdateSender {
     }
 
     /// Starts a task for a request to the client, concurrent with the updates.
-    fn ask(&mut self, up: TurnMessage) {
+    fn ask(&mut self, message: TurnMessage) {
         let own = &self.session.id;
         let view = self.view.as_mut();
-        let (question, work): (Option<u64>, EditorWork) = match up {
+        let (question, work): (Option<u64>, EditorWork) = match message {
             TurnMessage::Event(_) => return,
             TurnMessage::AskPermission(asked) => {
                 // A subagent whose session is shown reports itself that it waits.
@@ -583,8 +583,8 @@ impl UpdateSender {
     /// the store before they arrived here; of growing text, the store has nearly all.
     async fn wait_until_saved(&mut self, batch: &[TurnMessage]) {
         let mut sessions: Vec<SessionId> = Vec::new();
-        for up in batch {
-            let (session, event) = match up {
+        for message in batch {
+            let (session, event) = match message {
                 TurnMessage::Event(Event::InChildSession { session, event }) => (session, &**event),
                 TurnMessage::Event(event) => (&self.session.id, event),
                 _ => continue,

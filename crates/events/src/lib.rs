@@ -479,17 +479,17 @@ pub struct EventSender {
 }
 
 impl EventSender {
-    /// Returns an outlet and the receiver of its messages.
+    /// Creates a sender and the receiver of its messages.
     pub fn new() -> (Self, Receiver<TurnMessage>) {
-        let (up, arrives) = channel::channel(MAX_WAITING_MESSAGES);
-        (Self { messages: up }, arrives)
+        let (messages, receiver) = channel::channel(MAX_WAITING_MESSAGES);
+        (Self { messages }, receiver)
     }
 
-    /// Returns an outlet with a capacity of one message, so that other tasks run between events.
+    /// Creates a sender with a capacity of one message, so that other tasks run between events.
     #[cfg(any(test, feature = "testing"))]
     pub fn narrow() -> (Self, Receiver<TurnMessage>) {
-        let (up, arrives) = channel::channel(1);
-        (Self { messages: up }, arrives)
+        let (messages, receiver) = channel::channel(1);
+        (Self { messages }, receiver)
     }
 
     /// Sends an event; waits while the editor does not read. The event is dropped if the receiver
@@ -498,8 +498,8 @@ impl EventSender {
         self.messages.send(TurnMessage::Event(event)).await;
     }
 
-    /// Sends any other message. Returns false if the receiver is closed.
-    pub async fn send(&self, up: TurnMessage) -> bool {
-        self.messages.send(up).await
+    /// Sends any other message. Returns `false` if the receiver is closed.
+    pub async fn send(&self, message: TurnMessage) -> bool {
+        self.messages.send(message).await
     }
 }

@@ -110,7 +110,7 @@ impl Sessions {
     /// in the same `way` takes it over. For `shown` see [`Self::load`].
     ///
     /// # Errors
-    /// [`ReopenError`]; after [`OpenError::Elsewhere`], and if the session is not stored, the
+    /// [`ReopenError`]; after [`OpenError::OtherDirectory`], and if the session is not stored, the
     /// live session is unchanged.
     pub async fn reopen(
         self: &Arc<Self>,

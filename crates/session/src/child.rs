@@ -408,11 +408,12 @@ impl ChildTask<'_> {
 
     /// Loads a child session of this parent.
     async fn earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
-        let (stored, cold) = match self.shared.store.load_without_old_results(id).await {
-            Ok(stored) => stored,
-            Err(store::Error::NotFound(_)) => return Err(missing(id)),
-            Err(e) => return Err(format!("The task cannot be continued: {e}.")),
-        };
+        let (stored, messages_without_results) =
+            match self.shared.store.load_without_old_results(id).await {
+                Ok(stored) => stored,
+                Err(store::Error::NotFound(_)) => return Err(missing(id)),
+                Err(e) => return Err(format!("The task cannot be continued: {e}.")),
+            };
         if !stored.damage.is_empty() {
             self.shared.store.close(id).await;
             return Err(format!(
@@ -428,7 +429,7 @@ impl ChildTask<'_> {
         let mut history = History {
             messages: stored.messages,
             undone_cost: record.undone_cost,
-            messages_without_results: cold,
+            messages_without_results,
         };
         let recorder = Recorder::new(self.shared.store.clone(), id.clone());
         for message in recover::recover(&mut history) {

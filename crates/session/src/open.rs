@@ -298,7 +298,7 @@ impl Sessions {
             shown,
         );
         let (read, sent) = tokio::join!(self.store.load_with(id, options), showing);
-        let (mut stored, cold) = match read {
+        let (mut stored, messages_without_results) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
                 holder.await_end(EXIT_TIMEOUT).await;
                 self.store.load_without_old_results(&id).await
@@ -339,7 +339,7 @@ impl Sessions {
         let mut history = History {
             messages: stored.messages,
             undone_cost: stored.record.undone_cost,
-            messages_without_results: cold,
+            messages_without_results,
         };
         for message in turn::recover::recover(&mut history) {
             self.store.message(id, &message).await;

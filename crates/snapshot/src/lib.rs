@@ -4,7 +4,7 @@
 //! stored twice are read (`git.rs`).
 //!
 //! There are three sources of a [`FileChange`]. Files that a tool names are read before and after
-//! it acts ([`Tracker::look`]). Writes of a program are recorded as the system reports them, before
+//! it acts ([`Tracker::record_file`]). Writes of a program are recorded as the system reports them, before
 //! they happen ([`WriteJournal`]): the cost depends only on the program, and no writes of others
 //! are included. If the system reports nothing, the whole project is compared before and after
 //! ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is marked as
@@ -278,7 +278,7 @@ impl Tracker {
     /// content as in use.
     ///
     /// # Errors
-    /// Same as [`Tracker::look`].
+    /// Same as [`Tracker::record_file`].
     pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
         let limit = if state.is_some_and(|state| state.large) {
             0

@@ -6,9 +6,9 @@ macro_rules! requests {
     ($version:ident) => {
         use std::sync::Arc;
 
-        use protocol::acp::{Method, $version as acp};
+        use protocol::acp::{$version as acp, Method};
         use protocol::rpc;
-        use protocol::table::{RequestContext, Reply, Table};
+        use protocol::table::{Reply, RequestContext, Table};
         use serde_json::json;
 
         use crate::error::RequestError;
@@ -17,8 +17,8 @@ macro_rules! requests {
         use crate::providers::{self, EndpointRequest};
         use crate::server::Server;
         use crate::sessions::{self, SessionStatus, SystemPromptAddition};
-        use base::id::SessionId;
         use ::providers::editor::{ApiType, ConfigurableProvider};
+        use base::id::SessionId;
         use store::{DiffStats, Record};
         use transcript::Usage;
 
@@ -78,19 +78,27 @@ macro_rules! requests {
 
         /// Returns whether to list archived sessions (`Some(true)`), the others (`Some(false)`), or
         /// both (`None`).
-        pub(crate) fn archive_filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Option<bool>, RequestError> {
+        pub(crate) fn archive_filter(
+            archived: Option<&acp::SessionArchiveFilter>,
+        ) -> Result<Option<bool>, RequestError> {
             match archived {
                 None | Some(acp::SessionArchiveFilter::Exclude) => Ok(Some(false)),
                 Some(acp::SessionArchiveFilter::Include) => Ok(None),
                 Some(acp::SessionArchiveFilter::Only) => Ok(Some(true)),
-                Some(_) => Err(RequestError::Invalid("archived must be exclude, include or only".into())),
+                Some(_) => Err(RequestError::Invalid(
+                    "archived must be exclude, include or only".into(),
+                )),
             }
         }
 
         /// Returns the entry of a session in a list.
         pub(crate) fn session_info(record: &Record) -> acp::SessionInfo {
             let changed = record.changed.map(|changed| {
-                let DiffStats { files, additions, deletions } = changed;
+                let DiffStats {
+                    files,
+                    additions,
+                    deletions,
+                } = changed;
                 json!({ "files": files, "additions": additions, "deletions": deletions })
             });
             let summary = record.description().map(Into::into);
@@ -109,7 +117,11 @@ macro_rules! requests {
             request: acp::CloseSessionRequest,
         ) -> Reply<acp::CloseSessionResponse> {
             let closed = sessions::close(server, &request.session_id.0);
-            Reply::later(async move { Ok(closed.await.map(|()| acp::CloseSessionResponse::default())?) })
+            Reply::later(async move {
+                Ok(closed
+                    .await
+                    .map(|()| acp::CloseSessionResponse::default())?)
+            })
         }
 
         /// Deletes a session (`session/delete`).
@@ -119,7 +131,11 @@ macro_rules! requests {
             request: acp::DeleteSessionRequest,
         ) -> Reply<acp::DeleteSessionResponse> {
             let deleted = sessions::delete(server, &request.session_id.0);
-            Reply::later(async move { Ok(deleted.await.map(|()| acp::DeleteSessionResponse::default())?) })
+            Reply::later(async move {
+                Ok(deleted
+                    .await
+                    .map(|()| acp::DeleteSessionResponse::default())?)
+            })
         }
 
         /// Archives a session (`session/archive`).
@@ -129,7 +145,11 @@ macro_rules! requests {
             request: acp::ArchiveSessionRequest,
         ) -> Reply<acp::ArchiveSessionResponse> {
             let done = sessions::archive(server, &request.session_id.0, true);
-            Reply::later(async move { Ok(done.await.map(|()| acp::ArchiveSessionResponse::default())?) })
+            Reply::later(async move {
+                Ok(done
+                    .await
+                    .map(|()| acp::ArchiveSessionResponse::default())?)
+            })
         }
 
         /// Unarchives a session (`session/unarchive`).
@@ -139,13 +159,25 @@ macro_rules! requests {
             request: acp::UnarchiveSessionRequest,
         ) -> Reply<acp::UnarchiveSessionResponse> {
             let done = sessions::archive(server, &request.session_id.0, false);
-            Reply::later(async move { Ok(done.await.map(|()| acp::UnarchiveSessionResponse::default())?) })
+            Reply::later(async move {
+                Ok(done
+                    .await
+                    .map(|()| acp::UnarchiveSessionResponse::default())?)
+            })
         }
 
         /// Handles a notification from an MCP server that runs in the client (`mcp/message`).
         pub(crate) fn mcp_message(server: &Arc<Server>, notification: acp::MessageMcpNotification) {
-            let acp::MessageMcpNotification { server_id, request_id, method, params, .. } = notification;
-            server.editor_servers.notified(&server_id.0, &request_id.0, &method, params);
+            let acp::MessageMcpNotification {
+                server_id,
+                request_id,
+                method,
+                params,
+                ..
+            } = notification;
+            server
+                .editor_servers
+                .notified(&server_id.0, &request_id.0, &method, params);
         }
 
         /// Returns the tokens of a turn; `None` if no model was asked, or none reported its usage.
@@ -168,13 +200,19 @@ macro_rules! requests {
             };
             let blocks: Option<Vec<String>> = prompt.content.into_iter().map(text).collect();
             match (prompt.mode, blocks) {
-                (acp::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => SystemPromptAddition::Text(blocks.join("\n\n")),
+                (acp::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => {
+                    SystemPromptAddition::Text(blocks.join("\n\n"))
+                }
                 _ => SystemPromptAddition::Unsupported,
             }
         }
 
         /// Lists the stored keys and logins (`auth/status`).
-        pub(crate) fn auth_status(server: &Arc<Server>, cx: RequestContext, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
+        pub(crate) fn auth_status(
+            server: &Arc<Server>,
+            cx: RequestContext,
+            _: acp::AuthStatusRequest,
+        ) -> Reply<acp::AuthStatusResponse> {
             let server = server.clone();
             Reply::later(async move {
                 let answer = login::account_report(&server).await;
@@ -187,7 +225,11 @@ macro_rules! requests {
         fn auth_state(accounts: Vec<Account>) -> (acp::AuthState, Vec<acp::AuthAccount>) {
             let account = |Account { label, name }| acp::AuthAccount::new(label).name(name);
             // A login is never required: the offline model and local servers need none.
-            let state = if accounts.is_empty() { acp::AuthState::NotRequired } else { acp::AuthState::Authenticated };
+            let state = if accounts.is_empty() {
+                acp::AuthState::NotRequired
+            } else {
+                acp::AuthState::Authenticated
+            };
             (state, accounts.into_iter().map(account).collect())
         }
 
@@ -195,21 +237,32 @@ macro_rules! requests {
         pub(crate) fn auth_status_update(accounts: Vec<Account>) -> Vec<u8> {
             let (state, accounts) = auth_state(accounts);
             let notification = acp::AuthStatusUpdateNotification::new(state).accounts(accounts);
-            rpc::notification_line(<acp::AuthStatusUpdateNotification as Method>::NAME, &notification)
+            rpc::notification_line(
+                <acp::AuthStatusUpdateNotification as Method>::NAME,
+                &notification,
+            )
         }
 
         /// Lists the providers whose endpoint the client can set (`providers/list`).
-        pub(crate) fn list_providers(server: &Arc<Server>, _: RequestContext, _: acp::ListProvidersRequest) -> Reply<acp::ListProvidersResponse> {
+        pub(crate) fn list_providers(
+            server: &Arc<Server>,
+            _: RequestContext,
+            _: acp::ListProvidersRequest,
+        ) -> Reply<acp::ListProvidersResponse> {
             let listed = providers::list(server);
             Reply::later(async move {
                 let listed = listed.await?;
-                Ok(acp::ListProvidersResponse::new(listed.into_iter().map(provider_info).collect()))
+                Ok(acp::ListProvidersResponse::new(
+                    listed.into_iter().map(provider_info).collect(),
+                ))
             })
         }
 
         fn provider_info(provider: ConfigurableProvider) -> acp::ProviderInfo {
             let supported = provider.supported.into_iter().map(llm_protocol).collect();
-            let current = provider.current.map(|(api, address)| acp::ProviderCurrentConfig::new(llm_protocol(api), address));
+            let current = provider
+                .current
+                .map(|(api, address)| acp::ProviderCurrentConfig::new(llm_protocol(api), address));
             acp::ProviderInfo::new(provider.id, supported, false, current)
         }
 
@@ -225,7 +278,11 @@ macro_rules! requests {
         }
 
         /// Sets the endpoint of a provider (`providers/set`).
-        pub(crate) fn set_provider(server: &Arc<Server>, _: RequestContext, request: acp::SetProviderRequest) -> Reply<acp::SetProviderResponse> {
+        pub(crate) fn set_provider(
+            server: &Arc<Server>,
+            _: RequestContext,
+            request: acp::SetProviderRequest,
+        ) -> Reply<acp::SetProviderResponse> {
             let api = match request.api_type {
                 acp::LlmProtocol::Anthropic => ApiType::Anthropic.name().to_owned(),
                 acp::LlmProtocol::OpenAi => ApiType::OpenAi.name().to_owned(),
@@ -236,19 +293,32 @@ macro_rules! requests {
                 // Refused as unknown by `providers::set`.
                 _ => String::new(),
             };
-            let set = providers::set(server, EndpointRequest {
-                provider: request.provider_id.0.to_string(),
-                api,
-                base_url: request.base_url,
-                headers: request.headers.into_iter().collect(),
-            });
-            Reply::later(async move { Ok(set.await.map(|()| acp::SetProviderResponse::default())?) })
+            let set = providers::set(
+                server,
+                EndpointRequest {
+                    provider: request.provider_id.0.to_string(),
+                    api,
+                    base_url: request.base_url,
+                    headers: request.headers.into_iter().collect(),
+                },
+            );
+            Reply::later(
+                async move { Ok(set.await.map(|()| acp::SetProviderResponse::default())?) },
+            )
         }
 
         /// Removes the endpoint that a client has set (`providers/disable`).
-        pub(crate) fn disable_provider(server: &Arc<Server>, _: RequestContext, request: acp::DisableProviderRequest) -> Reply<acp::DisableProviderResponse> {
+        pub(crate) fn disable_provider(
+            server: &Arc<Server>,
+            _: RequestContext,
+            request: acp::DisableProviderRequest,
+        ) -> Reply<acp::DisableProviderResponse> {
             let disabled = providers::disable(server, request.provider_id.0.to_string());
-            Reply::later(async move { Ok(disabled.await.map(|()| acp::DisableProviderResponse::default())?) })
+            Reply::later(async move {
+                Ok(disabled
+                    .await
+                    .map(|()| acp::DisableProviderResponse::default())?)
+            })
         }
     };
 }

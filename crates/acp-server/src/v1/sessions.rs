@@ -16,6 +16,19 @@ use crate::sessions::{
 };
 use config::settings::McpEntry;
 
+/// Returns the setup that a request to open a session describes. A macro, because ACP has a type for
+/// each of these requests, with equal fields.
+macro_rules! setup_of {
+    ($request:ident) => {
+        session_setup(
+            $request.cwd,
+            $request.additional_directories,
+            &$request.mcp_servers,
+            $request.system_prompt.map(system_text),
+        )
+    };
+}
+
 /// Creates a session (`session/new`).
 pub(super) fn new(
     server: &Arc<Server>,
@@ -23,13 +36,7 @@ pub(super) fn new(
     request: NewSession,
 ) -> Reply<WithModels<v1::NewSessionResponse>> {
     let NewSession(request) = request;
-    let system = request.system_prompt.map(system_text);
-    let setup = session_setup(
-        request.cwd,
-        request.additional_directories,
-        &request.mcp_servers,
-        system,
-    );
+    let setup = setup_of!(request);
     let session = sessions::create(server, setup.for_new_session(request.meta.as_ref()));
     let server = server.clone();
     Reply::later(async move {
@@ -53,13 +60,7 @@ pub(super) fn load(
     request: LoadSession,
 ) -> Reply<WithModels<v1::LoadSessionResponse>> {
     let LoadSession(request) = request;
-    let system = request.system_prompt.map(system_text);
-    let setup = session_setup(
-        request.cwd,
-        request.additional_directories,
-        &request.mcp_servers,
-        system,
-    );
+    let setup = setup_of!(request);
     let opened = sessions::reopen(
         server,
         &cx,
@@ -85,13 +86,7 @@ pub(super) fn resume(
     cx: RequestContext,
     request: v1::ResumeSessionRequest,
 ) -> Reply<WithModels<v1::ResumeSessionResponse>> {
-    let system = request.system_prompt.map(system_text);
-    let setup = session_setup(
-        request.cwd,
-        request.additional_directories,
-        &request.mcp_servers,
-        system,
-    );
+    let setup = setup_of!(request);
     let opened = sessions::reopen(
         server,
         &cx,
@@ -117,13 +112,7 @@ pub(super) fn fork(
     cx: RequestContext,
     request: v1::ForkSessionRequest,
 ) -> Reply<WithModels<v1::ForkSessionResponse>> {
-    let system = request.system_prompt.map(system_text);
-    let setup = session_setup(
-        request.cwd,
-        request.additional_directories,
-        &request.mcp_servers,
-        system,
-    );
+    let setup = setup_of!(request);
     let before = meta::member(request.meta.as_ref(), FORK_BEFORE).cloned();
     let session = sessions::fork(
         server,

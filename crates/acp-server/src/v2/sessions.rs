@@ -19,19 +19,26 @@ use crate::sessions::{
 use config::settings::McpEntry;
 use session::SessionHandle;
 
+/// Returns the setup that a request to open a session describes. A macro, because ACP has a type for
+/// each of these requests, with equal fields.
+macro_rules! setup_of {
+    ($request:ident) => {
+        session_setup(
+            $request.cwd,
+            $request.additional_directories,
+            $request.mcp_servers,
+            $request.system_prompt.map(system_text),
+        )
+    };
+}
+
 /// Creates a session (`session/new`).
 pub(super) fn new(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v2::NewSessionRequest,
 ) -> Reply<v2::NewSessionResponse> {
-    let system = request.system_prompt.map(system_text);
-    let setup = session_setup(
-        request.cwd,
-        request.additional_directories,
-        request.mcp_servers,
-        system,
-    );
+    let setup = setup_of!(request);
     let session =
         setup.map(|setup| sessions::create(server, setup.for_new_session(request.meta.as_ref())));
     let server = server.clone();
@@ -65,13 +72,7 @@ pub(super) fn resume(
             "a session is replayed from its start, or not at all".into(),
         )),
     };
-    let system = request.system_prompt.map(system_text);
-    let setup = session_setup(
-        request.cwd,
-        request.additional_directories,
-        request.mcp_servers,
-        system,
-    );
+    let setup = setup_of!(request);
     let opened =
         history.and_then(|history| Ok((history, setup?.for_reopening(request.meta.as_ref()))));
     let opened = opened.map(|(history, setup)| {
@@ -95,13 +96,7 @@ pub(super) fn fork(
     request: v2::ForkSessionRequest,
 ) -> Reply<v2::ForkSessionResponse> {
     let before = meta::member(request.meta.as_ref(), FORK_BEFORE).cloned();
-    let system = request.system_prompt.map(system_text);
-    let setup = session_setup(
-        request.cwd,
-        request.additional_directories,
-        request.mcp_servers,
-        system,
-    );
+    let setup = setup_of!(request);
     let session = setup.map(|setup| {
         let setup = setup.for_new_session(request.meta.as_ref());
         sessions::fork(server, &request.session_id.0, setup, before)

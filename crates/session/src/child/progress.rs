@@ -191,7 +191,7 @@ impl<'a> ChildProgress<'a> {
                 .map_or_else(Instant::now, |last| last + UPDATE_INTERVAL);
             tokio::select! {
                 done = &mut work => break done,
-                Some(up) = events.recv() => self.handle_message(up).await,
+                Some(message) = events.recv() => self.handle_message(message).await,
                 () = sleep_until(due), if self.has_unsent_lines => self.send_lines().await,
                 Some(call) = self.questions.next(), if !self.questions.is_empty() => {
                     self.waiting.remove(&call);
@@ -200,17 +200,17 @@ impl<'a> ChildProgress<'a> {
             }
         };
         drop(work);
-        while let Ok(up) = events.try_recv() {
-            self.handle_message(up).await;
+        while let Ok(message) = events.try_recv() {
+            self.handle_message(message).await;
         }
         done
     }
 
-    async fn handle_message(&mut self, up: TurnMessage) {
+    async fn handle_message(&mut self, message: TurnMessage) {
         if self.parent.shows_subagents {
-            return self.forward_in_child_session(up).await;
+            return self.forward_in_child_session(message).await;
         }
-        match up {
+        match message {
             TurnMessage::Event(Event::Call(update)) => self.show_call_update(*update).await,
             TurnMessage::Event(Event::Notice {
                 severity,
@@ -218,41 +218,17 @@ impl<'a> ChildProgress<'a> {
                 details,
             }) => {
                 let title = format!("{}: {title}", self.agent_name);
-                self.parent
-                    .outlet
-                    .event(Event::Notice {
-                        severity,
-                        title,
-                        details,
-                    })
-                    .await;
-            }
-            TurnMessage::Event(Event::Status(Status::Retrying {
-                attempt,
-                limit,
-                next,
-                wait,
-                cause,
-                is_repeated,
-            })) => {
-                // The previous notice may be about another subagent, so name this one.
-                let cause = if is_repeated {
-                    "the same error"
-                } else {
-                    cause.as_str()
+                let notice = Event::Notice {
+                    severity,
+                    title,
+                    details,
                 };
-                let cause = format!("{}: {cause}", self.agent_name);
-                self.parent
-                    .outlet
-                    .event(Event::Status(Status::Retrying {
-                        attempt,
-                        limit,
-                        next,
-                        wait,
-                        cause,
-                        is_repeated: false,
-                    }))
-                    .await;
+                self.parent.outlet.event(notice).await;
+            }
+            TurnMessage::Event(Event::Status(status)) => {
+                if let Some(status) = self.with_agent_in_retry(status) {
+                    self.parent.outlet.event(Event::Status(status)).await;
+                }
             }
             // Its text is returned as the tool's result. Its plan and its context usage are not
             // shown here.
@@ -274,24 +250,53 @@ impl<'a> ChildProgress<'a> {
             | TurnMessage::Write(_)
             | TurnMessage::Confirm(_)
             | TurnMessage::AskQuestions(_) => {
-                self.parent.outlet.send(up).await;
+                self.parent.outlet.send(message).await;
             }
         }
     }
 
+    /// Adds the agent's name to the cause of a retry. Returns `None` for any other status.
+    fn with_agent_in_retry(&self, status: Status) -> Option<Status> {
+        let Status::Retrying {
+            attempt,
+            limit,
+            next,
+            wait,
+            cause,
+            is_repeated,
+        } = status
+        else {
+            return None;
+        };
+        // The previous notice may be about another subagent, so name this one.
+        let cause = if is_repeated {
+            "the same error"
+        } else {
+            cause.as_str()
+        };
+        Some(Status::Retrying {
+            attempt,
+            limit,
+            next,
+            wait,
+            cause: format!("{}: {cause}", self.agent_name),
+            is_repeated: false,
+        })
+    }
+
     /// Forwards a message under the id of the child's session.
-    async fn forward_in_child_session(&mut self, up: TurnMessage) {
-        match up {
+    async fn forward_in_child_session(&mut self, message: TurnMessage) {
+        match message {
             // Events of the child's own subagents.
             TurnMessage::Event(Event::InChildSession { .. }) => {
-                drop(self.parent.outlet.send(up).await)
+                self.parent.outlet.send(message).await;
             }
             TurnMessage::Event(event) => {
                 match &event {
                     Event::Call(update) => {
                         self.update_line(update);
-                        // The child's session shows the call; the parent's
-                        // call lists it at the end.
+                        // The child's session shows the call; the parent's call lists it at the
+                        // end.
                         self.has_unsent_lines = false;
                         self.track_call(update);
                     }
@@ -299,7 +304,9 @@ impl<'a> ChildProgress<'a> {
                         Some(SubagentState::Waiting) => {
                             self.waiting.insert(subagent.call.clone());
                         }
-                        Some(_) => drop(self.waiting.remove(&subagent.call)),
+                        Some(_) => {
+                            self.waiting.remove(&subagent.call);
+                        }
                         None => {}
                     },
                     _ => {}
@@ -333,7 +340,7 @@ impl<'a> ChildProgress<'a> {
             | TurnMessage::Write(_)
             | TurnMessage::Confirm(_)
             | TurnMessage::AskQuestions(_) => {
-                self.parent.outlet.send(up).await;
+                self.parent.outlet.send(message).await;
             }
         }
     }
@@ -342,7 +349,9 @@ impl<'a> ChildProgress<'a> {
     fn track_call(&mut self, update: &CallUpdate) {
         let Some(call) = &update.call else { return };
         match update.progress {
-            Some(Progress::Running) => drop(self.running.insert(call.clone())),
+            Some(Progress::Running) => {
+                self.running.insert(call.clone());
+            }
             Some(Progress::Completed | Progress::Failed | Progress::Cancelled) => {
                 self.running.remove(call);
                 self.waiting.remove(call);

@@ -38,7 +38,7 @@ pub(super) const AMONG: &str =
             WHERE own.grams IS NULL OR own.grams @> $2::smallint[])";
 
 /// Builds the query of a page of sessions that may contain the words, with the parameters of a list
-/// ([`super::queries::page`]) and `$8`. Each reason to be a candidate is a subquery of its own: for
+/// ([`super::queries::page_sql`]) and `$8`. Each reason to be a candidate is a subquery of its own: for
 /// frequent words, the newest sessions are scanned until there are enough; for rare ones, those
 /// that the index yields are read.
 pub(super) fn candidates(query: &ListQuery) -> String {
@@ -49,11 +49,11 @@ pub(super) fn candidates(query: &ListQuery) -> String {
             " AND (cwd = $4 OR project = $5 OR starts_with(cwd, $6) OR starts_with(project, $7))"
         }
     };
-    let aside = super::queries::archived_condition(query);
+    let archived = super::queries::archived_condition(query);
     let part = |sessions: &str| {
         format!(
             "(SELECT data, updated, id FROM session
-              WHERE shown{place}{aside} AND (updated, id) < ($1, $2) AND id IN (SELECT session FROM {sessions})
+              WHERE shown{place}{archived} AND (updated, id) < ($1, $2) AND id IN (SELECT session FROM {sessions})
               ORDER BY updated DESC, id DESC LIMIT $3)"
         )
     };

@@ -120,23 +120,23 @@ impl Worker {
         let Some(mut assembly) = Assembly::begin(record, messages, Some(fallback)) else {
             return Ok(None);
         };
-        let mut cold = 0;
+        let mut messages_without_results = 0;
         if without_old_results && let Some(parent) = assembly.summarised().cloned() {
             let own: Vec<String> = parts
                 .iter()
                 .filter(|(_, message, _)| message == parent.as_str())
                 .map(|(.., json)| json.clone())
                 .collect();
-            cold = assembly.messages_without_results(&parent, &own);
+            messages_without_results = assembly.messages_without_results(&parent, &own);
         }
         for (id, message, json) in parts {
-            assembly.part(&id, &message, &json, cold);
+            assembly.part(&id, &message, &json, messages_without_results);
         }
         let mut stored = assembly.end();
         stored.damage.extend(altered);
         Ok(Some(LoadedSession {
             stored,
-            messages_without_results: cold,
+            messages_without_results,
             last_seq: last,
             content_bytes: contents,
         }))
@@ -495,10 +495,10 @@ pub(super) fn archived_condition(query: &ListQuery) -> &'static str {
 /// As many sessions as the page may have are read of each directory and each name, in the order of
 /// an index, and the newest of them are returned. A session that is found by both is read twice.
 pub(super) fn page_sql(query: &ListQuery) -> String {
-    let aside = archived_condition(query);
+    let archived = archived_condition(query);
     let part = |wanted: &str| {
         format!(
-            "SELECT data, updated, id FROM session WHERE shown{wanted}{aside} AND (updated, id) < ($1, $2)
+            "SELECT data, updated, id FROM session WHERE shown{wanted}{archived} AND (updated, id) < ($1, $2)
              ORDER BY updated DESC, id DESC LIMIT $3"
         )
     };

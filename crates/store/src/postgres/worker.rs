@@ -266,14 +266,14 @@ impl Worker {
     async fn load(
         &self,
         session: &SessionId,
-        lean: bool,
+        without_old_results: bool,
     ) -> Result<(StoredSession, usize), DatabaseFault> {
         if self.owns(session) {
-            return self.reload(session, lean).await;
+            return self.reload(session, without_old_results).await;
         }
         self.owned.borrow_mut().remove(session);
         let TakenLease { epoch, is_indexed } = self.take(session).await?;
-        match self.history(session, lean).await {
+        match self.history(session, without_old_results).await {
             Ok(Some(found)) => {
                 let leased = LeasedSession {
                     epoch: Some(epoch),
@@ -301,7 +301,7 @@ impl Worker {
     async fn reload(
         &self,
         session: &SessionId,
-        lean: bool,
+        without_old_results: bool,
     ) -> Result<(StoredSession, usize), DatabaseFault> {
         let waits = self
             .put(std::slice::from_ref(session))
@@ -313,7 +313,7 @@ impl Worker {
         if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
             leased.is_closing = false;
         }
-        match self.history(session, lean).await? {
+        match self.history(session, without_old_results).await? {
             Some(found) => Ok((found.stored, found.messages_without_results)),
             None => self.unsaved_session(session).map(|stored| (stored, 0)),
         }

@@ -268,15 +268,15 @@ impl SessionFile {
         self.read(fallback, false).map(|(stored, _)| stored)
     }
 
-    /// Reads everything; if `lean`, without the results of calls that no model will see. Also
-    /// returns the number of messages at the beginning that lack them.
+    /// Reads everything; if `without_old_results`, without the results of calls that no model will
+    /// see. Also returns the number of messages at the beginning that lack them.
     ///
     /// # Errors
     /// Returns [`Error::Damaged`] if anything differs from what was written.
     pub(super) fn read(
         &self,
         fallback: Option<Record>,
-        lean: bool,
+        without_old_results: bool,
     ) -> Result<(StoredSession, usize), Error> {
         let damaged = |reason: String| damaged(&self.id, &self.path, reason);
         let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
@@ -287,7 +287,8 @@ impl SessionFile {
         if check != "ok" {
             return Err(damaged(check));
         }
-        let (stored, cold, altered) = RawRows::stored(&self.db, fallback, lean).map_err(explain)?;
+        let (stored, messages_without_results, altered) =
+            RawRows::stored(&self.db, fallback, without_old_results).map_err(explain)?;
         if altered > 0 {
             return Err(damaged(format!(
                 "{altered} of its entries do not match their checksums"
@@ -295,7 +296,7 @@ impl SessionFile {
         }
         Ok((
             stored.ok_or_else(|| Error::NotFound(self.id.clone()))?,
-            cold,
+            messages_without_results,
         ))
     }
 
@@ -426,11 +427,12 @@ pub(super) struct RawRows {
 impl RawRows {
     /// Reads all rows, like [`SessionFile::read`]; fails at the first unreadable one. Parts are
     /// decoded one by one, because a session has many, and a second copy of them is not needed.
-    /// Also returns the number of cold messages and of rows that do not match their checksums.
+    /// Also returns the number of leading messages without results and of rows that do not match
+    /// their checksums.
     pub(super) fn stored(
         db: &Connection,
         fallback: Option<Record>,
-        lean: bool,
+        without_old_results: bool,
     ) -> rusqlite::Result<(Option<StoredSession>, usize, usize)> {
         let mut rows = Self::default();
         let mut query = db.prepare("SELECT data, crc FROM session")?;
@@ -448,7 +450,7 @@ impl RawRows {
         let Some(mut assembly) = begun else {
             return Ok((None, 0, altered));
         };
-        let cold = if lean {
+        let messages_without_results = if without_old_results {
             messages_without_results(db, &assembly)?
         } else {
             0
@@ -457,11 +459,13 @@ impl RawRows {
         let mut found = query.query([])?;
         while let Some(row) = found.next()? {
             match part(row) {
-                Some((id, message, json)) => assembly.part(&id, &message, &json, cold),
+                Some((id, message, json)) => {
+                    assembly.part(&id, &message, &json, messages_without_results)
+                }
                 None => altered += 1,
             }
         }
-        Ok((Some(assembly.end()), cold, altered))
+        Ok((Some(assembly.end()), messages_without_results, altered))
     }
 
     pub(super) fn take_record(&mut self, row: &Row<'_>) {
@@ -501,7 +505,8 @@ impl RawRows {
     }
 }
 
-/// Determines the number of cold messages: see [`Assembly::cold`].
+/// Determines the number of leading messages to read without results: see
+/// [`Assembly::messages_without_results`].
 fn messages_without_results(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
     let Some(parent) = assembly.summarised() else {
         return Ok(0);
@@ -687,8 +692,8 @@ fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a directory is on a network file system, where memory cannot be shared with processes of
-/// the other machine.
+/// Returns whether a directory is on a network file system, where memory cannot be shared with
+/// processes of the other machine.
 pub(super) fn is_network(dir: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -722,7 +727,8 @@ pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
     }
 }
 
-/// Returns whether a directory, a pipe or another special file has the name of a log of this database.
+/// Returns whether a directory, a pipe or another special file has the name of a log of this
+/// database.
 fn has_special_companion(path: &Path) -> bool {
     let is_special = |suffix| {
         let found = std::fs::symlink_metadata(super::with_suffix(path, suffix));

@@ -395,8 +395,8 @@ async fn watch(
 ) -> Watched {
     let mut answers = answers.into_iter();
     let mut seen = Watched::default();
-    while let Some(up) = events.recv().await {
-        let line = match up {
+    while let Some(message) = events.recv().await {
+        let line = match message {
             TurnMessage::Event(event) => {
                 if let Event::Call(update) = &event
                     && let Some(call) = &update.call

@@ -49,7 +49,7 @@ impl Thread {
         options: LoadOptions,
     ) -> Result<(StoredSession, usize), Error> {
         let LoadOptions {
-            without_old_results: lean,
+            without_old_results,
             unknown,
             beginning: wanted,
         } = options;
@@ -93,7 +93,7 @@ impl Thread {
             Err(session::damaged(session, &path, reason.into()))
         } else {
             self.send_beginning(session, wanted);
-            self.read(session, known.clone(), lean)
+            self.read(session, known.clone(), without_old_results)
                 .map_err(|e| match e {
                     Error::NotFound(_) if torn.is_some() => {
                         session::damaged(session, &path, peek::TORN.into())
@@ -101,7 +101,7 @@ impl Thread {
                     e => e,
                 })
         };
-        let (mut stored, cold) = match read {
+        let (mut stored, messages_without_results) = match read {
             Err(damaged @ Error::Damaged { .. }) => {
                 self.open.remove(session);
                 (
@@ -113,7 +113,7 @@ impl Thread {
         };
         stored.damage.extend(torn);
         self.compare(session, stored, known.as_ref(), messages)
-            .map(|stored| (stored, cold))
+            .map(|stored| (stored, messages_without_results))
     }
 
     /// Loads a session that has no message and no file.
@@ -159,10 +159,10 @@ impl Thread {
         &mut self,
         session: &SessionId,
         fallback: Option<Record>,
-        lean: bool,
+        without_old_results: bool,
     ) -> Result<(StoredSession, usize), Error> {
         self.open_file(session, false).and_then(|file| {
-            let read = file.read(fallback.clone(), lean)?;
+            let read = file.read(fallback.clone(), without_old_results)?;
             file.remember(fallback)
                 .inspect_err(|e| tracing::warn!("{e}"))
                 .ok(); // it can be read all the same

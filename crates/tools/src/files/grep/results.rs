@@ -27,7 +27,7 @@ pub(super) struct GrepOptions {
     pub(super) broken: bool,
 }
 
-/// The results: at most [`LIMIT`] matches in the newest files, and the total counts. Bounded,
+/// The results: at most [`MAX_SEARCH_RESULTS`] matches in the newest files, and the total counts. Bounded,
 /// whatever the number of matches.
 #[derive(Debug, Default)]
 pub(super) struct BestFiles {
