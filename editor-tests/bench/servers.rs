@@ -184,10 +184,10 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         servers.survey(std::slice::from_ref(&entry)).await;
         let mut took = Vec::new();
         for _ in 0..CALLS {
-            let (outlet, _up) = EventSender::new();
+            let (event_sender, _up) = EventSender::new();
             let start = Instant::now();
             servers
-                .call("bench", "tool_0001", Map::new(), outlet)
+                .call("bench", "tool_0001", Map::new(), event_sender)
                 .await
                 .unwrap();
             took.push(start.elapsed());

@@ -507,9 +507,9 @@ async fn call(
         servers.end().await;
         return Ok(5);
     }
-    let (outlet, mut up) = EventSender::new();
+    let (event_sender, mut up) = EventSender::new();
     let done = {
-        let calling = servers.call(name, &found.own, arguments, outlet);
+        let calling = servers.call(name, &found.own, arguments, event_sender);
         tokio::pin!(calling);
         loop {
             tokio::select! {

@@ -115,7 +115,7 @@ pub(super) fn context(
             settings: settings.clone(),
         },
         client: ClientContext {
-            outlet: EventSender::new().0,
+            event_sender: EventSender::new().0,
             session_requests: mpsc::channel(1).0,
             files: FileCapabilities::default(),
         },

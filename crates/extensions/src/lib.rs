@@ -279,7 +279,7 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
     let details = Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty());
     context
         .client
-        .outlet
+        .event_sender
         .event(Event::Notice {
             severity,
             title: first.to_owned(),

@@ -709,7 +709,7 @@ impl Scripts {
     pub async fn flush(&self, context: &ToolContext) {
         let notices = std::mem::take(&mut *locked(&self.notices));
         for notice in notices {
-            context.client.outlet.event(notice).await;
+            context.client.event_sender.event(notice).await;
         }
     }
 

@@ -121,7 +121,7 @@ pub(super) async fn elicit(
                 let title =
                     format!("The MCP server {name} asked for input that this editor cannot show.");
                 asker
-                    .outlet
+                    .event_sender
                     .event(Event::Notice {
                         severity: Severity::Warning,
                         title,

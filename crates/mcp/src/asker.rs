@@ -16,7 +16,7 @@ use tools::ToolContext;
 #[derive(Clone)]
 pub(super) struct Asker {
     pub call: CallId,
-    pub outlet: EventSender,
+    pub event_sender: EventSender,
     pub cancelled: CancellationToken,
     /// The requests to the session, which has a model.
     requests: SessionRequestSender,
@@ -26,19 +26,19 @@ impl Asker {
     pub(super) fn of(context: &ToolContext) -> Self {
         Self {
             call: context.call.id.clone(),
-            outlet: context.client.outlet.clone(),
+            event_sender: context.client.event_sender.clone(),
             cancelled: context.cancelled.clone(),
             requests: context.client.session_requests.clone(),
         }
     }
 
-    /// Returns an asker without a session: the receiver of the outlet answers, and there is no
+    /// Returns an asker without a session: the receiver of the event sender answers, and there is no
     /// model.
-    pub(super) fn alone(outlet: EventSender, cancelled: CancellationToken) -> Self {
+    pub(super) fn alone(event_sender: EventSender, cancelled: CancellationToken) -> Self {
         let requests = tokio::sync::mpsc::channel(1).0;
         Self {
             call: CallId::new("call"),
-            outlet,
+            event_sender,
             cancelled,
             requests,
         }
@@ -53,7 +53,7 @@ impl Asker {
         finished: Option<oneshot::Receiver<()>>,
     ) -> FormReply {
         tokio::select! {
-            reply = form(&self.outlet, Some(self.call.clone()), (who, message), asks, finished) => reply,
+            reply = form(&self.event_sender, Some(self.call.clone()), (who, message), asks, finished) => reply,
             () = self.cancelled.cancelled() => FormReply::Cancelled,
         }
     }
@@ -92,7 +92,7 @@ impl Asker {
             reply,
         };
         if !self
-            .outlet
+            .event_sender
             .send(TurnMessage::AskPermission(Box::new(asked)))
             .await
         {
@@ -125,7 +125,7 @@ impl Asker {
 
 /// Shows a form or a URL to the user. Dropping the future withdraws it.
 pub(super) async fn form(
-    outlet: &EventSender,
+    event_sender: &EventSender,
     call: Option<CallId>,
     (who, message): (String, String),
     asks: FormPage,
@@ -141,7 +141,10 @@ pub(super) async fn form(
         finished,
         reply,
     };
-    if !outlet.send(TurnMessage::AskForm(Box::new(asked))).await {
+    if !event_sender
+        .send(TurnMessage::AskForm(Box::new(asked)))
+        .await
+    {
         return FormReply::Unshown;
     }
     // A dropped sender means that the form cannot be shown.

@@ -181,7 +181,7 @@ impl McpServers {
     }
 
     /// Calls a tool of a server that was tried, by the server's own name of it. Questions of the
-    /// server are sent to the outlet.
+    /// server are sent to the event sender.
     ///
     /// # Errors
     /// Returns the reason why there is no result, or the error message of the tool.
@@ -190,7 +190,7 @@ impl McpServers {
         server: &str,
         own: &str,
         arguments: Map<String, Value>,
-        outlet: EventSender,
+        event_sender: EventSender,
     ) -> Result<ToolOutput, String> {
         let link = self
             .list()
@@ -199,7 +199,7 @@ impl McpServers {
             .map(|known| known.link.clone());
         let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
         let cancelled = CancellationToken::new();
-        let asker = Some(Asker::alone(outlet, cancelled.clone()));
+        let asker = Some(Asker::alone(event_sender, cancelled.clone()));
         let caller = RequestCaller {
             asker,
             ..RequestCaller::unattended(&cancelled)

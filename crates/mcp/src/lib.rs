@@ -405,7 +405,7 @@ impl McpServers {
     }
 
     /// Offers the missing logins as links, if the client can show them.
-    pub fn invite(&self, outlet: &EventSender) {
+    pub fn invite(&self, event_sender: &EventSender) {
         if !self.addresses {
             return;
         }
@@ -432,7 +432,7 @@ impl McpServers {
                     offered: server.offered.clone(),
                     stop: server.stop.clone(),
                 };
-                invitation.send(outlet);
+                invitation.send(event_sender);
             }
         }
     }
@@ -482,7 +482,7 @@ impl McpServers {
     /// Prepares a step: waits for changes that a call of this turn has caused, adds servers that
     /// have become ready or received a login since the turn began, and reports failures. Does
     /// nothing if nothing has happened.
-    pub async fn refresh(&self, outlet: &EventSender, cancelled: &CancellationToken) {
+    pub async fn refresh(&self, event_sender: &EventSender, cancelled: &CancellationToken) {
         let mut logged_in = false;
         for server in self.list().iter_mut() {
             if let ServerState::Failed(breakdown) = server.link.state()
@@ -509,7 +509,7 @@ impl McpServers {
             }
         }
         for notice in self.news().events {
-            outlet.event(notice).await;
+            event_sender.event(notice).await;
         }
     }
 

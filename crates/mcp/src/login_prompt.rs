@@ -29,20 +29,20 @@ pub(super) struct LoginPrompt {
 
 impl LoginPrompt {
     /// Offers the login at most once, and completes it if the user agrees.
-    pub(super) fn send(self, outlet: &EventSender) {
+    pub(super) fn send(self, event_sender: &EventSender) {
         if !self.offered.swap(true, Ordering::Relaxed) {
-            let outlet = outlet.clone();
+            let event_sender = event_sender.clone();
             base::task::spawn(async move {
                 let stop = self.stop.clone();
                 tokio::select! {
-                    () = self.run(outlet) => {}
+                    () = self.run(event_sender) => {}
                     () = stop.cancelled() => {}
                 }
             });
         }
     }
 
-    async fn run(self, outlet: EventSender) {
+    async fn run(self, event_sender: EventSender) {
         let Self {
             name,
             url,
@@ -66,7 +66,7 @@ impl LoginPrompt {
         let (login_done, finished) = oneshot::channel();
         let page = FormPage::Address(address);
         let shown = Box::pin(async move {
-            asker::form(&outlet, None, (who, message), page, Some(finished)).await
+            asker::form(&event_sender, None, (who, message), page, Some(finished)).await
         });
         let mut shown = Some(shown);
         loop {

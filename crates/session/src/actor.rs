@@ -37,7 +37,7 @@ use transcript::{Content, FileChange, Message};
 const MAX_TITLED_PROMPTS: usize = 2;
 
 pub(super) struct Actor {
-    /// The context for turns; its token and outlet are replaced for each turn.
+    /// The context for turns; its token and event sender are replaced for each turn.
     pub(super) scope: TurnContext,
     /// The project's configuration. Lent to the turn.
     pub(super) watcher: ConfigWatcher,
@@ -175,12 +175,12 @@ impl Actor {
         let QueuedPrompt {
             number,
             work,
-            outlet,
+            event_sender,
             outcome: reply,
             notified,
         } = prompt;
         let work = match work {
-            PromptInput::Plan(content) => self.plan(content, &outlet).await,
+            PromptInput::Plan(content) => self.plan(content, &event_sender).await,
             work => work,
         };
         let is_message = matches!(work, PromptInput::Message(_));
@@ -192,7 +192,7 @@ impl Actor {
             choice: self.session.choices.current.clone(),
             scope: TurnContext {
                 cancelled: cancelled.clone(),
-                outlet: outlet.clone(),
+                event_sender: event_sender.clone(),
                 budget: budget.clone(),
                 ..self.scope.clone()
             },
@@ -228,10 +228,10 @@ impl Actor {
             record,
             ..
         } = run;
-        // Its outlet closes with it.
+        // Its event sender closes with it.
         drop(scope);
         self.history = history;
-        self.store_turn(record, is_message, outlet).await;
+        self.store_turn(record, is_message, event_sender).await;
         let steers = outcome == TurnOutcome::Steered;
         let structured = if is_message {
             self.history.messages.last().and_then(structured)
@@ -258,7 +258,7 @@ impl Actor {
 
     /// Switches to the agent that plans, if there is one. Returns the message for it, or the
     /// command itself if there is none.
-    async fn plan(&mut self, content: Vec<Content>, outlet: &EventSender) -> PromptInput {
+    async fn plan(&mut self, content: Vec<Content>, event_sender: &EventSender) -> PromptInput {
         let command = BuiltinCommand {
             word: BuiltinName::Plan,
             rest: String::new(),
@@ -273,7 +273,7 @@ impl Actor {
             .current
             .send_modify(|choice| PLANNER.clone_into(&mut choice.agent));
         session.amend(session.choices.record_change()).await;
-        outlet.event(Event::Mode(PLANNER.to_owned())).await;
+        event_sender.event(Event::Mode(PLANNER.to_owned())).await;
         let is_message = content
             .iter()
             .any(|content| !matches!(content, Content::PromptOptions(_) | Content::Format { .. }));
@@ -285,7 +285,12 @@ impl Actor {
     }
 
     /// Stores the changes of a turn, before the answer to the prompt reports them.
-    async fn store_turn(&mut self, mut record: Record, is_message: bool, outlet: EventSender) {
+    async fn store_turn(
+        &mut self,
+        mut record: Record,
+        is_message: bool,
+        event_sender: EventSender,
+    ) {
         jobs::settle(&mut self.history, &self.scope).await;
         self.watcher.apply_to(&mut self.scope);
         carry_choices(&self.session.record, &mut record);
@@ -296,7 +301,7 @@ impl Actor {
             let details = Some(
                 "The work here was cancelled. Load the session again to continue it here.".into(),
             );
-            outlet
+            event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,
@@ -310,7 +315,7 @@ impl Actor {
         if self.session.sessions.leaving.is_cancelled() && !goes_on {
             let title = "This server is about to stop, so the turn was ended after a step.".into();
             let details = Some("Load the session on another server and say \"continue\".".into());
-            outlet
+            event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,
@@ -320,11 +325,11 @@ impl Actor {
         }
         let titled = self.session.take_title();
         if is_message {
-            self.close_turn(&outlet).await;
+            self.close_turn(&event_sender).await;
         } else if changed || titled {
             self.session.store_record().await;
         }
-        drop(outlet);
+        drop(event_sender);
         self.session
             .sessions
             .store
@@ -336,7 +341,7 @@ impl Actor {
     }
 
     /// Stores the record after a turn of the model, and requests a title after the first one.
-    async fn close_turn(&mut self, outlet: &EventSender) {
+    async fn close_turn(&mut self, event_sender: &EventSender) {
         let session = &mut self.session;
         session.choices.remember().await;
         session.choices.record_change().apply(&mut session.record);
@@ -351,7 +356,7 @@ impl Actor {
         session.record.title = fresh.clone().or(session.record.title.take());
         session.store_record().await;
         if fresh.is_some() {
-            outlet
+            event_sender
                 .event(Event::Info {
                     title: fresh,
                     updated: session.record.updated,

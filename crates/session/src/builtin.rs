@@ -206,7 +206,7 @@ pub(super) struct BuiltinContext<'a> {
     pub(super) history: &'a mut History,
     /// The session's record; written back afterwards.
     pub(super) record: &'a mut Record,
-    /// The rest; its outlet and its token belong to the command only.
+    /// The rest; its event sender and its token belong to the command only.
     pub(super) scope: &'a TurnContext,
 }
 
@@ -215,7 +215,7 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
     if scope.cancelled.is_cancelled() {
         return TurnOutcome::Cancelled;
     }
-    scope.outlet.event(Event::Status(Status::Busy)).await;
+    scope.event_sender.event(Event::Status(Status::Busy)).await;
     late_changes::collect(cx.history, scope).await;
     let outcome = match command.word {
         BuiltinName::Compact => compact(&mut cx, &command.rest).await,
@@ -249,7 +249,7 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
             outcome
         }
     };
-    scope.outlet.event(Event::Status(Status::Idle)).await;
+    scope.event_sender.event(Event::Status(Status::Idle)).await;
     if scope.cancelled.is_cancelled() {
         TurnOutcome::Cancelled
     } else {
@@ -320,7 +320,10 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     let updated = cx.record.updated;
     let answer = format!("The title is \"{}\" now.", text::escaped(&title));
     let title = Some(title);
-    cx.scope.outlet.event(Event::Info { title, updated }).await;
+    cx.scope
+        .event_sender
+        .event(Event::Info { title, updated })
+        .await;
     answer
 }
 
@@ -338,7 +341,7 @@ async fn log_out(scope: &TurnContext, rest: &str) -> Result<String, String> {
     let chosen = rest.to_owned();
     let result = spawn_blocking(move || delete_keys(&environment, &chosen));
     let result = result.await.map_err(std::io::Error::other).flatten();
-    scope.outlet.event(Event::Logins).await;
+    scope.event_sender.event(Event::Logins).await;
     result.unwrap_or_else(|e| Err(format!("The stored keys could not be deleted: {e}.")))
 }
 
@@ -531,7 +534,7 @@ async fn plan(cx: &BuiltinContext<'_>) {
         .any(sets_plan);
     if planned {
         cx.scope
-            .outlet
+            .event_sender
             .event(Event::Plan(cx.record.todos.clone()))
             .await;
     }
@@ -560,7 +563,7 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
     let used = size::used_tokens(history).unwrap_or_default();
     history.messages.extend(hidden);
     scope
-        .outlet
+        .event_sender
         .event(Event::Usage {
             used,
             size: model.window(),
@@ -604,5 +607,8 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
 /// Sends a text to the user that no model will see.
 pub(super) async fn say(scope: &TurnContext, text: String) {
     let part = PartId::new(scope.environment.fresh(PartId::PREFIX));
-    scope.outlet.event(Event::Text { part, delta: text }).await;
+    scope
+        .event_sender
+        .event(Event::Text { part, delta: text })
+        .await;
 }

@@ -62,7 +62,10 @@ pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnS
     } = spawn;
     let begun = shown.map(|title| begin(&call, title));
     if let Some(update) = begun.clone() {
-        parent.outlet.event(Event::Call(Box::new(update))).await;
+        parent
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
     let work = async {
         let agent = parent
@@ -92,7 +95,7 @@ pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnS
     let result = work.await;
     if begun.is_some() {
         parent
-            .outlet
+            .event_sender
             .event(Event::Call(Box::new(ended(&call, &result))))
             .await;
     }
@@ -167,10 +170,10 @@ impl ChildTask<'_> {
         self.announce(&id, &model).await;
         let cancelled = self.parent.cancelled.child_token();
         let _working = self.shared.live.works(&id, &cancelled);
-        let (outlet, events) = EventSender::new();
+        let (event_sender, events) = EventSender::new();
         let (_choice, choice) =
             watch::channel(SessionChoices::of(&self.agent.name, Some(model.clone())));
-        let scope = self.scope(&record, &history, choice, (cancelled, outlet));
+        let scope = self.scope(&record, &history, choice, (cancelled, event_sender));
         let todos = scope.resources.shared.todos.clone();
         let context = scope.clone();
         let before = history.cost().unwrap_or_default();
@@ -314,7 +317,7 @@ impl ChildTask<'_> {
         record: &Record,
         history: &History,
         choice: watch::Receiver<SessionChoices>,
-        (cancelled, outlet): (CancellationToken, EventSender),
+        (cancelled, event_sender): (CancellationToken, EventSender),
     ) -> TurnContext {
         TurnContext {
             session: record.id.clone(),
@@ -341,7 +344,7 @@ impl ChildTask<'_> {
             cancelled,
             // The user's messages go to the session that the user has opened.
             spoken: watch::channel(false).1,
-            outlet,
+            event_sender,
             depth: self.parent.depth + 1,
             spent: Arc::default(),
             child_changes: Arc::default(),
@@ -488,7 +491,7 @@ impl ChildTask<'_> {
             return;
         }
         self.parent
-            .outlet
+            .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
     }

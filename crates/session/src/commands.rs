@@ -327,7 +327,7 @@ impl Commands {
                 );
                 let severity = events::Severity::Warning;
                 scope
-                    .outlet
+                    .event_sender
                     .event(events::Event::Notice {
                         severity,
                         title,

@@ -128,7 +128,7 @@ pub struct QueuedPrompt {
     /// Its number among the session's prompts.
     pub number: u64,
     pub work: PromptInput,
-    pub outlet: EventSender,
+    pub event_sender: EventSender,
     pub outcome: oneshot::Sender<TurnResult>,
     /// Completes when the client has been notified of the outcome.
     pub notified: oneshot::Receiver<()>,
@@ -205,14 +205,14 @@ impl SessionHandle {
     /// # Errors
     /// [`MailboxError`].
     pub fn prompt(&self, work: PromptInput) -> Result<TurnHandle, MailboxError> {
-        let (outlet, events) = EventSender::new();
+        let (event_sender, events) = EventSender::new();
         let (outcome, ended) = oneshot::channel();
         let (notifying, notified) = oneshot::channel();
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
         self.send(MailboxMessage::Prompt(QueuedPrompt {
             number,
             work,
-            outlet,
+            event_sender,
             outcome,
             notified,
         }))?;

@@ -232,7 +232,7 @@ async fn warn(title: String, scope: &TurnContext) {
         title,
         details: None,
     };
-    scope.outlet.event(event).await;
+    scope.event_sender.event(event).await;
 }
 
 /// Returns the model that answers the prompt, if there is one.

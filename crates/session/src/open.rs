@@ -564,7 +564,7 @@ impl Sessions {
             leaving: self.leaving.clone(),
             spoken: heard,
             // Replaced for each turn.
-            outlet: EventSender::new().0,
+            event_sender: EventSender::new().0,
             session_requests: mpsc::channel(1).0,
             depth: record.depth,
             spent: Arc::default(),

@@ -498,7 +498,7 @@ impl ConfigWatcher {
         for notice in notices.events {
             let is_shown = matches!(&notice, Event::Notice { title, .. } if shown.contains(title));
             if !is_shown {
-                scope.outlet.event(notice).await;
+                scope.event_sender.event(notice).await;
             }
         }
     }
@@ -535,13 +535,13 @@ impl ConfigWatcher {
                 self.replace(read, scope, choice).await;
                 self.apply_to(scope);
                 if let Some(text) = text {
-                    scope.outlet.event(notice(text)).await;
+                    scope.event_sender.event(notice(text)).await;
                 }
             }
             TrustOutcome::Withheld(Some(text)) => {
                 let repeats = review.decision == Decision::Refused;
                 if !(repeats && !self.quiet && trust_notice_was_shown(&text, scope).await) {
-                    scope.outlet.event(notice(text)).await;
+                    scope.event_sender.event(notice(text)).await;
                 }
             }
             TrustOutcome::Withheld(None) => {}
@@ -611,7 +611,7 @@ impl ConfigWatcher {
             let notices = notices.unwrap_or_default();
             self.fetching.remove(at);
             for text in notices {
-                scope.outlet.event(notice(text)).await;
+                scope.event_sender.event(notice(text)).await;
             }
         }
         waited
@@ -652,9 +652,9 @@ impl ConfigWatcher {
         };
         self.current
             .send_replace(Arc::new(read.project_config(models)));
-        let outlet = &scope.outlet;
+        let event_sender = &scope.event_sender;
         if *old.commands != *read.commands {
-            outlet
+            event_sender
                 .event(Event::Commands(read.commands.with_prompts(
                     &scope.resources.servers,
                     &scope.permissions.account,
@@ -665,8 +665,8 @@ impl ConfigWatcher {
         if read.agents.get(&chosen).is_none() {
             let instead = read.agents.default().name.clone();
             choice.send_modify(|choice| choice.agent.clone_from(&instead));
-            outlet.event(Event::Mode(instead.clone())).await;
-            outlet
+            event_sender.event(Event::Mode(instead.clone())).await;
+            event_sender
                 .event(notice(format!(
                     "The agent \"{chosen}\" no longer exists; {instead} is used from now on."
                 )))
@@ -674,7 +674,7 @@ impl ConfigWatcher {
         } else if shown(&old.agents) != shown(&read.agents)
             || providers(&old.settings) != providers(&read.settings)
         {
-            outlet.event(Event::Options).await;
+            event_sender.event(Event::Options).await;
         }
         if old.settings.general.steer != read.settings.general.steer {
             // The choice in the client applies until the file has another value.
@@ -682,7 +682,7 @@ impl ConfigWatcher {
                 choice.steer = None;
                 choice.steers = read.settings.general.steer;
             });
-            outlet.event(Event::Options).await;
+            event_sender.event(Event::Options).await;
         }
         if old.settings.general.approvals != read.settings.general.approvals {
             // The choice in the client remains if it asks more questions.
@@ -691,10 +691,10 @@ impl ConfigWatcher {
                 choice.approvals = choice.approvals.filter(|chosen| *chosen > now);
                 choice.approves = now;
             });
-            outlet.event(Event::Options).await;
+            event_sender.event(Event::Options).await;
         }
         for notice in read.news(&self.read.problems) {
-            outlet.event(notice).await;
+            event_sender.event(notice).await;
         }
         self.read = Arc::new(read);
     }

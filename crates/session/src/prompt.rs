@@ -23,7 +23,7 @@ use transcript::{Content, Message, Role, User};
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
     pub(super) choice: watch::Sender<SessionChoices>,
-    /// The context; its token and outlet belong to this prompt only.
+    /// The context; its token and event sender belong to this prompt only.
     pub(super) scope: TurnContext,
     /// The history, which the prompt and its turn extend.
     pub(super) history: History,
@@ -60,7 +60,7 @@ impl PromptRun {
     async fn prompted(&self, message: MessageId) {
         let known_as = None;
         self.scope
-            .outlet
+            .event_sender
             .event(Event::Prompted { message, known_as })
             .await;
     }
@@ -70,7 +70,7 @@ impl PromptRun {
     async fn prompted_again(&self, message: MessageId, known_as: MessageId) {
         let known_as = Some(known_as);
         self.scope
-            .outlet
+            .event_sender
             .event(Event::Prompted { message, known_as })
             .await;
     }
@@ -157,7 +157,7 @@ impl PromptRun {
         if title.is_some() {
             let updated = self.record.updated;
             let info = Event::Info { title, updated };
-            self.scope.outlet.event(info).await;
+            self.scope.event_sender.event(info).await;
         }
         self.history.messages.push(message);
         self.turn(once.as_ref()).await
@@ -217,7 +217,7 @@ async fn refresh_project(
         .greet(&scope.project.settings.mcp, &scope.cancelled)
         .await;
     watcher.report_servers(notices, scope).await;
-    servers.invite(&scope.outlet);
+    servers.invite(&scope.event_sender);
 }
 
 /// Restores the agent that a command has chosen for its turn, if it differs from the session's

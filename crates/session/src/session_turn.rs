@@ -58,7 +58,7 @@ pub(super) fn run<'a>(
         // The limit of a subagent is reported to its parent instead.
         if done.1 == TurnOutcome::StepLimit && choices[0].is_some() {
             parent
-                .outlet
+                .event_sender
                 .event(turn::run::limit(&done.0, &parent))
                 .await;
         }
@@ -93,7 +93,7 @@ async fn switch_agent(
         shared.store.amend(&scope.session, change).await;
     }
     if let Some(speaker) = &speaker {
-        scope.outlet.event(Event::Mode(speaker.clone())).await;
+        scope.event_sender.event(Event::Mode(speaker.clone())).await;
     }
     // The receiver is dropped if the call was cancelled in the meantime.
     switch.reply.send(speaker).ok();

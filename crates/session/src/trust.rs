@@ -100,7 +100,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
             review.list(),
         )
     };
-    let update_call = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
+    let update_call = |update: CallUpdate| scope.event_sender.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
     let facts = json!({ "project": scope.project.worktree.root, "wants": items });
     let update = CallUpdate {
@@ -122,7 +122,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         reply,
     };
     if !scope
-        .outlet
+        .event_sender
         .send(TurnMessage::Confirm(Box::new(question)))
         .await
     {

@@ -5,7 +5,7 @@
 //! longer sees is evicted by [`evict`].
 //!
 //! The history is moved into the turn and returned with the outcome, so no other task can change it
-//! while the turn runs. Events go through the outlet, stored data goes through the recorder, and
+//! while the turn runs. Events go through the event sender, stored data goes through the recorder, and
 //! every wait ends when the turn is cancelled.
 
 mod adopt;
@@ -198,7 +198,7 @@ pub struct TurnContext {
     pub leaving: CancellationToken,
     /// Whether the user has sent a message that the model should receive before its next step.
     pub spoken: watch::Receiver<bool>,
-    pub outlet: EventSender,
+    pub event_sender: EventSender,
     /// The sender of requests from the turn to its session.
     pub session_requests: SessionRequestSender,
     /// The cost of subagents that no message includes yet.
@@ -344,7 +344,7 @@ impl TurnContext {
     /// Reports the present activity to the client and to observers.
     pub async fn report(&self, status: Status) {
         self.publish(&status);
-        self.outlet.event(Event::Status(status)).await;
+        self.event_sender.event(Event::Status(status)).await;
     }
 
     /// Reports the present activity to observers only.
@@ -366,6 +366,6 @@ impl TurnContext {
             title: "This conversation is not being saved.".into(),
             details: Some(base::text::capitalised(&error.to_string())),
         };
-        self.outlet.event(notice).await;
+        self.event_sender.event(notice).await;
     }
 }

@@ -59,7 +59,7 @@ pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, F
                     title: title.clone(),
                     details: None,
                 };
-                context.client.outlet.event(notice).await;
+                context.client.event_sender.event(notice).await;
             }
             notes.push(title);
         }

@@ -150,7 +150,7 @@ async fn notify_once(context: &ToolContext, title: String, details: Option<Strin
     if context.session.language.tells(&title) {
         context
             .client
-            .outlet
+            .event_sender
             .event(Event::Notice {
                 severity: Severity::Warning,
                 title,

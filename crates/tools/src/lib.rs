@@ -299,7 +299,7 @@ pub struct ProjectContext {
 #[derive(Clone)]
 pub struct ClientContext {
     /// The channel to the editor.
-    pub outlet: EventSender,
+    pub event_sender: EventSender,
     /// The channel for requests to the session.
     pub session_requests: SessionRequestSender,
     /// The file operations that the editor offers.
@@ -430,7 +430,7 @@ impl ToolContext {
             ..update
         };
         self.client
-            .outlet
+            .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
     }
@@ -443,7 +443,7 @@ impl ToolContext {
         }
         let (reply, answer) = tokio::sync::oneshot::channel();
         self.client
-            .outlet
+            .event_sender
             .send(TurnMessage::Read(ReadFile {
                 path: path.into(),
                 reply,
@@ -467,7 +467,7 @@ impl ToolContext {
             text: text.into(),
             reply,
         });
-        self.client.outlet.send(message).await.then_some(())?;
+        self.client.event_sender.send(message).await.then_some(())?;
         // A cancel does not end the wait: the caller must know whether the file was written.
         answer.await.ok()
     }

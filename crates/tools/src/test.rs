@@ -194,7 +194,7 @@ fn listened(
     worktree: Arc<Worktree>,
     policy: Policy,
 ) -> (ToolContext, Receiver<TurnMessage>) {
-    let (outlet, up) = EventSender::new();
+    let (event_sender, up) = EventSender::new();
     let context = ToolContext {
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.place.cwd.display())),
@@ -227,7 +227,7 @@ fn listened(
             settings: Arc::default(),
         },
         client: ClientContext {
-            outlet,
+            event_sender,
             session_requests: tokio::sync::mpsc::channel(1).0,
             files: FileCapabilities::default(),
         },

@@ -101,7 +101,7 @@ impl Tool for TodowriteTool {
         context.session.todos.set(todos.clone());
         context
             .client
-            .outlet
+            .event_sender
             .event(Event::Plan(todos.clone()))
             .await;
         Ok(output(&todos, standing(&todos)))

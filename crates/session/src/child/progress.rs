@@ -148,7 +148,7 @@ impl<'a> ChildProgress<'a> {
             state: Some(activity),
         };
         self.parent
-            .outlet
+            .event_sender
             .event(Event::Subagent(Box::new(subagent)))
             .await;
     }
@@ -176,7 +176,7 @@ impl<'a> ChildProgress<'a> {
             session: self.child_session.clone(),
             event: Box::new(event),
         };
-        self.parent.outlet.event(event).await;
+        self.parent.event_sender.event(event).await;
     }
 
     /// Forwards the child's messages until its turn has ended.
@@ -223,11 +223,11 @@ impl<'a> ChildProgress<'a> {
                     title,
                     details,
                 };
-                self.parent.outlet.event(notice).await;
+                self.parent.event_sender.event(notice).await;
             }
             TurnMessage::Event(Event::Status(status)) => {
                 if let Some(status) = self.with_agent_in_retry(status) {
-                    self.parent.outlet.event(Event::Status(status)).await;
+                    self.parent.event_sender.event(Event::Status(status)).await;
                 }
             }
             // Its text is returned as the tool's result. Its plan and its context usage are not
@@ -244,13 +244,16 @@ impl<'a> ChildProgress<'a> {
                     form.call = Some(self.parent_call.clone());
                 }
                 form.who = format!("{}: {}", self.agent_name, form.who);
-                self.parent.outlet.send(TurnMessage::AskForm(form)).await;
+                self.parent
+                    .event_sender
+                    .send(TurnMessage::AskForm(form))
+                    .await;
             }
             TurnMessage::Read(_)
             | TurnMessage::Write(_)
             | TurnMessage::Confirm(_)
             | TurnMessage::AskQuestions(_) => {
-                self.parent.outlet.send(message).await;
+                self.parent.event_sender.send(message).await;
             }
         }
     }
@@ -289,7 +292,7 @@ impl<'a> ChildProgress<'a> {
         match message {
             // Events of the child's own subagents.
             TurnMessage::Event(Event::InChildSession { .. }) => {
-                self.parent.outlet.send(message).await;
+                self.parent.event_sender.send(message).await;
             }
             TurnMessage::Event(event) => {
                 match &event {
@@ -322,7 +325,7 @@ impl<'a> ChildProgress<'a> {
                 }
                 ask.agent.get_or_insert_with(|| self.agent_name.to_owned());
                 self.parent
-                    .outlet
+                    .event_sender
                     .send(TurnMessage::AskPermission(ask))
                     .await;
             }
@@ -334,13 +337,16 @@ impl<'a> ChildProgress<'a> {
                         self.update_state().await;
                     }
                 }
-                self.parent.outlet.send(TurnMessage::AskForm(form)).await;
+                self.parent
+                    .event_sender
+                    .send(TurnMessage::AskForm(form))
+                    .await;
             }
             TurnMessage::Read(_)
             | TurnMessage::Write(_)
             | TurnMessage::Confirm(_)
             | TurnMessage::AskQuestions(_) => {
-                self.parent.outlet.send(message).await;
+                self.parent.event_sender.send(message).await;
             }
         }
     }
@@ -469,7 +475,7 @@ impl<'a> ChildProgress<'a> {
             |inner| format!("{} > {inner}", self.agent_name),
         ));
         self.parent
-            .outlet
+            .event_sender
             .send(TurnMessage::AskPermission(Box::new(ask)))
             .await;
     }
@@ -482,7 +488,7 @@ impl<'a> ChildProgress<'a> {
         }
         update.title = update.title.map(|title| self.with_agent_name(&title));
         self.parent
-            .outlet
+            .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
     }
@@ -503,7 +509,7 @@ impl<'a> ChildProgress<'a> {
             ..CallUpdate::of(self.parent_call)
         };
         self.parent
-            .outlet
+            .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
     }

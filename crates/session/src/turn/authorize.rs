@@ -251,7 +251,7 @@ async fn ask(
     let id = hooks::asked(scope, placed, &needs);
     let events = &scope.record.events;
     if !scope
-        .outlet
+        .event_sender
         .send(TurnMessage::AskPermission(Box::new(request)))
         .await
     {

@@ -228,7 +228,10 @@ async fn fail(scope: &TurnContext, message: &mut Message, place: usize, why: &st
         ..CallUpdate::of(&call.call)
     };
     scope.record.part(&message.id, &message.parts[place]).await;
-    scope.outlet.event(Event::Call(Box::new(update))).await;
+    scope
+        .event_sender
+        .event(Event::Call(Box::new(update)))
+        .await;
 }
 
 /// Fails the calls that were cut off in an incomplete answer: the last one if no content follows
@@ -363,7 +366,10 @@ impl RunningCall<'_> {
             ..CallUpdate::from(&self.call)
         };
         self.save().await;
-        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        self.scope
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
         self.scope.resources.shared.jobs.announced(&self.call.call);
         self.call
     }
@@ -398,7 +404,7 @@ impl RunningCall<'_> {
                 title,
                 details: None,
             };
-            self.scope.outlet.event(notice).await;
+            self.scope.event_sender.event(notice).await;
         }
         output
     }
@@ -572,7 +578,10 @@ impl RunningCall<'_> {
             progress: Some(Progress::Running),
             ..CallUpdate::of(&self.call.call)
         };
-        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        self.scope
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
         // Files that the model knows and a command changes were changed by the agent.
         let sweeps = super::change_recorder::sweeps(self.call.kind, tool.name());
         let before = if sweeps {
@@ -796,7 +805,10 @@ impl RunningCall<'_> {
             ..CallUpdate::of(&self.call.call)
         };
         self.save().await;
-        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        self.scope
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 
     /// Checks access requests, and asks the user if the rules require it and the call was not

@@ -468,7 +468,7 @@ impl ChangeRecorder {
                 title,
                 details: Some(off.to_string()),
             };
-            scope.outlet.event(notice).await;
+            scope.event_sender.event(notice).await;
         }
     }
 

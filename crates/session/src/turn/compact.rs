@@ -84,7 +84,7 @@ impl SummaryPieces<'_> {
             auto: self.auto,
             state,
         };
-        self.scope.outlet.event(event).await;
+        self.scope.event_sender.event(event).await;
     }
 }
 
@@ -128,7 +128,7 @@ pub async fn compact(
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
     let report = async |state| {
         scope
-            .outlet
+            .event_sender
             .event(Event::Compaction {
                 id: id.clone(),
                 auto,

@@ -296,7 +296,7 @@ pub async fn prompt(
         let title = text::title(&why);
         let details = Some("The prompt was not sent to the model.".to_owned());
         scope
-            .outlet
+            .event_sender
             .event(Event::Notice {
                 severity: Severity::Warning,
                 title,
@@ -383,7 +383,7 @@ async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
             text::title(first_line)
         );
         scope
-            .outlet
+            .event_sender
             .event(Event::Notice {
                 severity: Severity::Info,
                 title,
@@ -447,7 +447,7 @@ pub(super) async fn ended(
             "A hook or plugin asked again to continue the turn; it ends after {MAX_CONTINUATIONS} times."
         );
         scope
-            .outlet
+            .event_sender
             .event(Event::Notice {
                 severity: Severity::Warning,
                 title,
@@ -527,7 +527,7 @@ pub async fn session_end(scope: &TurnContext) {
     }
     let scope = TurnContext {
         cancelled: CancellationToken::new(),
-        outlet: EventSender::new().0,
+        event_sender: EventSender::new().0,
         ..scope.clone()
     };
     let Ok(agent) = step_context::agent(&scope) else {

@@ -238,7 +238,10 @@ impl InsertCall<'_> {
     async fn update(&mut self, update: CallUpdate) {
         self.part.content = Content::Tool(self.call.clone());
         self.draft.store(self.scope, &self.part).await;
-        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        self.scope
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 
     async fn attempt(&mut self, tool: &Arc<dyn AnyTool>) -> Result<ToolOutput, Failure> {

@@ -194,7 +194,10 @@ pub async fn show(scope: &TurnContext) {
             earlier: true,
             ..CallUpdate::of(&ended.call)
         };
-        scope.outlet.event(Event::Call(Box::new(update))).await;
+        scope
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 }
 

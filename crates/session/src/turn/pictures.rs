@@ -84,7 +84,7 @@ pub(super) async fn leave_out(
     let title = format!("{what} {is} no longer sent: {model} does not accept it.");
     let details = Some(text::title(why));
     scope
-        .outlet
+        .event_sender
         .event(Event::Notice {
             severity: Severity::Warning,
             title: title.clone(),

@@ -202,7 +202,7 @@ impl Refusals {
             );
             let details = Some(text::title(&reason));
             scope
-                .outlet
+                .event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,
@@ -220,7 +220,7 @@ impl Refusals {
                 .extend(names.into_iter().map(|name| (provider.clone(), name)));
             let details = Some(text::title(&reason));
             scope
-                .outlet
+                .event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,

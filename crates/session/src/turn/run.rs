@@ -162,7 +162,7 @@ async fn steps(
         scope
             .resources
             .servers
-            .refresh(&scope.outlet, &scope.cancelled)
+            .refresh(&scope.event_sender, &scope.cancelled)
             .await;
         let frozen = step_context::capture(scope, last, history)
             .and_then(|frame| frame.with_format(history));
@@ -336,7 +336,7 @@ async fn report_limits(history: &History, scope: &TurnContext, frame: &StepConte
         title,
         details: None,
     };
-    scope.outlet.event(notice).await;
+    scope.event_sender.event(notice).await;
 }
 
 /// Returns a model that is not used because it cannot call tools, if the offline model answers in its

@@ -281,7 +281,7 @@ async fn add_text(scope: &TurnContext, message: &mut Message, text: Text) {
     let delta = text.text.to_string();
     let part = scope.part(Content::Text(text));
     scope
-        .outlet
+        .event_sender
         .event(Event::Text {
             part: part.id.clone(),
             delta,
@@ -523,7 +523,10 @@ impl AnswerBuilder<'_> {
             ..CallUpdate::of(&call.call)
         };
         self.place(index, || Content::Tool(call)).await;
-        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        self.scope
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 
     async fn place(&mut self, index: usize, content: impl FnOnce() -> Content) -> usize {
@@ -584,7 +587,7 @@ impl AnswerBuilder<'_> {
                     delta,
                 },
             };
-            self.scope.outlet.event(event).await;
+            self.scope.event_sender.event(event).await;
         }
     }
 
@@ -735,7 +738,7 @@ pub(super) async fn usage(history: &History, scope: &TurnContext, model: &Model)
         return;
     };
     scope
-        .outlet
+        .event_sender
         .event(Event::Usage {
             used,
             size: model.window(),

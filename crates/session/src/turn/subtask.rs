@@ -108,7 +108,10 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
             parts,
         };
         scope.record.store_message(&message).await;
-        scope.outlet.event(Event::Call(Box::new(update))).await;
+        scope
+            .event_sender
+            .event(Event::Call(Box::new(update)))
+            .await;
         let changes = ChangeRecorder::new(scope, &message.id);
         call::make(history, scope, &frame, &mut message, &changes).await;
         let changed = changes.finish(scope);

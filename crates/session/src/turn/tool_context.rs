@@ -83,7 +83,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             settings: scope.project.settings.clone(),
         },
         client: ClientContext {
-            outlet: scope.outlet.clone(),
+            event_sender: scope.event_sender.clone(),
             session_requests: scope.session_requests.clone(),
             files: scope.resources.files,
         },

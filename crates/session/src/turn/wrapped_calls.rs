@@ -40,7 +40,10 @@ pub(super) async fn unwrap(
             let update = announcement(call);
             changes.announced(scope, call.kind, &call.tool);
             scope.record.part(&message.id, &message.parts[place]).await;
-            scope.outlet.event(Event::Call(Box::new(update))).await;
+            scope
+                .event_sender
+                .event(Event::Call(Box::new(update)))
+                .await;
         }
         for argument_repair::WrappedCall { tool, input } in others {
             let call = Call {
@@ -59,7 +62,10 @@ pub(super) async fn unwrap(
             let part = scope.part(Content::Tool(call));
             scope.record.part(&message.id, &part).await;
             message.parts.push(part);
-            scope.outlet.event(Event::Call(Box::new(update))).await;
+            scope
+                .event_sender
+                .event(Event::Call(Box::new(update)))
+                .await;
         }
     }
 }

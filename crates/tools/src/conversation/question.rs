@@ -124,7 +124,7 @@ impl Tool for QuestionTool {
         };
         if !context
             .client
-            .outlet
+            .event_sender
             .send(TurnMessage::AskQuestions(Box::new(inquiry)))
             .await
         {

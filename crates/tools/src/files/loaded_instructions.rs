@@ -97,7 +97,7 @@ impl NotifiedProblems {
             }
             context
                 .client
-                .outlet
+                .event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,

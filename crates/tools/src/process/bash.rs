@@ -364,7 +364,7 @@ impl Tool for BashTool {
             );
             context
                 .client
-                .outlet
+                .event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,

@@ -314,7 +314,7 @@ impl SandboxChoice {
             None
         };
         if let Some(notice) = notice {
-            context.client.outlet.event(notice).await;
+            context.client.event_sender.event(notice).await;
         }
         Ok(lock)
     }

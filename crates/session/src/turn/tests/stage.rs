@@ -200,7 +200,7 @@ impl Stage {
         environment: Environment,
         cwd: &Path,
         store: &Store,
-        outlet: EventSender,
+        event_sender: EventSender,
     ) -> TurnContext {
         let worktree = Worktree {
             root: cwd.to_owned(),
@@ -293,7 +293,7 @@ impl Stage {
             cancelled: self.cancelled.clone(),
             leaving: CancellationToken::new(),
             spoken: self.spoken.clone(),
-            outlet,
+            event_sender,
             session_requests: mpsc::channel(1).0,
             depth: 0,
             spent: Arc::default(),
@@ -321,8 +321,8 @@ impl Stage {
         std::fs::create_dir_all(&cwd).unwrap();
         let cwd = std::fs::canonicalize(cwd).unwrap();
         let store = Store::start(&environment.dirs.data);
-        let (outlet, events) = EventSender::narrow();
-        let scope = self.context(environment, &cwd, &store, outlet).await;
+        let (event_sender, events) = EventSender::narrow();
+        let scope = self.context(environment, &cwd, &store, event_sender).await;
         let session = scope.session.clone();
         store
             .create(&Record::new(session.clone(), cwd.clone(), scope.now()))
