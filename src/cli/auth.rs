@@ -260,7 +260,7 @@ pub(super) async fn login(
     }
     if !key
         && !device
-        && let Some(login) = ways(&id, &here, environment).await
+        && let Some(login) = login_methods(&id, &here, environment).await
     {
         return by_plugin(login, environment).await;
     }
@@ -345,7 +345,11 @@ pub(super) const REPLACED: &str =
     "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces the stored keys.";
 
 /// Returns the login methods that plugins of the user's own offer for a provider.
-async fn ways(id: &str, here: &ProjectContext, environment: &Environment) -> Option<PluginLogin> {
+async fn login_methods(
+    id: &str,
+    here: &ProjectContext,
+    environment: &Environment,
+) -> Option<PluginLogin> {
     let place = (environment, &here.worktree, &*here.cwd);
     match PluginLogin::offered(id, &here.loaded.settings, place, Arc::new(TerminalLogin)).await {
         Ok(login) => login,
@@ -360,13 +364,13 @@ async fn ways(id: &str, here: &ProjectContext, environment: &Environment) -> Opt
 
 /// Logs in through a plugin, and stores the result.
 async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Result<u8> {
-    let way = match &login.ways[..] {
+    let method = match &login.methods[..] {
         [_] => 0,
-        ways => {
-            let list = ways
+        methods => {
+            let list = methods
                 .iter()
                 .enumerate()
-                .map(|(at, way)| format!("  {}. {way}", at + 1));
+                .map(|(at, method)| format!("  {}. {method}", at + 1));
             let list = list.collect::<Vec<_>>().join("\n");
             let answer = ask(&format!("Ways to log in:\n{list}\nNumber: "), true)?;
             let chosen = answer
@@ -374,12 +378,12 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
                 .ok()
                 .and_then(|number| number.checked_sub(1));
             chosen
-                .filter(|at| *at < ways.len())
+                .filter(|at| *at < methods.len())
                 .context("there is no method with that number; nothing was changed")?
         }
     };
     let credential = login
-        .log_in(way)
+        .log_in(method)
         .await
         .map_err(|why| anyhow::anyhow!("{why}; nothing was changed"))?;
     let PluginCredential { provider, entry } = credential;

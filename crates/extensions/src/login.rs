@@ -1,6 +1,6 @@
-//! Logs in to a provider through a plugin of the user's own, using the methods of its `auth` hook.
-//! The plugin provides a URL to open or a text to enter, and returns a key or tokens, which the
-//! caller stores.
+//! Logs in to a provider through one of the user's own plugins, using the methods of its `auth`
+//! hook. The plugin provides a URL to open or a text to enter, and returns a key or tokens, which
+//! the caller stores.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -23,28 +23,31 @@ use events::Severity;
 use tools::BoxFuture;
 use tools::process::scratch;
 
-/// The time limit for listing the methods, and for the user to complete one.
+/// The time limit for listing the methods.
 const METHODS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time limit for the user to complete a login.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The number of further fields that a login may have, and the longest of them in bytes.
+/// The maximum number of further fields that a login may have.
 const MAX_FURTHER_FIELDS: usize = 20;
+/// The maximum length of a further field.
 const MAX_FIELD_BYTES: usize = 4_000;
 
 /// The user interface of a login through a plugin.
 pub trait LoginInterface: Send + Sync {
-    /// Asks for a line of input, which is hidden if it is secret. Returns `None` without an answer.
-    /// Blocks.
+    /// Asks for a line of input, which is hidden if it is secret. Returns `None` if there is no
+    /// answer. Blocks.
     fn ask(&self, question: &str, secret: bool) -> Option<String>;
-    fn say(&self, words: &str);
+    /// Shows a message.
+    fn say(&self, text: &str);
 }
 
-/// The login methods that plugins of the user's own offer for a provider.
+/// The login methods that the user's own plugins offer for a provider.
 pub struct PluginLogin {
     host: Arc<PluginHost>,
     scratch: PathBuf,
     provider: String,
     /// The names of the methods, in the order of the plugins; never empty.
-    pub ways: Vec<String>,
+    pub methods: Vec<String>,
 }
 
 /// The credential that a plugin returned.
@@ -57,7 +60,7 @@ pub struct PluginCredential {
 }
 
 impl PluginLogin {
-    /// Returns the methods for a provider, or `None` if no plugin of the user's own has one.
+    /// Returns the methods for a provider, or `None` if none of the user's own plugins has one.
     /// Plugins of the project are not used.
     ///
     /// # Errors
@@ -98,20 +101,20 @@ impl PluginLogin {
             host,
             scratch,
             provider: provider.to_owned(),
-            ways: Vec::new(),
+            methods: Vec::new(),
         };
         let answer = login
             .host
             .request("methods", json!({ "provider": provider }), METHODS_TIMEOUT)
             .await;
-        let ways = answer.map_err(|e| e.to_string())?;
-        let labels = ways
+        let methods = answer.map_err(|e| e.to_string())?;
+        let labels = methods
             .as_array()
             .into_iter()
             .flatten()
             .filter_map(Value::as_str);
-        login.ways = labels.map(text::title).collect();
-        if login.ways.is_empty() {
+        login.methods = labels.map(text::title).collect();
+        if login.methods.is_empty() {
             login.end().await;
             return Ok(None);
         }
@@ -122,8 +125,8 @@ impl PluginLogin {
     ///
     /// # Errors
     /// Returns the plugin's reason for a failure.
-    pub async fn log_in(self, way: usize) -> Result<PluginCredential, String> {
-        let params = json!({ "provider": self.provider, "at": way });
+    pub async fn log_in(self, method: usize) -> Result<PluginCredential, String> {
+        let params = json!({ "provider": self.provider, "at": method });
         let answer = self.host.request("login", params, LOGIN_TIMEOUT).await;
         self.end().await;
         PluginCredential::of(&self.provider, &answer.map_err(|e| e.to_string())?)
@@ -191,7 +194,7 @@ impl PluginCredential {
             ),
             ("expires".to_owned(), expires.into()),
         ]);
-        let besides = answer
+        let further = answer
             .as_object()
             .into_iter()
             .flatten()
@@ -202,7 +205,7 @@ impl PluginCredential {
                         .is_some_and(|value| value.len() <= MAX_FIELD_BYTES)
             });
         entry.extend(
-            besides
+            further
                 .take(MAX_FURTHER_FIELDS)
                 .map(|(name, value)| (name.clone(), value.clone())),
         );

@@ -1,4 +1,4 @@
-//! The framing of messages: a header with the length, then JSON.
+//! Frames messages as the language server protocol does: a header with the length, then JSON.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
@@ -20,7 +20,7 @@ pub(super) fn frame(message: &Value) -> Vec<u8> {
 /// Reads the next message.
 ///
 /// # Errors
-/// The reason why there is none, in words that follow "it".
+/// Returns the reason, as the end of a sentence that begins with "it".
 pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value, String> {
     let mut length = None;
     let mut preamble = 0;
@@ -67,31 +67,31 @@ async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<V
     serde_json::from_slice(&body).map_err(|_| "sends invalid JSON".into())
 }
 
-/// Reads a line with its end into `line`. A line beyond the limit comes in pieces.
+/// Reads a line with its end into `line`. A line beyond [`MAX_HEADER_LINE_BYTES`] is read in parts.
 async fn next_line(
     from: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
 ) -> Result<(), String> {
     line.clear();
     loop {
-        let there = from
+        let available = from
             .fill_buf()
             .await
             .map_err(|e| format!("cannot be read: {e}"))?;
-        if there.is_empty() {
+        if available.is_empty() {
             return Err("ended".into());
         }
-        let end = there
+        let end = available
             .iter()
             .position(|byte| *byte == b'\n')
             .map(|at| at + 1);
         let take = end
-            .unwrap_or(there.len())
+            .unwrap_or(available.len())
             .min(MAX_HEADER_LINE_BYTES - line.len());
-        line.extend_from_slice(&there[..take]);
-        let over = end == Some(take) || line.len() == MAX_HEADER_LINE_BYTES;
+        line.extend_from_slice(&available[..take]);
+        let is_complete = end == Some(take) || line.len() == MAX_HEADER_LINE_BYTES;
         from.consume(take);
-        if over {
+        if is_complete {
             return Ok(());
         }
     }

@@ -1,6 +1,6 @@
-//! A transport that counts the changes of lists that a server reports, in the order of its messages.
-//! rmcp handles each notification in a task of its own, so that the response after it may be
-//! processed first; the step after a call must know all changes that the call has caused.
+//! A transport that counts the changes of lists that a server reports, in the order of its
+//! messages. rmcp handles each notification in a task of its own, so that the response after it may
+//! be processed first; the step after a call must know all changes that the call has caused.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use rmcp::transport::Transport;
 
 use super::connection::McpLink;
 
+/// A transport that notifies the link of each reported change before it passes the message on.
 pub(super) struct ChangeCounter<T> {
     inner: T,
     link: Arc<McpLink>,
@@ -31,7 +32,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for ChangeCounter<T> {
         self.inner.send(item)
     }
 
-    /// Cancellation-safe, as the inner transport is.
+    /// Receives a message. Cancellation-safe if the inner transport is.
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         let message = self.inner.receive().await?;
         if is_change(&message) {
@@ -54,7 +55,7 @@ fn is_change(message: &ServerJsonRpcMessage) -> bool {
         ServerNotification::ToolListChangedNotification(_)
         | ServerNotification::PromptListChangedNotification(_)
         | ServerNotification::ResourceListChangedNotification(_) => true,
-        // One with unexpected params.
+        // rmcp decodes a notification with unexpected params as a custom one.
         ServerNotification::CustomNotification(other) => other.method.ends_with("/list_changed"),
         _ => false,
     }

@@ -33,19 +33,20 @@ impl RouterState {
     }
 }
 
+/// Answers a request, or upgrades it to a WebSocket.
 pub async fn answer(
-    doors: Arc<RouterState>,
+    router: Arc<RouterState>,
     request: Request<Incoming>,
     caller: Arc<Caller>,
 ) -> Response<ResponseBody> {
-    let host = &doors.host;
-    let profiles = &doors.profiles;
+    let host = &router.host;
+    let profiles = &router.profiles;
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     // Checked even if no credentials are required: a web page must not learn what runs on this
     // machine.
     if let Err(denied) = host.admission.check_origin(&head, &caller) {
-        return refused(&caller, &denied);
+        return refuse(&caller, &denied);
     }
     if head.method == Method::GET {
         match path {
@@ -67,7 +68,7 @@ pub async fn answer(
     }
     let identity = match host.admission.admit(&head, &caller) {
         Ok(identity) => identity,
-        Err(denied) => return refused(&caller, &denied),
+        Err(denied) => return refuse(&caller, &denied),
     };
     if path != "/metrics" && caller.place.is_none() {
         let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, &host.full());
@@ -88,7 +89,7 @@ pub async fn answer(
             plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is supported here")
         }
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
-            upgrade(&doors, Request::from_parts(head, body), identity, caller).await
+            upgrade(&router, Request::from_parts(head, body), identity, caller).await
         }
         (&Method::GET, _) => profiles.get(&head, &identity),
         (&Method::POST, _) => {
@@ -105,23 +106,19 @@ pub async fn answer(
     }
 }
 
-fn refused(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
-    tracing::info!(
-        "a client at {} was not let in: {}",
-        caller.address,
-        denied.why
-    );
+fn refuse(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
+    tracing::info!("a client at {} was refused: {}", caller.address, denied.why);
     plain(denied.status, &denied.why)
 }
 
 /// Upgrades a request to a WebSocket, for a new connection or a resumed one.
 async fn upgrade(
-    doors: &RouterState,
+    router: &RouterState,
     mut request: Request<Incoming>,
     identity: Identity,
     caller: Arc<Caller>,
 ) -> Response<ResponseBody> {
-    let host = &doors.host;
+    let host = &router.host;
     let headers = request.headers();
     let accepted = match websocket::accept(headers) {
         Ok(accepted) => accepted,
@@ -138,8 +135,8 @@ async fn upgrade(
     } else {
         None
     };
-    let (thread, again) = match known {
-        Some(id) => match doors.resumables.claim(id, &identity).await {
+    let (thread, lines_to_resend) = match known {
+        Some(id) => match router.resumables.claim(id, &identity).await {
             None => {
                 return plain(
                     StatusCode::NOT_FOUND,
@@ -153,7 +150,7 @@ async fn upgrade(
                         "that many messages cannot have arrived; start a new one",
                     );
                 }
-                Some(again) => (thread, again),
+                Some(lines_to_resend) => (thread, lines_to_resend),
             },
         },
         None => match host.connect(&identity) {
@@ -181,7 +178,7 @@ async fn upgrade(
         headers.insert(RECEIVED, thread.tally.heard.into());
     }
     let limits = (host.settings.limits.message_bytes, host.settings.grace);
-    let resumables = doors.resumables.clone();
+    let resumables = router.resumables.clone();
     base::task::spawn(async move {
         let io = hyper::upgrade::on(&mut request).await.map(TokioIo::new);
         let io = io
@@ -190,7 +187,7 @@ async fn upgrade(
         let place = caller.place.clone();
         drop(caller);
         resumables
-            .run(thread, identity, (io, again, place), limits)
+            .run(thread, identity, (io, lines_to_resend, place), limits)
             .await;
     });
     response

@@ -209,7 +209,7 @@ async fn attempt(
     let trial = Trial {
         directory: directory.clone(),
         port: targets.port(),
-        prober: Process::look(std::process::id()),
+        prober: Process::read(std::process::id()),
     };
     let spec = inside::LaunchSpec {
         trial: Some(trial.clone()),
@@ -366,7 +366,7 @@ mod tests {
         let trial = Trial {
             directory: targets.directory.path().to_owned(),
             port: targets.port(),
-            prober: Process::look(std::process::id()),
+            prober: Process::read(std::process::id()),
         };
         let tried = trial.attempt();
         assert!(

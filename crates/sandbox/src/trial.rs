@@ -20,7 +20,8 @@ pub(super) struct Trial {
     pub(super) prober: Process,
 }
 
-/// A process, distinguishable from others that had or have its id elsewhere.
+/// A process, identified by its id and its start time: ids are reused, and differ between
+/// namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     id: u32,
@@ -29,7 +30,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn look(id: u32) -> Self {
+    /// Reads the start time of a process.
+    pub(super) fn read(id: u32) -> Self {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         // The name, in brackets, may contain any character; the time is the 20th field after it.
         let begun = stat
@@ -38,9 +40,10 @@ impl Process {
         Self { id, begun }
     }
 
-    /// Returns whether this id means the same process here, as far as that is visible.
+    /// Returns whether the id denotes the same process in this namespace, as far as that is
+    /// visible.
     fn is_here(self) -> bool {
-        let here = Self::look(self.id);
+        let here = Self::read(self.id);
         here.begun.is_none() || here == self
     }
 
@@ -72,14 +75,23 @@ impl Process {
 /// The operations that succeeded, by their kind.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TrialOutcome {
+    /// Writing inside the directory, which must succeed unless everything is read-only.
     pub(super) inside: bool,
+    /// Changing files outside the directory.
     pub(super) outside: bool,
+    /// Changing the permissions of a file outside.
     pub(super) modes: bool,
+    /// Changing control files inside the directory.
     pub(super) control: bool,
+    /// Reaching a port over the network.
     pub(super) network: bool,
+    /// Connecting to a Unix socket.
     pub(super) local: bool,
+    /// Sending a signal to the prober.
     pub(super) signals: bool,
+    /// Reading the environment, memory or working directory of the prober.
     pub(super) secrets: bool,
+    /// Having capabilities.
     pub(super) capabilities: bool,
 }
 

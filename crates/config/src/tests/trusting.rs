@@ -511,7 +511,7 @@ fn project_lists_only_narrow() {
             assert_eq!(loaded.trust.items, [], "{user} {project}");
         }
     }
-    // A later value of the user's own replaces the lower ones.
+    // A later value of the user replaces the lower ones.
     let mut place = ConfigFixture::new();
     place.write(
         "home/.config/adjutant/adjutant.json",
