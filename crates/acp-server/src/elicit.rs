@@ -28,7 +28,7 @@ pub enum FormDelivery {
     Form(ClientReply<FormAnswer>),
     Permission {
         answer: ClientReply<Option<PickedAnswer>>,
-        /// The values that each button stands for.
+        /// The values that each button selects.
         values: [FormValues; 2],
     },
     Unsupported,
@@ -74,7 +74,7 @@ fn single_value(key: &str, value: &str) -> FormValues {
     FormValues::from([(key.to_owned(), vec![value.to_owned()])])
 }
 
-/// Returns the labels of the buttons, with the values that each stands for. `None` if there would
+/// Returns the labels of the buttons, with the values that each selects. `None` if there would
 /// be more than two.
 fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
     Some(match page {
@@ -113,8 +113,8 @@ fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
     })
 }
 
-/// Converts the request to a permission request, with the values that each button stands for.
-/// Returns `None` if it belongs to no call or needs more than two buttons besides "Decline".
+/// Converts the request to a permission request, with the values that each button selects.
+/// Returns `None` if it belongs to no call or needs more than two buttons in addition to "Decline".
 fn as_permission(request: &FormRequest) -> Option<(ChoiceRequest, [FormValues; 2])> {
     let call = request.call.as_ref()?;
     let (answers, button_values) = buttons(&request.asks)?;

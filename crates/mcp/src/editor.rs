@@ -502,7 +502,7 @@ mod tests {
             unread += 1;
         }
         assert_eq!(unread, MAX_UNREAD_BYTES / MIN_NOTIFICATION_BYTES);
-        // What is read makes room.
+        // A received notification frees its space.
         notifications.push("notifications/message", note("x".to_owned()));
         assert_eq!(received(&mut transport).await["params"]["data"], "x");
     }

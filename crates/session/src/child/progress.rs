@@ -52,7 +52,7 @@ pub(super) struct ChildProgress<'a> {
     shown_calls: Vec<CallId>,
     /// The time of the last update of the parent's call.
     last_update: Option<Instant>,
-    /// Whether the lines have changed since that update.
+    /// The lines have changed since that update.
     has_unsent_lines: bool,
     /// Cancelled when the child is.
     cancelled: CancellationToken,
@@ -60,7 +60,7 @@ pub(super) struct ChildProgress<'a> {
     running: HashSet<CallId>,
     /// The calls of the child that wait for the user.
     waiting: HashSet<CallId>,
-    /// Whether the last reported state was `Waiting`.
+    /// The last reported state was `Waiting`.
     is_reported_waiting: bool,
     questions: FuturesUnordered<ForwardedQuestion>,
 }

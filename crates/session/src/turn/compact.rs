@@ -793,7 +793,7 @@ mod tests {
     /// The space after a summary is divided so that all of it fits.
     #[test]
     fn recent_messages_and_carried_texts_share_the_space() {
-        // Room after the summary, recent tokens, those of unseen results; what is cut, what may be
+        // Space after the summary, recent tokens, those of unseen results; what is cut, what may be
         // carried over.
         let table = [
             (900, 0, None, (0, 450)),

@@ -107,8 +107,8 @@ fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     unique
 }
 
-/// Reads the present texts of skills and instruction files, the latest first, as far as there is
-/// room.
+/// Reads the present texts of skills and instruction files, the latest first, as far as they
+/// fit.
 fn texts(
     skills: Vec<String>,
     loaded: Vec<PathBuf>,

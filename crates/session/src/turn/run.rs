@@ -295,7 +295,7 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
     }
 }
 
-/// Returns the frame if it leaves room for messages in the model's window.
+/// Returns the frame if it leaves space for messages in the model's window.
 fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
     if frame.fits() {
         return Ok(frame);

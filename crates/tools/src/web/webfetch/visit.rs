@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn guarded(lookup: Lookup) -> Arc<Web> {
-        // 127.0.0.1 stands for a public address, 127.0.0.2 for a private one.
+        // 127.0.0.1 represents a public address, 127.0.0.2 for a private one.
         let forbidden =
             |ip: IpAddr| (ip == IpAddr::from([127, 0, 0, 2])).then_some("is on a private network");
         let builder = http::builder(&environment())
