@@ -824,7 +824,8 @@ fn command_line(node: &Node, key: &str) -> Option<String> {
 }
 
 /// Quotes an argument of a command line for a shell unless it is plain, so that its ends are visible
-/// and the line can be copied. Control characters are escaped.
+/// and the line can be copied. Control characters are escaped, in quotation marks of another form:
+/// two different arguments must not have the same text, because the user's answer is about it.
 fn quoted(argument: &str) -> String {
     let plain = !argument.is_empty()
         && argument
@@ -833,16 +834,10 @@ fn quoted(argument: &str) -> String {
     if plain {
         return argument.to_owned();
     }
-    let mut quoted = String::from("'");
-    for c in argument.chars() {
-        match c {
-            '\'' => quoted.push_str("'\\''"),
-            c if c.is_control() => quoted.extend(c.escape_debug()),
-            c => quoted.push(c),
-        }
+    if argument.contains(char::is_control) {
+        return format!("$'{}'", argument.escape_debug());
     }
-    quoted.push('\'');
-    quoted
+    format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
 /// Appends the other settings that affect the program: directory, variables, headers.

@@ -869,6 +869,31 @@ fn question_names_the_changes_since_the_last_answer() {
 }
 
 #[test]
+fn answer_is_about_the_exact_arguments() {
+    let table = [
+        (r"echo a\nid", r"echo a\\nid"),
+        (r"echo 'a\tb'", r"echo 'a\\tb'"),
+        (r"echo \u0001", r"echo \\u{1}"),
+        ("a' 'b", "a b"),
+    ];
+    for (one, other) in table {
+        for (trusted, changed) in [(one, other), (other, one)] {
+            let settings = |line: &str| {
+                format!(
+                    r#"{{"mcp": {{"db": {{"type": "local", "command": ["sh", "-c", "{line}"]}}}}}}"#
+                )
+            };
+            let place = ConfigFixture::new();
+            place.write("work/repo/opencode.json", &settings(trusted));
+            place.trust();
+            assert_eq!(place.load().trust.decision, Decision::Trusted, "{trusted}");
+            place.write("work/repo/opencode.json", &settings(changed));
+            assert_eq!(place.load().trust.decision, Decision::Unasked, "{trusted}");
+        }
+    }
+}
+
+#[test]
 fn unreadable_answers_may_hide_guard() {
     let place = ConfigFixture::new();
     place
