@@ -254,11 +254,13 @@ pub fn secret_arguments(arguments: &[String]) -> Vec<(usize, &str)> {
             .map(|option| option.trim_start_matches('-').replace('-', "_"));
         let is_named = |name: &str| is_secret(&name.trim_start_matches('-').replace('-', "_"));
         is_value = option.is_some_and(|option| !option.contains(['=', ':']) && is_secret(&option));
-        let value = match (argument.split_once('='), argument.split_once(": ")) {
-            (Some((name, value)), _) if is_named(name) => Some(value),
-            (_, Some((name, value))) if is_header_secret(name) => {
-                value.trim_end().rsplit(' ').next()
-            }
+        // The value of a header may contain an equals sign.
+        let header = argument
+            .split_once(": ")
+            .filter(|(name, _)| is_header_secret(name));
+        let value = match (header, argument.split_once('=')) {
+            (Some((name, value)), _) => Some(without_scheme(name, value)),
+            (None, Some((name, value))) if is_named(name) => Some(value),
             _ => holds_secret(argument).then_some(argument.as_str()),
         };
         found.extend(
@@ -274,6 +276,17 @@ pub fn secret_arguments(arguments: &[String]) -> Vec<(usize, &str)> {
 fn is_header_secret(name: &str) -> bool {
     let name = name.rsplit('=').next().unwrap_or(name);
     name.to_ascii_lowercase().ends_with("authorization") || is_secret(&name.replace('-', "_"))
+}
+
+/// Returns the value of a header without the name of an authentication scheme (`Bearer …`).
+fn without_scheme<'v>(name: &str, value: &'v str) -> &'v str {
+    let value = value.trim();
+    if !name.to_ascii_lowercase().ends_with("authorization") {
+        return value;
+    }
+    value
+        .split_once(' ')
+        .map_or(value, |(_, credentials)| credentials.trim_start())
 }
 
 /// Returns the arguments of a command for display, with `hidden` in place of secrets.
@@ -624,6 +637,11 @@ mod tests {
                 "mcp-remote|--header=X-Api-Key: abc",
                 "mcp-remote|--header=X-Api-Key: …",
             ),
+            (
+                "curl|-H|Authorization: Token YWJj=|-H|X-Auth-Token: a=b=",
+                "curl|-H|Authorization: Token …|-H|X-Auth-Token: …",
+            ),
+            ("curl|-H|Cookie: a=1; b=2", "curl|-H|Cookie: …"),
             ("server|sk-1234567890abcdef", "server|…"),
             ("npx|-y|@scope/server@1.2", "npx|-y|@scope/server@1.2"),
         ];
