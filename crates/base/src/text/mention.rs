@@ -130,7 +130,7 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
 fn word(rest: &str) -> &str {
     let mut before = None;
     let end = rest.find(|c: char| {
-        let ends = (c.is_whitespace() && before != Some('\\'))
+        let ends = (c.is_whitespace() && (c, before) != (' ', Some('\\')))
             || matches!(c, '`' | ',' | '，' | '、' | '،')
             || (c == '@' && before != Some('/'));
         before = Some(c);
@@ -214,6 +214,7 @@ mod tests {
             ("@\"My notes.md\", @\"no end", &["My notes.md", "\"no"]),
             ("@'My notes.md', @'no end", &["My notes.md", "'no"]),
             ("@My\\ notes.md, @a", &["My\\ notes.md", "a"]),
+            ("@dir\\\nnext line", &["dir\\"]),
             ("„@explore“", &["explore“"]),
             ("看 @a.txt，然后", &["a.txt"]),
             ("请看@a.txt并解释", &["a.txt并解释"]),
