@@ -630,10 +630,12 @@ async function load({ directory, worktree, project, files, config, standIn, base
         const { hooks, names, wrong } = named(made, known)
         plugins.push({ file: file.id, hooks })
         result.wrong.push(...wrong.map((hook) => ({ file: file.id, hook })))
-        for (const [name, made] of Object.entries(hooks.tool ?? {})) {
+        // A hook of another type is reported as a whole; a tool may be switched off by a condition.
+        const offered = hooks.tool && typeof hooks.tool === "object" ? hooks.tool : {}
+        for (const [name, made] of Object.entries(offered)) {
           const added = addTool(name, made, file.id)
           if (added) result.tools.push(added)
-          else result.wrong.push({ file: file.id, tool: name })
+          else if (made !== undefined && made !== null && made !== false) result.wrong.push({ file: file.id, tool: name })
         }
         result.hooks.push({ file: file.id, names })
       }
