@@ -227,11 +227,17 @@ impl Review {
             .into_iter()
             .map(|(kind, n)| format!("{n} {}", kind.display_names()[usize::from(n != 1)]))
             .collect();
+        // A change names whole command lines.
+        let short = base::text::title;
         let why = match self.changes.as_slice() {
             [] => "This project is not trusted".to_owned(),
-            [change] => format!("This project has changed since you answered about it ({change})"),
+            [change] => format!(
+                "This project has changed since you answered about it ({})",
+                short(change)
+            ),
             [change, rest @ ..] => format!(
-                "This project has changed since you answered about it ({change}, and {} more)",
+                "This project has changed since you answered about it ({}, and {} more)",
+                short(change),
                 rest.len()
             ),
         };

@@ -869,6 +869,20 @@ fn question_names_the_changes_since_the_last_answer() {
 }
 
 #[test]
+fn answer_about_large_items_is_stored_without_them() {
+    let place = ConfigFixture::new();
+    let argument = "x".repeat(200 << 10);
+    let settings =
+        format!(r#"{{"mcp": {{"db": {{"type": "local", "command": ["sh", "{argument}"]}}}}}}"#);
+    place.write("work/repo/opencode.json", settings);
+    place.trust();
+    assert_eq!(place.load().trust.decision, Decision::Trusted);
+    let answers = TrustStore::open(&place.environment());
+    let worktree = place.worktree();
+    assert!(answers.entry(&worktree.root).unwrap().covered.is_empty());
+}
+
+#[test]
 fn answer_is_about_the_exact_arguments() {
     let table = [
         (r"echo a\nid", r"echo a\\nid"),

@@ -53,7 +53,7 @@ pub struct TrustEntry {
     /// The hooks and plugins among the items that could refuse calls.
     #[serde(default)]
     pub guards: Vec<TrustedGuard>,
-    /// The parts of the items that the answer covers; empty in older files.
+    /// The parts of the items that the answer covers; empty in older files, and if they are large.
     #[serde(default)]
     pub covered: Vec<CoveredItem>,
 }
@@ -189,7 +189,7 @@ impl TrustStore {
             items: review.items.iter().map(ToString::to_string).collect(),
             packages: review.not_installed.clone(),
             guards: review.guards.clone(),
-            covered: review.items.iter().map(CoveredItem::of).collect(),
+            covered: CoveredItem::of_all(&review.items),
         };
         if let Some(aside) = self.moved_copy() {
             std::fs::rename(&self.path, aside)?;

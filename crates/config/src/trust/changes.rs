@@ -18,7 +18,20 @@ pub struct CoveredItem {
 }
 
 impl CoveredItem {
-    pub(super) fn of(item: &TrustItem) -> Self {
+    /// Returns the parts of these items for the user's answer. None of them if they are large: the
+    /// file of all answers has a limit, and the changes are then not known.
+    pub(super) fn of_all(items: &[TrustItem]) -> Vec<Self> {
+        const MAX_BYTES: usize = 128 << 10;
+        let all: Vec<Self> = items.iter().map(Self::of).collect();
+        let bytes: usize = all.iter().map(Self::size).sum();
+        if bytes > MAX_BYTES { Vec::new() } else { all }
+    }
+
+    fn size(&self) -> usize {
+        self.kind.len() + self.key.len() + self.detail.len() + self.content.len()
+    }
+
+    fn of(item: &TrustItem) -> Self {
         Self {
             kind: item.kind.as_str().to_owned(),
             key: item.key.clone(),
