@@ -103,12 +103,16 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         wants.push('\n');
     }
     match review.decision {
-        Decision::Nothing if args.yes && !review.not_installed.is_empty() && !review.is_pure => {
+        Decision::Nothing
+            if (args.yes || args.no) && !review.not_installed.is_empty() && !review.is_pure =>
+        {
             super::say(wants.trim_end_matches('\n'));
-            store_answer(&here, true, environment).await?;
-            super::say(
-                "Trusted: these may be fetched, and are loaded once they are. `adjutant trust --revoke` withdraws your trust.",
-            );
+            store_answer(&here, args.yes, environment).await?;
+            super::say(if args.yes {
+                "Trusted: these may be fetched, and are loaded once they are. `adjutant trust --revoke` withdraws your trust."
+            } else {
+                "Not trusted: `adjutant extensions install --yes` fetches none of these."
+            });
         }
         Decision::Nothing => super::say(
             format!("Nothing in {} needs trust.\n{wants}", root.display()).trim_end_matches('\n'),
