@@ -90,14 +90,17 @@ impl Policy {
         let asks =
             |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.action == Action::Ask);
         let everything = Rules::built_in(&[("*", "*", Action::Allow)]);
-        let alone = evaluate(&everything.then(&self.asks), &none, &need);
+        let alone = evaluate(&everything.clone().then(&self.asks), &none, &need);
         if asks(&alone.rule) || alone.units.iter().any(|unit| asks(&unit.rule)) {
             return true;
         }
-        // Another reason to ask hides the rule, unless the usual rules remove that reason.
+        // Another reason to ask hides the rule, unless the usual rules remove that reason. The usual
+        // rules may ask themselves, and the sandbox answer that, but not the session.
         let usual = self.rules.clone().then(grants);
         let is_allowed = |rules: &Rules| evaluate(rules, &none, &need).action == Action::Allow;
-        is_allowed(&usual) && !is_allowed(&usual.clone().then(&self.asks))
+        [everything, usual]
+            .iter()
+            .any(|rules| is_allowed(rules) && !is_allowed(&rules.clone().then(&self.asks)))
     }
 
     fn judge_in_doubt(&self, grants: &Rules, need: &AccessRequest) -> Verdict {
