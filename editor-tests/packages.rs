@@ -223,6 +223,18 @@ fn package_is_fetched_on_request() {
     assert!(text.contains("No plugin is missing"), "{text}");
     assert_eq!(code, Some(0));
 
+    // A consent covers no plugin that the project names later.
+    let settings = std::fs::read_to_string(project.cwd().join("opencode.json")).unwrap();
+    let more = json!({ "plugin": ["opencode-hello", "opencode-other"] });
+    project.write("opencode.json", &more.to_string());
+    let (text, code) = adjutant(&project, &["extensions", "install", "--yes"]);
+    assert!(
+        text.contains("you have not trusted these plugins of this project: opencode-other."),
+        "{text}"
+    );
+    assert_eq!(code, Some(1), "{text}");
+    project.write("opencode.json", &settings);
+
     // A consent covers the contents of the record.
     let record = installed(&project).join("adjutant-package.json");
     let text = std::fs::read_to_string(&record).unwrap();

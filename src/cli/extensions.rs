@@ -239,7 +239,7 @@ pub(super) async fn install(
         return Ok(0);
     }
     // At a terminal, the answer to the question below is the user's trust in exactly these packages.
-    let can_ask = review.decision == Decision::Nothing && !yes;
+    let can_ask = matches!(review.decision, Decision::Nothing | Decision::Trusted) && !yes;
     let waits = |package: &&MissingPackage| package.project && !review.can_install && !can_ask;
     let mut specs: Vec<&str> = Vec::new();
     for package in missing.iter().filter(|package| !waits(package)) {
@@ -253,8 +253,13 @@ pub(super) async fn install(
         .map(|package| package.spec.as_str())
         .collect();
     if !waiting.is_empty() {
+        let why = if review.decision == Decision::Trusted {
+            "you have not trusted these plugins of this project"
+        } else {
+            "this project is not trusted"
+        };
         super::say(&format!(
-            "Not installed, because this project is not trusted: {}. `adjutant trust` shows what it would do, and \
+            "Not installed, because {why}: {}. `adjutant trust` shows what it would do, and \
              `adjutant trust --yes` lets its plugins be installed.",
             text::escaped(&waiting.join(", "))
         ));

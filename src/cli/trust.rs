@@ -102,9 +102,14 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         wants.push_str(&offer);
         wants.push('\n');
     }
+    let is_about_packages = match review.decision {
+        Decision::Nothing => args.yes || args.no,
+        Decision::Trusted => args.yes && !review.can_install,
+        Decision::Unasked | Decision::Refused => false,
+    };
     match review.decision {
-        Decision::Nothing
-            if (args.yes || args.no) && !review.not_installed.is_empty() && !review.is_pure =>
+        Decision::Nothing | Decision::Trusted
+            if is_about_packages && !review.not_installed.is_empty() && !review.is_pure =>
         {
             super::say(wants.trim_end_matches('\n'));
             store_answer(&here, args.yes, environment).await?;

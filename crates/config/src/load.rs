@@ -207,9 +207,9 @@ impl<'a> Loading<'a> {
             .filter(|package| package.project)
             .map(|package| package.spec.clone())
             .collect();
+        // An answer is about the packages that it names: one that the project names later waits.
         trust.can_install = match trust.decision {
-            trust::Decision::Trusted => true,
-            trust::Decision::Nothing => {
+            trust::Decision::Trusted | trust::Decision::Nothing => {
                 is_trusted_everywhere
                     || trust::TrustStore::open(environment)
                         .lets_fetch(&worktree.root, &trust.not_installed)

@@ -328,7 +328,7 @@ impl Review {
         if names.is_empty() {
             return None;
         }
-        let once = if self.can_install {
+        let once = if self.can_install || self.decision == Decision::Trusted {
             ""
         } else {
             "Once you trust the project, "
