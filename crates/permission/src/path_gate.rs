@@ -6,7 +6,7 @@
 
 use super::decide::judge;
 use super::locate::{Located, PathKind, PathRefusal, locate};
-use super::{Access, AccessRequest, Action, Policy, Rule, Verdict, evaluate};
+use super::{Access, AccessRequest, Action, Policy, Rule, Rules, Verdict, evaluate};
 
 /// A reason why a path may not be used, about which the user is not asked.
 #[derive(Debug, Clone)]
@@ -60,17 +60,15 @@ pub fn listing(policy: &Policy, located: &Located) -> Option<AccessRequest> {
     }
     let reading = located.needs(Access::Read).pop()?;
     let names_list = |rule: &Rule| !rule.permission.contains('*');
-    let is_last = policy
-        .rules
-        .last_about("list")
-        .is_some_and(|(_, rule)| names_list(rule));
-    // A deny is in force although a broader rule for every tool follows it.
-    let is_decided = |pattern: &String| {
-        judge(&policy.rules, "list", pattern)
-            .1
-            .is_some_and(names_list)
+    let is_about_lists = |rules: &Rules| {
+        let is_last = rules
+            .last_about("list")
+            .is_some_and(|(_, rule)| names_list(rule));
+        // A deny is in force although a broader rule for every tool follows it.
+        let is_decided = |pattern: &String| judge(rules, "list", pattern).1.is_some_and(names_list);
+        is_last || reading.patterns.iter().any(is_decided)
     };
-    if !is_last && !reading.patterns.iter().any(is_decided) {
+    if !is_about_lists(&policy.rules) && !is_about_lists(&policy.asks) {
         return None;
     }
     Some(AccessRequest {
@@ -118,4 +116,35 @@ pub fn judge_path(
         }
     });
     PathVerdict::Judged(strictest.unwrap_or_else(|| Verdict::allowed(text)))
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::super::case_tables::PathFixture;
+    use super::*;
+    use crate::Action::{Allow, Ask};
+
+    #[test]
+    fn lists_that_the_session_asks_about_are_asked() {
+        let lab = PathFixture::new();
+        for (asks, wanted) in [
+            (Rules::default(), Allow),
+            (Rules::written("list", &[("*", Ask)]), Ask),
+            (Rules::written("glob", &[("*", Ask)]), Allow),
+        ] {
+            let policy = Policy {
+                rules: Rules::written("*", &[("*", Allow)]),
+                asks,
+                place: lab.place.clone(),
+                ..Policy::default()
+            };
+            let judged = judge_path(&policy, Access::Read, ".", Vec::new());
+            let action = match judged {
+                PathVerdict::Judged(verdict) => Some(verdict.action),
+                PathVerdict::Refused(_) => None,
+            };
+            assert_eq!(action, Some(wanted), "{:?}", policy.asks);
+        }
+    }
 }

@@ -19,19 +19,31 @@ const MAX_NAMED_FILES: usize = 3;
 #[derive(Debug)]
 pub struct SearchFilter {
     policy: Policy,
+    /// The rules and the grants, followed by the rules of the session that ask. Empty if there are
+    /// none of these.
+    with_asks: Rules,
 }
 
 impl SearchFilter {
     /// Creates a filter with those of the rules and grants that are about reading.
     pub fn new(policy: &Policy) -> Self {
         let place: PermissionContext = policy.place.clone();
+        let rules = rules_about_reading(&policy.rules);
+        let grants = rules_about_reading(&policy.grants);
+        let asks = rules_about_reading(&policy.asks);
+        let with_asks = if asks.is_empty() {
+            Rules::default()
+        } else {
+            rules.clone().then(&grants).then(&asks)
+        };
         Self {
             policy: Policy {
-                rules: rules_about_reading(&policy.rules),
-                grants: rules_about_reading(&policy.grants),
+                rules,
+                grants,
                 place,
                 ..Policy::default()
             },
+            with_asks,
         }
     }
 
@@ -93,24 +105,31 @@ impl SearchFilterReader<'_> {
     /// A rule that asks about every file hides none of them: the search itself has been asked
     /// about.
     pub fn judge(&mut self, path: &Path) -> Action {
-        let Policy {
-            rules,
-            grants,
-            place,
-            ..
-        } = &self.filter.policy;
+        let filter = self.filter;
+        let Policy { rules, grants, .. } = &filter.policy;
+        let action = self.judge_under(rules, grants, path);
+        if action != Action::Allow || filter.with_asks.is_empty() {
+            return action;
+        }
+        // Only what is allowed otherwise, so that a question lifts no denial.
+        self.judge_under(&filter.with_asks, &Rules::default(), path)
+    }
+
+    fn judge_under(&mut self, rules: &Rules, grants: &Rules, path: &Path) -> Action {
+        let filter = self.filter;
+        let place = &filter.policy.place;
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return self.judge_fully(path);
+            return self.judge_fully(rules, grants, path);
         };
         if hardlinks::is_among(&self.linked, path) {
-            return self.judge_fully(path);
+            return self.judge_fully(rules, grants, path);
         }
         if folder != self.folder {
             self.folder = folder.into();
             self.plain = PlainFolder::of(folder, place);
         }
         let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else {
-            return self.judge_fully(path);
+            return self.judge_fully(rules, grants, path);
         };
         match decide_pattern(rules, grants, "read", name) {
             (Action::Ask, Decider::Rule(Some(rule))) if rule.pattern != "*" => Action::Ask,
@@ -119,13 +138,8 @@ impl SearchFilterReader<'_> {
         }
     }
 
-    fn judge_fully(&self, path: &Path) -> Action {
-        let Policy {
-            rules,
-            grants,
-            place,
-            ..
-        } = &self.filter.policy;
+    fn judge_fully(&self, rules: &Rules, grants: &Rules, path: &Path) -> Action {
+        let place = &self.filter.policy.place;
         let mut strictest = Action::Allow;
         let mut located = Located::seen(path, place);
         if located.protected.is_none() && hardlinks::is_among(&self.linked, path) {
@@ -328,6 +342,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn files_that_the_session_asks_about_are_left_out() {
+        use Action::{Allow, Ask, Deny};
+        let usual = sight(&[("read", "no/*", Deny), ("read", ".env", Allow)]).policy;
+        for (pattern, path, wanted) in [
+            ("secret/*", "/ws/secret/x", Ask),
+            ("secret/*", "/ws/a.rs", Allow),
+            ("secret/*", "/ws/.env", Allow),
+            ("no/*", "/ws/no/x", Deny),
+            // The search itself was asked about.
+            ("*", "/ws/a.rs", Allow),
+        ] {
+            let filter = SearchFilter::new(&Policy {
+                grants: Rules::written("read", &[("secret/*", Allow)]),
+                asks: Rules::written("read", &[(pattern, Ask)]),
+                ..usual.clone()
+            });
+            assert_eq!(filter.judge(Path::new(path)), wanted, "{pattern} {path}");
+        }
+    }
+
     proptest::proptest! {
         /// The verdict for a directory's files is the same as that of judging each file fully.
         #[test]
@@ -348,7 +383,9 @@ mod tests {
             let mut reader = filter.reader();
             for name in names {
                 let path = Path::new(&folder).join(name);
-                proptest::prop_assert_eq!(reader.judge(&path), reader.judge_fully(&path), "{:?}", path);
+                let Policy { rules, grants, .. } = &filter.policy;
+                let fully = reader.judge_fully(rules, grants, &path);
+                proptest::prop_assert_eq!(reader.judge(&path), fully, "{:?}", path);
             }
         }
     }
