@@ -207,7 +207,12 @@ impl Queue {
             return false;
         };
         let mut freed = half[at].size;
-        half[at] = event.clone();
+        // The ids stay in order: an observer that continues after this event receives those behind it.
+        let id = std::mem::take(&mut half[at].id);
+        half[at] = SessionEvent {
+            id,
+            ..event.clone()
+        };
         let mut index = 0;
         half.retain(|known| {
             let keeps = index <= at || !known.is_delta_of(event.subject.as_deref());
@@ -251,14 +256,27 @@ impl Queue {
         self.bytes = all.map(|event| event.size).sum();
     }
 
-    /// Returns the events with a greater id than `after` that a filter lets through.
+    /// Returns the events behind the one with the id `after` that a filter lets through; if it is not
+    /// stored, those with a greater id.
     fn after(&self, after: &str, filter: &EventFilter) -> Self {
         let mut rest = self.clone();
         rest.max_bytes = MAX_QUEUE_BYTES;
         if rest.back.front().is_some_and(|event| *event.id <= *after) {
             rest.lost = 0;
         }
-        rest.retain(|event| *event.id > *after && filter.covers(event));
+        let mut all = rest.front.iter().chain(&rest.back);
+        let is_stored = all.any(|event| *event.id == *after);
+        let mut is_behind = false;
+        rest.retain(|event| {
+            // Sessions that publish at the same time may do so in another order than that of the ids.
+            let keeps = if is_stored {
+                is_behind
+            } else {
+                *event.id > *after
+            };
+            is_behind |= *event.id == *after;
+            keeps && filter.covers(event)
+        });
         rest
     }
 }
@@ -395,8 +413,8 @@ impl EventBus {
         Subscription { observer }
     }
 
-    /// Returns a subscription to the stored events with a greater id than `after`, and to those from
-    /// now on.
+    /// Returns a subscription to the stored events behind the one with the id `after`, and to those
+    /// from now on.
     pub fn subscribe_after(&self, filter: EventFilter, after: &str) -> Subscription {
         // Nothing is published between the past and the future.
         let mut observers = locked(&self.0.observers);
@@ -853,6 +871,24 @@ mod tests {
         assert_eq!(texts.last().unwrap(), "session.status 1999");
         let mut rest = bus.subscribe_after(EventFilter::default(), &newest);
         assert_eq!(read(&mut rest).len(), MAX_HALF - 1);
+    }
+
+    #[test]
+    fn replaced_events_leave_the_ids_in_order() {
+        let bus = EventBus::default();
+        let mut seen = bus.subscribe(EventFilter::default());
+        let one = Publisher {
+            environment: Some(Environment::from_vars([].into())),
+            ..publisher(&bus, "ses_1")
+        };
+        state(&one, "a", "x");
+        state(&one, "b", "x");
+        state(&one, "a", "y");
+        let ids: Vec<String> = std::iter::from_fn(|| seen.try_next_event())
+            .map(|event| event.id)
+            .collect();
+        assert_eq!(ids.len(), 2);
+        assert!(ids[0] < ids[1], "{ids:?}");
     }
 
     #[test]
