@@ -72,10 +72,12 @@ pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Re
 async fn session_id(name: &str, environment: &Environment) -> anyhow::Result<SessionId> {
     let store = session::user_store::store(environment);
     let found = sessions::find(&store, name, Path::new("."), environment).await;
+    // The beginning of several ids may have the form of a whole one.
+    let stored = store.beginning_with(name, 1).await.unwrap_or_default();
     store.stop().await;
     let whole = SessionId::new(name);
     match found {
-        Err(_) if whole.is_well_formed() => Ok(whole),
+        Err(_) if whole.is_well_formed() && stored.is_empty() => Ok(whole),
         found => found,
     }
 }
