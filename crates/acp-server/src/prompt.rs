@@ -407,9 +407,13 @@ impl TurnStream {
         cancelled: &CancellationToken,
     ) -> Result<MessageId, RequestError> {
         let mut batch = Vec::new();
-        while self.over.is_none() {
-            self.next(cancelled, &mut batch).await;
-            if self.over.is_some() {
+        loop {
+            // The turn may have ended while its beginning was shown.
+            if self.over.is_none() {
+                self.next(cancelled, &mut batch).await;
+            }
+            let is_over = self.over.is_some();
+            if is_over {
                 self.drain(&mut batch);
             }
             let inserted = batch
@@ -427,6 +431,9 @@ impl TurnStream {
             self.show(&mut batch, cancelled).await;
             if let Some((_, message)) = inserted {
                 return Ok(message);
+            }
+            if is_over {
+                break;
             }
         }
         Err(match self.over.take() {

@@ -357,7 +357,7 @@ async fn come_back(
     } else if is_busy && is_less_strict {
         Some(RequestError::Failed {
             message: format!(
-                "Session {} works on a prompt with permissions that this request denies.",
+                "Session {} works on a prompt with permissions that this request restricts.",
                 live.handle.id
             ),
             advice: Some("Open it again when the prompt is answered.".into()),

@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn files_that_the_session_asks_about_are_left_out() {
         use Action::{Allow, Ask, Deny};
-        let usual = sight(&[("read", "no/*", Deny), ("read", ".env", Allow)]).policy;
+        let usual = filter(&[("read", "no/*", Deny), ("read", ".env", Allow)]).policy;
         for (pattern, path, wanted) in [
             ("secret/*", "/ws/secret/x", Ask),
             ("secret/*", "/ws/a.rs", Allow),

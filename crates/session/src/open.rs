@@ -265,8 +265,8 @@ impl Sessions {
     }
 
     /// Opens a stored session. If another process has it, that process is asked for it,
-    /// provided that `take` is set; one that is exiting is awaited. The first events go to `shown` while the rest is read, and
-    /// are then not part of the replay.
+    /// provided that `take` is set; one that is exiting is awaited. The first events go to `shown`
+    /// while the rest is read, and are then not part of the replay.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -301,7 +301,13 @@ impl Sessions {
         let (mut stored, messages_without_results) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
                 holder.await_end(EXIT_TIMEOUT).await;
-                self.store.load_without_old_results(&id).await
+                match self.store.load_without_old_results(&id).await {
+                    // It did not end in time.
+                    Err(store::Error::Locked { id, holder }) if take => {
+                        self.take_over(id, holder).await
+                    }
+                    loaded => loaded,
+                }
             }
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
