@@ -111,7 +111,7 @@ impl SearchFilterReader<'_> {
         if action != Action::Allow || filter.with_asks.is_empty() {
             return action;
         }
-        // Only what is allowed otherwise, so that a question lifts no denial.
+        // A denial is final: no question lifts it.
         self.judge_under(&filter.with_asks, &Rules::default(), path)
     }
 
