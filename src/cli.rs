@@ -237,6 +237,8 @@ pub fn main() -> ExitCode {
         parse(std::env::args_os())
     } {
         Ok(cli) => cli,
+        // A request for help is understood, whatever words are before it.
+        Err(e) if e.exit_code() == 0 => return terminal::parsed(&e),
         Err(e) => match meant::meaning_of_other_command(std::env::args_os().skip(1)) {
             Some(Meaning::Words(words)) => {
                 match parse(std::iter::once("adjutant".into()).chain(words)) {
