@@ -159,10 +159,11 @@ impl Endpoint {
         let target = &self.target;
         let url = target.url("/models");
         let origin = self.origin(target, model, &url);
-        let reply = self.client.probe(&target.name, &url, limit, MAX_LIST_BYTES);
-        let (status, body) = reply.await.map_err(|e| origin.explain(e))?;
-        // Other servers may accept more names than they list.
+        // Other servers may accept more names than they list. Their lists are long, and not read.
         let is_local = reqwest::Url::parse(&url).is_ok_and(|url| is_loopback(&url));
+        let max_bytes = if is_local { MAX_LIST_BYTES } else { 0 };
+        let reply = self.client.probe(&target.name, &url, limit, max_bytes);
+        let (status, body) = reply.await.map_err(|e| origin.explain(e))?;
         if !is_local || !status.is_success() {
             return Ok(());
         }
