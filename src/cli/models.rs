@@ -107,7 +107,11 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         }
     }
     let recent = recent_models(&here, environment).await;
-    let default = default_model(&settings, &recent, &registry);
+    let mut default = default_model(&settings, &recent, &registry);
+    // Another name of a model becomes its name in the list.
+    if let Ok((model, _)) = registry.find(&default) {
+        default.model.clone_from(&model.id.model);
+    }
     let used: Vec<ModelRef> = std::iter::once(default.clone()).chain(recent).collect();
     let default = default.to_string();
     let wanted = |id: &str| args.provider.as_deref().is_none_or(|only| only == id);
