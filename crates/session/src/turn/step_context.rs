@@ -244,7 +244,8 @@ pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<Ste
     let mut frame = with_tools(scope, history, false)?;
     if !frame.tools.is_empty() && !frame.fits() {
         let reduced = with_tools(scope, history, true)?;
-        if reduced.fits() {
+        // An agent that has none of them needs a larger window.
+        if reduced.fits() && !reduced.tools.is_empty() {
             frame = reduced;
         }
     }
