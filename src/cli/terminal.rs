@@ -45,14 +45,19 @@ const CONTINUED_INDENT: usize = 2;
 const MIN_COLUMNS: usize = 20;
 const MAX_COLUMNS: usize = 200;
 
-/// Returns the current width of the terminal.
+/// Returns the current width of the terminal, within the limits that output is made for.
 pub(super) fn columns() -> usize {
+    window_columns().map_or(DEFAULT_COLUMNS, |columns| {
+        columns.clamp(MIN_COLUMNS, MAX_COLUMNS)
+    })
+}
+
+/// Returns the current width of the terminal as it is; `None` if it is unknown.
+fn window_columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout())
         .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
-    match size.map(|size| usize::from(size.ws_col)) {
-        Ok(columns) if columns > 0 => columns.clamp(MIN_COLUMNS, MAX_COLUMNS),
-        _ => DEFAULT_COLUMNS,
-    }
+    let columns = usize::from(size.ok()?.ws_col);
+    (columns > 0).then_some(columns)
 }
 
 /// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no reader

@@ -88,7 +88,13 @@ impl SpinnerLines {
     }
 
     fn draw(&self) {
-        super::draw(&self.drawn(self.since.elapsed(), super::columns()));
+        // A narrower window would wrap the line, and keep a part of each drawing.
+        let fits = super::window_columns().is_none_or(|columns| columns >= super::MIN_COLUMNS);
+        if fits {
+            super::draw(&self.drawn(self.since.elapsed(), super::columns()));
+        } else {
+            super::draw(ERASE);
+        }
     }
 }
 
