@@ -164,7 +164,7 @@ impl Endpoint {
         let max_bytes = if is_local { MAX_LIST_BYTES } else { 0 };
         let reply = self.client.probe(&target.name, &url, limit, max_bytes);
         let (status, body) = reply.await.map_err(|e| origin.explain(e))?;
-        if !is_local || !status.is_success() {
+        if !is_local || !status.is_success() || local::takes_other_names(&body) {
             return Ok(());
         }
         let listed = local::listed(&body);

@@ -552,6 +552,18 @@ pub(crate) fn listed(body: &[u8]) -> Vec<String> {
         .collect()
 }
 
+/// Returns whether the server of an OpenAI-like list takes more names than those in it: llama.cpp's
+/// ignores the name if it has one model, and gateways list wildcards.
+pub(crate) fn takes_other_names(body: &[u8]) -> bool {
+    let entries = list_entries(body);
+    let text = |entry: &Value, key: &str| Some(entry.get(key)?.as_str()?.to_owned());
+    let is_wildcard = |entry: &Value| text(entry, "id").is_some_and(|name| name.contains('*'));
+    match entries.as_slice() {
+        [only] if text(only, "owned_by").as_deref() == Some("llamacpp") => true,
+        all => all.iter().any(is_wildcard),
+    }
+}
+
 /// Returns the models of an OpenAI-like list that can hold a conversation.
 fn models(body: &[u8]) -> Vec<ModelEntry> {
     let model = |entry: &Value| {
@@ -709,6 +721,26 @@ mod tests {
         for (model, expected) in table {
             let model = ModelRef::parse(model).unwrap();
             assert_eq!(other_name(&model).as_deref(), expected, "{model}");
+        }
+    }
+
+    #[test]
+    fn server_may_take_other_names_than_it_lists() {
+        let table = [
+            (
+                r#"{"data":[{"id":"/m/a.gguf","owned_by":"llamacpp"}]}"#,
+                true,
+            ),
+            (
+                r#"{"data":[{"id":"a","owned_by":"llamacpp"},{"id":"b","owned_by":"llamacpp"}]}"#,
+                false,
+            ),
+            (r#"{"data":[{"id":"a"},{"id":"openai/*"}]}"#, true),
+            (r#"{"data":[{"id":"a","owned_by":"library"}]}"#, false),
+            ("no list", false),
+        ];
+        for (body, expected) in table {
+            assert_eq!(takes_other_names(body.as_bytes()), expected, "{body}");
         }
     }
 
