@@ -3,6 +3,7 @@
 
 use pulldown_cmark::{
     CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd,
+    TextMergeStream,
 };
 
 use base::text;
@@ -15,7 +16,8 @@ pub fn html(text: &str) -> String {
         | Options::ENABLE_FOOTNOTES;
     let mut events = Vec::new();
     let mut place = TextPlace::default();
-    for event in Parser::new_ext(text, options) {
+    // The parser splits a text at each possible mark, such as the tilde of an address.
+    for event in TextMergeStream::new(Parser::new_ext(text, options)) {
         place.push(event, &mut events);
     }
     let mut out = String::with_capacity(text.len() * 3 / 2);
@@ -27,8 +29,8 @@ pub fn html(text: &str) -> String {
 /// The surroundings of a text, by which it is rendered.
 #[derive(Default)]
 struct TextPlace {
-    /// True in a link, which contains no other link.
-    is_link: bool,
+    /// The number of links and pictures around it. A link contains no address that is one too.
+    links: usize,
     is_code: bool,
     /// True in a block of code with the changes of files.
     is_diff: bool,
@@ -38,8 +40,10 @@ impl TextPlace {
     /// Appends an event, made harmless.
     fn push<'a>(&mut self, event: Event<'a>, out: &mut Vec<Event<'a>>) {
         match &event {
-            Event::Start(Tag::Link { .. } | Tag::Image { .. }) => self.is_link = true,
-            Event::End(TagEnd::Link | TagEnd::Image) => self.is_link = false,
+            Event::Start(Tag::Link { .. } | Tag::Image { .. }) => self.links += 1,
+            Event::End(TagEnd::Link | TagEnd::Image) => {
+                self.links = self.links.saturating_sub(1);
+            }
             Event::Start(Tag::CodeBlock(kind)) => {
                 self.is_code = true;
                 self.is_diff = matches!(kind, CodeBlockKind::Fenced(info)
@@ -53,7 +57,7 @@ impl TextPlace {
                 out.extend(words.split_inclusive('\n').flat_map(changed_line));
                 return;
             }
-            Event::Text(words) if !self.is_link && !self.is_code && words.contains("://") => {
+            Event::Text(words) if self.links == 0 && !self.is_code && words.contains("://") => {
                 push_linked(words, out);
                 return;
             }
@@ -260,6 +264,10 @@ mod tests {
             ("(https://a.example/b)", format!("<p>({link})</p>\n")),
             ("[https://a.example/b](https://a.example/b)", format!("<p>{link}</p>\n")),
             ("`https://a.example/b`", "<p><code>https://a.example/b</code></p>\n".to_owned()),
+            (
+                "https://a.example/b*c",
+                "<p><a href=\"https://a.example/b*c\">https://a.example/b*c</a></p>\n".to_owned(),
+            ),
             ("x://y", "<p>x://y</p>\n".to_owned()),
             ("a<br>b <!-- c --><kbd>d</kbd>", "<p>a\nb d</p>\n".to_owned()),
             (
