@@ -46,6 +46,9 @@ struct TerminalList {
 
 /// Prints a list, with the directories of the sessions if `has_places`.
 pub(super) fn print(rows: &[SessionRow], has_places: bool, environment: &Environment) {
+    if rows.is_empty() {
+        return; // not a blank line
+    }
     let Some(columns) = listing::terminal_width() else {
         for row in rows {
             terminal::say(&line(&row.record, has_places));
