@@ -100,8 +100,15 @@ impl Objects {
             return Ok(digest);
         }
         let stored = encode_content(bytes)?;
-        if !self.packs.put(&digest, &stored)? {
-            self.write(&path, &stored)?;
+        match self.packs.put(&digest, &stored) {
+            Ok(true) => {}
+            Ok(false) => self.write(&path, &stored)?,
+            // On a full disk, the content may still be in its own file.
+            Err(e) => {
+                if !mark_used(&path) {
+                    return Err(e);
+                }
+            }
         }
         Ok(digest)
     }
