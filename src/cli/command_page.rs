@@ -82,7 +82,7 @@ impl CommandPage {
 
 /// Returns whether every command has this option.
 fn is_common(arg: &Arg) -> bool {
-    matches!(arg.get_id().as_str(), "help" | "version")
+    !arg.is_positional() && matches!(arg.get_id().as_str(), "help" | "version")
 }
 
 impl ArgumentEntry {
@@ -159,6 +159,14 @@ mod tests {
             !run.arguments
                 .iter()
                 .any(|entry| entry.term.contains("--help"))
+        );
+        // The version of a file is no option of every command.
+        let restore = of("adjutant sessions restore");
+        assert!(
+            restore
+                .arguments
+                .iter()
+                .any(|entry| entry.term == "[VERSION]")
         );
         assert_eq!(of("adjutant mcp add").usage.len(), 2);
     }
