@@ -1,6 +1,7 @@
 //! Requests for a session that another process has open: a line in that process's named pipe. No
 //! socket listens, nothing is polled, and opening a pipe without a reader fails.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,11 +11,15 @@ use std::sync::OnceLock;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
+use rustix::process::Pid;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::LockHolder;
 use base::id::SessionId;
+
+/// The end of the name of a pipe that its process no longer reads.
+const CLOSED: &str = "-closed";
 
 /// Returns the name of this process's pipe, which is chosen once.
 pub(super) fn own() -> &'static str {
@@ -87,8 +92,9 @@ impl PipeRequests {
 
 impl Drop for PipeRequests {
     fn drop(&mut self) {
-        // The next process removes remaining pipes.
-        std::fs::remove_file(&self.path).ok();
+        // A process that has no pipe yet, or cannot have one, is not about to end. A later process
+        // removes the closed pipe.
+        std::fs::rename(&self.path, closed(&self.path)).ok();
     }
 }
 
@@ -101,13 +107,18 @@ pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool 
     pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
 }
 
-/// Returns whether another process that has a session open does not read its pipe any more: it
-/// closes that first when it ends.
+/// Returns whether another process that has a session open no longer reads its pipe: it closes
+/// that first when it ends.
 pub(super) fn is_exiting(dir: &Path, holder: &LockHolder) -> bool {
-    let closed = [Errno::ENXIO as i32, Errno::ENOENT as i32];
-    let opened = pipe_of(dir, holder).map(|path| open(&path));
-    let why = opened.and_then(|opened| opened.err()?.raw_os_error());
-    holder.pid != Some(std::process::id()) && why.is_some_and(|why| closed.contains(&why))
+    holder.pid != Some(std::process::id())
+        && pipe_of(dir, holder).is_some_and(|path| open(&path).is_err() && closed(&path).exists())
+}
+
+/// Returns the path that a pipe has once its process no longer reads it.
+fn closed(pipe: &Path) -> PathBuf {
+    let mut path = pipe.as_os_str().to_owned();
+    path.push(CLOSED);
+    path.into()
 }
 
 /// Returns the path of a process's pipe, if its name is one that a process chooses.
@@ -132,13 +143,23 @@ fn nonblocking() -> OpenOptions {
     options
 }
 
-/// Removes the pipes of killed processes.
+/// Removes the pipes of ended processes.
 fn sweep(pipes: &Path) {
     for entry in std::fs::read_dir(pipes).into_iter().flatten().flatten() {
-        if open(&entry.path()).is_err_and(|e| e.raw_os_error() == Some(Errno::ENXIO as i32)) {
+        let opened = open(&entry.path());
+        let is_unread = opened.is_err_and(|e| e.raw_os_error() == Some(Errno::ENXIO as i32));
+        if is_unread && !is_of_exiting_process(&entry.file_name()) {
             std::fs::remove_file(entry.path()).ok();
         }
     }
+}
+
+/// Returns whether a name is that of a closed pipe whose process still runs.
+fn is_of_exiting_process(name: &OsStr) -> bool {
+    let pipe = name.to_str().and_then(|name| name.strip_suffix(CLOSED));
+    let pid = pipe.and_then(|pipe| pipe.split('-').next()?.parse::<i32>().ok());
+    pid.and_then(Pid::from_raw)
+        .is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
 #[cfg(test)]
@@ -156,9 +177,18 @@ mod tests {
         let wanted = SessionId::new("ses_00000001");
         assert!(ask(dir.path(), &holder, &wanted));
         assert!(!is_exiting(dir.path(), &holder));
+        // A process that has no pipe yet.
+        let beginning = LockHolder {
+            request_address: Some("1-beginning".into()),
+            ..LockHolder::default()
+        };
+        assert!(!is_exiting(dir.path(), &beginning));
         assert_eq!(requests.next().await, Some(wanted.clone()));
         drop(requests);
         assert!(!ask(dir.path(), &holder, &wanted));
+        assert!(is_exiting(dir.path(), &holder));
+        // A process that begins meanwhile leaves the closed pipe.
+        sweep(&pipes_dir(dir.path()));
         assert!(is_exiting(dir.path(), &holder));
         let outside = LockHolder {
             request_address: Some("../../etc/x".into()),
