@@ -132,6 +132,14 @@ pub struct ConfigReader<'a> {
     pub(crate) unusable_scripts: Vec<UnusableScript>,
 }
 
+/// A text with variables.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FilledText {
+    pub(crate) filled: String,
+    /// The same with the names of the variables in place of their values.
+    pub(crate) unfilled: String,
+}
+
 /// A key or value of a project's settings that contains something from outside the project, or from
 /// a file of the project that may not be read by everybody.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,6 +148,8 @@ pub(crate) struct ExternalValue {
     pub(crate) key: String,
     /// `{env:NAME}` or `{file:path}`.
     pub(crate) insert: String,
+    /// The whole text that has it, if it is a variable.
+    pub(crate) text: Option<FilledText>,
     /// The path as written and as resolved, if the file is in the project. The value then counts
     /// only if reading the file would need a question.
     pub(crate) project_file: Option<[PathBuf; 2]>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::jsonc;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
-use super::reader::{ConfigReader, ExternalValue};
+use super::reader::{ConfigReader, ExternalValue, FilledText};
 use permission::protected;
 
 /// The maximum depth of files that include files.
@@ -182,7 +182,9 @@ impl Substitution<'_, '_> {
 
     fn fill(&mut self, text: &str, at: &SourceLocation, key_path: &[String]) -> String {
         let dir = self.dir;
+        let first_use = self.disk.uses.len();
         let mut out = String::with_capacity(text.len());
+        let mut unfilled = String::new();
         let mut rest = text;
         while let Some(start) = [rest.find("{env:"), rest.find("{file:")]
             .into_iter()
@@ -194,14 +196,31 @@ impl Substitution<'_, '_> {
             };
             let inner = &rest[start + 1..start + len];
             out.push_str(&rest[..start]);
+            unfilled.push_str(&rest[..start]);
             match inner.split_once(':') {
-                Some(("env", name)) => out.push_str(&self.variable(name.trim(), at, key_path)),
-                Some((_, path)) => out.push_str(&self.file(path.trim(), dir, at, key_path)),
+                Some(("env", name)) => {
+                    out.push_str(&self.variable(name.trim(), at, key_path));
+                    unfilled.push_str(&rest[start..=start + len]);
+                }
+                Some((_, path)) => {
+                    let content = self.file(path.trim(), dir, at, key_path);
+                    out.push_str(&content);
+                    unfilled.push_str(&content);
+                }
                 None => {}
             }
             rest = &rest[start + len + 1..];
         }
         out.push_str(rest);
+        unfilled.push_str(rest);
+        for value in self.disk.uses.iter_mut().skip(first_use) {
+            if value.insert.starts_with("{env:") {
+                value.text = Some(FilledText {
+                    filled: out.clone(),
+                    unfilled: unfilled.clone(),
+                });
+            }
+        }
         out
     }
 
@@ -212,6 +231,7 @@ impl Substitution<'_, '_> {
                 at: at.clone(),
                 key: key_path.join("."),
                 insert: what,
+                text: None,
                 project_file: None,
             });
         }
@@ -334,6 +354,7 @@ impl Substitution<'_, '_> {
                 at: at.clone(),
                 key: key_path.join("."),
                 insert: what,
+                text: None,
                 project_file: within,
             });
         } else if let Some(why) = self.unintended_target(&full, &resolved, at) {

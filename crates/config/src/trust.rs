@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::answers::{TrustEntry, TrustStore};
-pub use self::changes::CoveredItem;
+pub use self::changes::{CoveredItem, TrustChange};
 use self::programs::{KnownPrograms, is_off};
 pub(crate) use self::programs::{ProgramOff, drop_idle, switched_off};
 use self::requests::{location_key_paths, risky_option_paths};
@@ -165,8 +165,8 @@ pub struct Review {
     pub changed_guards: Vec<String>,
     /// The keys of guards that were active when the user last answered and no longer exist.
     pub gone_guards: Vec<String>,
-    /// The changes since the user's last answer, one line each; empty if they are not known.
-    pub changes: Vec<String>,
+    /// The changes since the user's last answer; empty if they are not known.
+    pub changes: Vec<TrustChange>,
     /// The reason why the user's answers cannot be read.
     pub unread_answers: Option<Problem>,
     /// The packages that the project names as plugins and that are not installed. They do nothing,
@@ -233,11 +233,11 @@ impl Review {
             [] => "This project is not trusted".to_owned(),
             [change] => format!(
                 "This project has changed since you answered about it ({})",
-                short(change)
+                change.subject
             ),
             [change, rest @ ..] => format!(
                 "This project has changed since you answered about it ({}, and {} more)",
-                short(change),
+                change.subject,
                 rest.len()
             ),
         };
@@ -283,7 +283,7 @@ impl Review {
             return None;
         }
         let listed = self.changes.iter().take(MAX_LISTED);
-        let mut lines: Vec<String> = listed.map(|change| format!("- {change}")).collect();
+        let mut lines: Vec<String> = listed.map(|change| format!("- {}", change.line)).collect();
         let hidden = self.changes.len().saturating_sub(MAX_LISTED);
         if hidden > 0 {
             lines.push(format!("- and {hidden} more"));
@@ -355,7 +355,7 @@ impl Review {
         serde_json::json!({
             "project": root,
             "decision": self.decision,
-            "changes": self.changes,
+            "changes": self.changes.iter().map(|change| &change.line).collect::<Vec<_>>(),
             "items": self.items.iter().map(item).collect::<Vec<_>>(),
             "notInstalled": self.not_installed,
         })
@@ -382,7 +382,7 @@ pub(crate) fn review(
     let mut items = Vec::new();
     let known = KnownPrograms::of(layers);
     for layer in layers.iter().filter(|layer| layer.origin.project) {
-        collect_items(&layer.node, &known, worktree, cwd, &mut |item| {
+        collect_items(&layer.node, &known, uses, worktree, cwd, &mut |item| {
             items.push(item)
         });
     }
@@ -483,11 +483,12 @@ fn item(kind: TrustKind, key: String, detail: String, place: &SourceLocation) ->
 fn collect_items(
     node: &Node,
     known: &KnownPrograms,
+    uses: &[ExternalValue],
     worktree: &Worktree,
     cwd: &Path,
     found: &mut dyn FnMut(TrustItem),
 ) {
-    collect_programs(node, known, worktree, cwd, found);
+    collect_programs(node, known, uses, worktree, cwd, found);
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| can_widen(sandbox)) {
         found(item(
             TrustKind::Sandbox,
@@ -566,6 +567,7 @@ fn collect_items(
 fn collect_programs(
     node: &Node,
     known: &KnownPrograms,
+    uses: &[ExternalValue],
     worktree: &Worktree,
     cwd: &Path,
     found: &mut dyn FnMut(TrustItem),
@@ -581,7 +583,7 @@ fn collect_programs(
             let target = command
                 .or(address)
                 .unwrap_or_else(|| "is switched on".to_owned());
-            let detail = with_surroundings(target, &entry.node);
+            let detail = with_surroundings(target, &entry.node, uses);
             let covered = program_inputs(&entry.node, worktree, cwd);
             found(TrustItem {
                 covered,
@@ -621,7 +623,7 @@ fn collect_programs(
                 command
             };
             let covered = program_inputs(&entry.node, worktree, cwd);
-            let detail = with_surroundings(detail, &entry.node);
+            let detail = with_surroundings(detail, &entry.node, uses);
             found(TrustItem {
                 covered,
                 ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at)
@@ -846,8 +848,9 @@ fn quoted(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
-/// Appends the other settings that affect the program: directory, variables, headers.
-fn with_surroundings(mut detail: String, node: &Node) -> String {
+/// Appends the other settings that affect the program: directory, variables, headers. The values of
+/// the user's own variables are not the project's and may be secret, so only their names are shown.
+fn with_surroundings(mut detail: String, node: &Node, uses: &[ExternalValue]) -> String {
     for key in [
         "cwd",
         "environment",
@@ -859,10 +862,34 @@ fn with_surroundings(mut detail: String, node: &Node) -> String {
         let is_empty =
             |value: &&Node| matches!(&value.value, NodeValue::Map(map) if map.is_empty());
         if let Some(value) = node.get(key).filter(|value| !is_empty(value)) {
+            let mut value = value.clone();
+            restore_variables(&mut value, uses);
             let _ = write!(detail, " [{key} {}]", value.to_json());
         }
     }
     detail
+}
+
+/// Puts the names of the user's variables in place of their values.
+fn restore_variables(node: &mut Node, uses: &[ExternalValue]) {
+    match &mut node.value {
+        NodeValue::Map(entries) => entries
+            .iter_mut()
+            .for_each(|entry| restore_variables(&mut entry.node, uses)),
+        NodeValue::List(nodes) => nodes
+            .iter_mut()
+            .for_each(|node| restore_variables(node, uses)),
+        NodeValue::Text(text) => {
+            let of_node = uses.iter().filter(|value| value.at == node.at);
+            let filled = of_node
+                .filter_map(|value| value.text.as_ref())
+                .find(|filled| filled.filled == *text);
+            if let Some(filled) = filled {
+                text.clone_from(&filled.unfilled);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Describes a hook: its event and filters, then its command.

@@ -852,7 +852,7 @@ fn question_names_the_changes_since_the_last_answer() {
             .write("work/repo/opencode.json", OLD)
             .write("work/repo/db.sh", "echo 1\n");
         place.trust();
-        assert_eq!(place.load().trust.changes, [] as [&str; 0]);
+        assert_eq!(place.load().trust.changes, []);
         place
             .write("work/repo/opencode.json", settings)
             .write("work/repo/db.sh", script);
@@ -864,7 +864,43 @@ fn question_names_the_changes_since_the_last_answer() {
             format!("Changed since you answered about this project:\n{expected}")
         );
         let notice = review.notice().unwrap_or_default();
-        assert!(notice.contains(review.changes[0].as_str()), "{notice}");
+        assert!(notice.contains(&review.changes[0].subject), "{notice}");
+    }
+}
+
+#[test]
+fn values_of_the_users_variables_are_neither_shown_nor_part_of_the_consent() {
+    const SETTINGS: &str = r#"{"mcp": {"db": {"type": "local", "command": ["sh", "./db.sh"],
+        "environment": {"TOKEN": "Bearer {env:TOKEN}", "OPTIONS": "{file:options.txt}"}}}}"#;
+    let mut place = ConfigFixture::new();
+    place.var("TOKEN", "canary-1");
+    place
+        .write("work/repo/opencode.json", SETTINGS)
+        .write("work/repo/db.sh", "")
+        .write("work/repo/options.txt", "--safe");
+    let review = place.load().trust;
+    let list = review.list();
+    assert!(
+        list.contains(r#""TOKEN":"Bearer {env:TOKEN}""#) && list.contains("--safe"),
+        "{list}"
+    );
+    assert!(!list.contains("canary"), "{list}");
+    place.trust();
+    place.var("TOKEN", "canary-2");
+    let trusted = place.load();
+    assert_eq!(trusted.trust.decision, Decision::Trusted);
+    assert_eq!(trusted.settings.mcp.len(), 1);
+    // The project's own text is part of it, also in a file that it includes and around the variable.
+    let changed = SETTINGS.replace("Bearer {", "Other {");
+    for (settings, options) in [(SETTINGS, "--unsafe"), (changed.as_str(), "--safe")] {
+        place
+            .write("work/repo/opencode.json", settings)
+            .write("work/repo/options.txt", options);
+        assert_eq!(
+            place.load().trust.decision,
+            Decision::Unasked,
+            "{settings} {options}"
+        );
     }
 }
 

@@ -41,9 +41,18 @@ impl CoveredItem {
     }
 }
 
-/// Returns a line for each difference between a project's items and those that an answer is about.
+/// A difference between a project's items and those that an answer is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustChange {
+    /// The item and the kind of its change, for a notice.
+    pub subject: String,
+    /// The whole change, with the old and the new text.
+    pub line: String,
+}
+
+/// Returns each difference between a project's items and those that an answer is about.
 /// Empty if the items of the answer were not stored.
-pub(crate) fn since(entry: &TrustEntry, items: &[TrustItem]) -> Vec<String> {
+pub(crate) fn since(entry: &TrustEntry, items: &[TrustItem]) -> Vec<TrustChange> {
     if entry.covered.is_empty() {
         return Vec::new();
     }
@@ -83,27 +92,33 @@ struct Differences<'a> {
 }
 
 impl Differences<'_> {
-    fn lines(self, key: &str) -> Vec<String> {
+    fn lines(self, key: &str) -> Vec<TrustChange> {
         let key = text::escaped(key);
-        let mut lines = match (self.gone.as_slice(), self.added.as_slice()) {
-            ([old], [new]) => vec![format!(
-                "{key}: {} → {}",
-                text::escaped(old),
-                text::escaped(new)
-            )],
+        let change = |subject: String, rest: String| TrustChange {
+            line: format!("{subject}{rest}"),
+            subject,
+        };
+        let mut changes = match (self.gone.as_slice(), self.added.as_slice()) {
+            ([old], [new]) => vec![TrustChange {
+                subject: format!("{key} has changed"),
+                line: format!("{key}: {} → {}", text::escaped(old), text::escaped(new)),
+            }],
             (gone, added) => {
-                let gone = gone
-                    .iter()
-                    .map(|old| format!("{key} is gone: {}", text::escaped(old)));
-                let added = added
-                    .iter()
-                    .map(|new| format!("{key} is new: {}", text::escaped(new)));
+                let gone = gone.iter().map(|old| {
+                    change(
+                        format!("{key} is gone"),
+                        format!(": {}", text::escaped(old)),
+                    )
+                });
+                let added = added.iter().map(|new| {
+                    change(format!("{key} is new"), format!(": {}", text::escaped(new)))
+                });
                 gone.chain(added).collect()
             }
         };
-        let files = self.files.iter().map(|change| format!("{key}: {change}"));
-        lines.extend(files);
-        lines
+        let files = self.files.iter();
+        changes.extend(files.map(|file| change(format!("{key}: {file}"), String::new())));
+        changes
     }
 }
 
