@@ -137,12 +137,11 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                 );
                 return Ok(u8::from(review.decision == Decision::Unasked));
             }
+            let can_ask = std::io::stdin().is_terminal() && super::terminal::is_watched();
             let answer = match (args.yes, args.no) {
                 (true, _) => Some(true),
                 (_, true) => Some(false),
-                _ if std::io::stdin().is_terminal() && super::terminal::is_watched() => {
-                    asked(root)?
-                }
+                _ if can_ask => asked(root)?,
                 _ => None,
             };
             let Some(yes) = answer else {
@@ -174,7 +173,6 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             } else {
                 "Not trusted: these are off."
             });
-            let can_ask = std::io::stdin().is_terminal() && super::terminal::is_watched();
             if yes && !review.not_installed.is_empty() && can_ask && asked_to_install(review)? {
                 return super::extensions::install(&args.dir, false, environment).await;
             }

@@ -227,8 +227,6 @@ impl Review {
             .into_iter()
             .map(|(kind, n)| format!("{n} {}", kind.display_names()[usize::from(n != 1)]))
             .collect();
-        // A change names whole command lines.
-        let short = base::text::title;
         let why = match self.changes.as_slice() {
             [] => "This project is not trusted".to_owned(),
             [change] => format!(

@@ -300,14 +300,7 @@ impl Sessions {
         let (read, sent) = tokio::join!(self.store.load_with(id, options), showing);
         let (mut stored, messages_without_results) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
-                holder.await_end(EXIT_TIMEOUT).await;
-                match self.store.load_without_old_results(&id).await {
-                    // It did not end in time.
-                    Err(store::Error::Locked { id, holder }) if take => {
-                        self.take_over(id, holder).await
-                    }
-                    loaded => loaded,
-                }
+                self.load_after_exit(id, holder, take).await
             }
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
@@ -432,6 +425,21 @@ impl Sessions {
         stored.record.cost = turn::cost(&stored.messages);
         stored.record.changed = None;
         Ok(stored)
+    }
+
+    /// Waits for the end of a process that is exiting, and loads its session. If it does not end in
+    /// time, it is asked for the session, provided that `take` is set.
+    async fn load_after_exit(
+        &self,
+        id: SessionId,
+        holder: LockHolder,
+        take: bool,
+    ) -> Result<(StoredSession, usize), store::Error> {
+        holder.await_end(EXIT_TIMEOUT).await;
+        match self.store.load_without_old_results(&id).await {
+            Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
+            loaded => loaded,
+        }
     }
 
     /// Asks another process for its session, and waits for a limited time until that process

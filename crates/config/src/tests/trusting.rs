@@ -934,10 +934,10 @@ fn answer_is_about_the_exact_arguments() {
                 )
             };
             let place = ConfigFixture::new();
-            place.write("work/repo/opencode.json", &settings(trusted));
+            place.write("work/repo/opencode.json", settings(trusted));
             place.trust();
             assert_eq!(place.load().trust.decision, Decision::Trusted, "{trusted}");
-            place.write("work/repo/opencode.json", &settings(changed));
+            place.write("work/repo/opencode.json", settings(changed));
             assert_eq!(place.load().trust.decision, Decision::Unasked, "{trusted}");
         }
     }
