@@ -626,7 +626,9 @@ impl Located {
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
         let mut need = AccessRequest::new("external_directory", pattern.clone());
         need.temporary = self.temporary;
-        if !folder.to_string_lossy().contains(['*', '?']) {
+        if folder.parent().is_none() {
+            need.why_not_always = Some("it would allow the whole file system".to_owned());
+        } else if !folder.to_string_lossy().contains(['*', '?']) {
             need = need.always(pattern);
         }
         need.metadata.insert(

@@ -274,7 +274,9 @@ fn describe_pattern(need: &AccessRequest, pattern: &str) -> String {
     let below = pattern.strip_suffix("/*");
     match (need.permission.as_str(), below) {
         ("bash", _) => describe_command_pattern(need, pattern),
-        ("external_directory", Some(directory)) => format!("files in {directory}"),
+        ("external_directory", Some(directory)) => {
+            format!("all of {directory}")
+        }
         ("webfetch", Some(site)) => format!("fetching from {site}"),
         ("edit", _) => format!("changes to {pattern}"),
         ("read", _) => match pattern
@@ -379,7 +381,7 @@ mod tests {
             ),
             ("edit", &["src/a.rs"], "changes to src/a.rs"),
             ("read", &["mcp:notes:*"], "reading what notes offers"),
-            ("external_directory", &["/etc/*"], "files in /etc"),
+            ("external_directory", &["/etc/*"], "all of /etc"),
             (
                 "webfetch",
                 &["https://x.test/*"],
