@@ -19,12 +19,13 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 22] = [
+pub const ALL: [(&str, fn()); 23] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
     ("narrower window keeps nothing of the spinner", narrowed),
     ("keys typed next to the spinner leave nothing", typed),
+    ("line typed before a question is no answer", typed_ahead),
     ("running call shows its time and last lines", timed),
     ("subagent's calls are indented", subagent),
     ("plain terminal gets the facts in ASCII lines", plain),
@@ -368,6 +369,25 @@ fn typed() {
             assert!(shown.len() == 2 && shown[1].trim_end() == next, "{screen}");
         }
     }
+}
+
+fn typed_ahead() {
+    let script = "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done\"}\n---\ncall bash {\"command\":\"touch approved\"}\n---\ntext: So be it.";
+    let settings = json!({ "permission": { "bash": { "*": "allow", "touch *": "ask" } } });
+    let (_model, project) = stage(script, &settings);
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    let ours = terminal.ours.try_clone().unwrap();
+    terminal.wait("running until");
+    terminal.enter("y");
+    pty::wait_for_input(&ours);
+    project.write("go", "");
+    terminal.wait("any other text rejects");
+    // A line that had been read as the answer would have ended the question by now.
+    terminal.enter("?");
+    terminal.wait("n  rejects it and stops the turn");
+    terminal.enter("n");
+    let (_, screen) = terminal.end();
+    assert!(!project.path("approved").exists(), "{screen}");
 }
 
 fn timed() {

@@ -74,10 +74,12 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
         // A line that was typed for a withdrawn question is discarded.
         is_reading &= lines.try_recv().is_err();
         loop {
+            // A line that was typed before the question is discarded when that is shown, so reading
+            // begins afterwards.
+            screen.ask(&question).ok();
             if !std::mem::replace(&mut is_reading, true) && request_read.send(()).is_err() {
                 return;
             }
-            screen.ask(&question).ok();
             tokio::select! {
                 line = lines.recv() => {
                     is_reading = false;
