@@ -1,5 +1,6 @@
 //! Renders a session as Markdown: prompts, answers, and the titles of calls.
 
+use crate::html::exit;
 use base::environment::Timestamp;
 use base::id::SessionId;
 use store::StoredSession;
@@ -66,14 +67,15 @@ fn parts(message: &Message, is_list: &mut bool) -> String {
             }
             Content::Tool(call) => {
                 let state = match &call.state {
-                    CallState::Completed(_) => "",
-                    CallState::Failed { .. } => " — failed",
-                    CallState::Pending | CallState::Running { .. } => " — not ended",
+                    CallState::Completed(done) => exit(done),
+                    CallState::Failed { .. } => "failed".to_owned(),
+                    CallState::Pending | CallState::Running { .. } => "not ended".to_owned(),
                 };
+                let separator = if state.is_empty() { "" } else { " — " };
                 if !was_list {
                     text.push('\n');
                 }
-                text += &format!("- {}{state}\n", title(call));
+                text += &format!("- {}{separator}{state}\n", title(call));
                 *is_list = true;
             }
             Content::File(file) => {

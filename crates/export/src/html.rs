@@ -440,12 +440,16 @@ fn class(call: &Call) -> String {
     format!("{kind}{state}")
 }
 
-/// Describes an unsuccessful end of a command.
-fn exit(done: &Completed) -> String {
-    let code = done.facts.exit.as_ref().and_then(|exit| exit.code);
-    code.filter(|code| *code != 0)
-        .map(|code| format!("exit {code}"))
-        .unwrap_or_default()
+/// Describes an unsuccessful end of a command; empty for any other call.
+pub(crate) fn exit(done: &Completed) -> String {
+    let Some(exit) = &done.facts.exit else {
+        return String::new();
+    };
+    match (exit.code, &exit.signal) {
+        (Some(0), _) | (None, None) => String::new(),
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+    }
 }
 
 fn title(call: &Call) -> String {
