@@ -681,6 +681,12 @@ async fn list(
     if json {
         let all: Vec<Value> = records.iter().map(data).collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
+        if page.next.is_some() {
+            terminal::print_note(&format!(
+                "there are more sessions than the {} listed; --limit N lists more",
+                all.len()
+            ));
+        }
         return Ok(0);
     }
     let is_empty = records.is_empty();
