@@ -409,14 +409,32 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
     Ok(session.choose_model(chosen)?)
 }
 
+/// Describes the name of a model that lacks its provider, with the models that have this name.
+fn without_provider(session: &SessionHandle, name: &str) -> String {
+    const MAX_SUGGESTIONS: usize = 3;
+    let models = session.project().models.all();
+    let named: Vec<String> = models
+        .iter()
+        .filter(|model| model.id.model == name)
+        .take(MAX_SUGGESTIONS)
+        .map(|model| model.id.to_string())
+        .collect();
+    if named.is_empty() {
+        return "a model is written as provider/model, such as openai/gpt-5".to_owned();
+    }
+    format!(
+        "a model is written as provider/model. Did you mean {}?",
+        named.join(" or ")
+    )
+}
+
 /// Chooses a model, if it exists.
 ///
 /// # Errors
 /// [`RequestError::Invalid`], with the missing part.
 pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceiver, RequestError> {
-    let mut chosen = ModelRef::parse(model).ok_or_else(|| {
-        RequestError::Invalid("a model is written as provider/model, such as openai/gpt-5".into())
-    })?;
+    let mut chosen = ModelRef::parse(model)
+        .ok_or_else(|| RequestError::Invalid(without_provider(session, model)))?;
     match session.project().models.find(&chosen) {
         // Another name of a model becomes its name in the list.
         Ok((model, _)) => chosen.model.clone_from(&model.id.model),
