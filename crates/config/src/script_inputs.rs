@@ -21,9 +21,47 @@ const MAX_SEARCHED_BYTES: u64 = 64 << 10;
 const MAX_SEARCHED_NAMES: usize = 500;
 
 /// Extensions of files that are run; other files are data.
-const CODE: [&str; 18] = [
-    "sh", "bash", "zsh", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "py", "rb", "pl",
-    "lua", "php", "mk", "mak",
+const CODE: [&str; 40] = [
+    "sh",
+    "bash",
+    "zsh",
+    "fish",
+    "ksh",
+    "csh",
+    "js",
+    "mjs",
+    "cjs",
+    "jsx",
+    "ts",
+    "mts",
+    "cts",
+    "tsx",
+    "py",
+    "rb",
+    "pl",
+    "lua",
+    "php",
+    "mk",
+    "mak",
+    "r",
+    "jl",
+    "tcl",
+    "ps1",
+    "psm1",
+    "swift",
+    "kts",
+    "groovy",
+    "scala",
+    "exs",
+    "escript",
+    "dart",
+    "nim",
+    "lisp",
+    "scm",
+    "clj",
+    "el",
+    "scpt",
+    "applescript",
 ];
 
 /// Limits: directories that a command line starts in or changes to, and nesting of command strings.
@@ -72,8 +110,36 @@ const FETCHING: [&str; 8] = [
 const BUILDING: [&str; 5] = ["cargo", "go", "gradle", "mvn", "dotnet"];
 
 /// Programs that run a directory or a module.
-const INTERPRETERS: [&str; 11] = [
-    "python", "pypy", "node", "deno", "bun", "ts-node", "ruby", "go", "perl", "php", "java",
+const INTERPRETERS: [&str; 29] = [
+    "python",
+    "pypy",
+    "node",
+    "deno",
+    "bun",
+    "ts-node",
+    "tsx",
+    "ruby",
+    "go",
+    "perl",
+    "php",
+    "java",
+    "lua",
+    "luajit",
+    "Rscript",
+    "julia",
+    "tclsh",
+    "wish",
+    "pwsh",
+    "swift",
+    "groovy",
+    "scala",
+    "elixir",
+    "escript",
+    "dart",
+    "sbcl",
+    "guile",
+    "clojure",
+    "osascript",
 ];
 
 /// Programs that run command strings and scripts.
@@ -974,12 +1040,12 @@ mod tests {
             std::fs::write(&data, "1").unwrap();
         }
         std::fs::remove_file(data).unwrap();
-        let covered = of_command(
-            &["/usr/bin/env", &outside.to_string_lossy()],
-            std::slice::from_ref(&root),
-            &root,
-        );
-        assert_eq!(covered.files.len(), 1, "{covered:?}");
+        // The script of an interpreter is covered, whatever its ending.
+        for program in ["/usr/bin/env", "/usr/bin/Rscript"] {
+            let words = [program, &*outside.to_string_lossy()];
+            let covered = of_command(&words, std::slice::from_ref(&root), &root);
+            assert_eq!(covered.files.len(), 1, "{program}: {covered:?}");
+        }
         std::fs::remove_file(outside).unwrap();
         let line = of_line("cd sub; ./run.sh", std::slice::from_ref(&root), &root);
         assert!(line.files.contains(&root.join("sub/run.sh")), "{line:?}");
