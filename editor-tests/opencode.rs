@@ -120,7 +120,7 @@ fn database() {
         "Please look after the lantern file.",
         "- Read lantern.txt",
         "- Edit lantern.txt",
-        "- `echo lamps; exit 3`",
+        "- `echo lamps; exit 3` — exit 3",
         "- Read no-such-lamp.txt — failed",
         "The wick is oiled; the glass still wants polish.",
         "(attached: dot.png)",

@@ -281,8 +281,7 @@ impl Jobs {
         let news = self.news.clone();
         // On threads of its own, because its output may be a flood.
         let followed = base::task::poll_on_blocking_threads(async move {
-            follow.run().await;
-            news.notify_one();
+            follow.run(&news).await;
         });
         base::task::spawn_in(&self.tasks, followed);
         (id, path)
@@ -543,7 +542,7 @@ struct JobFollower {
 }
 
 impl JobFollower {
-    async fn run(mut self) {
+    async fn run(mut self, news: &Notify) {
         let job = self.job.clone();
         // A limit that the clock cannot represent is no limit.
         let deadline = self
@@ -616,6 +615,8 @@ impl JobFollower {
         state.notes = notes;
         state.end = Some((how, exit));
         drop(state);
+        // First, so that the end is shown in its own call before the calls that wait for it complete.
+        news.notify_one();
         job.over.cancel();
     }
 }
