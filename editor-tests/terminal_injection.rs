@@ -481,10 +481,13 @@ fn imported() {
             .success()
     );
     let table = [
-        ("pipe", "pipe cannot be read: not a regular file"),
+        ("pipe", "pipe cannot be read: it is not a regular file"),
         ("folder", "folder has no sessions of OpenCode"),
-        ("/dev/zero", "/dev/zero cannot be read: not a regular file"),
-        ("zero", "zero cannot be read: not a regular file"),
+        (
+            "/dev/zero",
+            "/dev/zero cannot be read: it is not a regular file",
+        ),
+        ("zero", "zero cannot be read: it is not a regular file"),
         // adjutant's own format is read a message at a time, at any size; other formats are not.
         ("large", "large is larger than 256 MiB"),
         ("bytes", "this is not an exported session"),
