@@ -1,6 +1,7 @@
 //! Shortens tool results for the model: at most 2,000 lines or 50 KiB, the rest in a file that the
 //! model may read. Every result passes through [`finish`].
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -233,7 +234,7 @@ pub fn keep(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// The system's error if it cannot be created.
-pub fn create(environment: &Environment) -> io::Result<(std::fs::File, PathBuf)> {
+pub fn create(environment: &Environment) -> io::Result<(File, PathBuf)> {
     let dir = folder(&environment.dirs);
     private_dir(&dir)?;
     let path = dir.join(environment.fresh("tool"));
@@ -302,10 +303,19 @@ pub fn clean(environment: &Environment) {
     else {
         return;
     };
-    // Locked until the file is closed. A process that does not get the lock has nothing to do.
+    // A process that does not get the lock has nothing to do.
     if stamp.try_lock().is_err() {
         return;
     }
+    if let Err(e) = clean_if_due(environment, &stamp) {
+        tracing::warn!("{}: {e}", path.display());
+    }
+    // Closing the file would not release it while a process that is being started has a copy.
+    stamp.unlock().ok();
+}
+
+/// Removes what is old, unless that was done within the hour according to the locked `stamp`.
+fn clean_if_due(environment: &Environment, mut stamp: &File) -> io::Result<()> {
     let now = Duration::from_millis(environment.now().0);
     let last = stamp
         .metadata()
@@ -313,15 +323,11 @@ pub fn clean(environment: &Environment) {
         .filter(|data| data.len() > 0)
         .and_then(|data| age(&data, now));
     if last.is_some_and(|age| age < EVERY) {
-        return;
+        return Ok(());
     }
     remove(environment);
-    let done = (&stamp)
-        .write_all(b"looked")
-        .and_then(|()| stamp.set_modified(UNIX_EPOCH + now));
-    if let Err(e) = done {
-        tracing::warn!("{}: {e}", path.display());
-    }
+    stamp.write_all(b"looked")?;
+    stamp.set_modified(UNIX_EPOCH + now)
 }
 
 /// The file whose modification time is that of the last search. It is locked during a search.
@@ -491,7 +497,7 @@ mod tests {
             context.project.environment.now().0 + 8 * 24 * 3_600_000,
         ));
         // Another process is searching.
-        let stamp = std::fs::File::options()
+        let stamp = File::options()
             .write(true)
             .open(context.project.environment.dirs.data.join(STAMP))
             .unwrap();
@@ -503,7 +509,7 @@ mod tests {
         assert!(!path.exists());
         // The last search was within the hour.
         std::fs::write(&path, "old").unwrap();
-        std::fs::File::options()
+        File::options()
             .write(true)
             .open(&path)
             .unwrap()
