@@ -40,7 +40,7 @@ pub struct StepContext {
     pub system: Vec<String>,
     /// The mark of notes to the model.
     pub mark: ReminderMark,
-    /// True if only [`ESSENTIAL_TOOLS`] are offered, because all do not fit into the model's window.
+    /// True if only the essential tools are offered, because all do not fit into the model's window.
     pub is_reduced: bool,
 }
 
