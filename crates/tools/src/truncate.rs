@@ -314,7 +314,7 @@ pub fn clean(environment: &Environment) {
     stamp.unlock().ok();
 }
 
-/// Removes what is old, unless that was done within the hour according to the locked `stamp`.
+/// Removes old results, unless that was done within the hour according to the locked `stamp`.
 fn clean_if_due(environment: &Environment, mut stamp: &File) -> io::Result<()> {
     let now = Duration::from_millis(environment.now().0);
     let last = stamp
