@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::{
-    AccessRequest, Action, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate,
+    AccessRequest, Action, PermissionContext, Rules, SandboxGuarantee, command_request, evaluate,
 };
 use project::agent::Agents;
 
@@ -123,7 +123,7 @@ impl Rows {
             .len()
             .div_ceil(std::thread::available_parallelism().map_or(1, usize::from));
         let take_apart = |(id, line): &(String, String)| {
-            let need = command_need(line, &place);
+            let need = command_request(line, &place);
             JudgedRow {
                 id: id.clone(),
                 line: line.clone(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use divan::{Bencher, black_box};
 use permission::check::check_line;
-use permission::{Action, PermissionContext, Policy, Rules, command_need, evaluate};
+use permission::{Action, PermissionContext, Policy, Rules, command_request, evaluate};
 
 fn rules() -> Rules {
     Rules::built_in(&[("bash", "*", Action::Allow), ("bash", "rm *", Action::Deny)])
@@ -30,7 +30,7 @@ fn judge(bencher: Bencher<'_, '_>, line: &str) {
         evaluate(
             &rules,
             &Rules::default(),
-            &command_need(black_box(line), &place),
+            &command_request(black_box(line), &place),
         )
     });
 }

@@ -484,8 +484,8 @@ async fn call(
         bail!("{name} has no tool \"{tool}\".{near}");
     };
     let policy = super::permissions::policy("build", &here, environment)?;
-    let need = AccessRequest::new(&found.name, "*");
-    let action = evaluate(&policy.rules, &policy.grants, &need).action;
+    let request = AccessRequest::new(&found.name, "*");
+    let action = evaluate(&policy.rules, &policy.grants, &request).action;
     let denied = action == Action::Deny;
     let may = match action {
         Action::Deny => false,

@@ -15,7 +15,7 @@ use permission::locate::PathRefusal;
 use permission::path_gate::{self, PathDenied};
 use permission::{
     Access, AccessRequest, Action, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict,
-    command_need,
+    command_request,
 };
 use sandbox::Sandbox;
 use serde_json::{Value, json};
@@ -137,9 +137,9 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             let path = read
                 .map(|path| (Access::Read, path))
                 .or(edit.map(|path| (Access::Edit, path)));
-            let needs = match (&path, command) {
-                (Some((access, path)), _) => match path_needs(&policy, *access, path) {
-                    Ok(needs) => needs,
+            let requests = match (&path, command) {
+                (Some((access, path)), _) => match path_requests(&policy, *access, path) {
+                    Ok(requests) => requests,
                     Err(refusal) => {
                         if json {
                             let all = json!([{ "text": path, "verdict": "refuse", "reason": refusal.to_string() }]);
@@ -150,18 +150,23 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                         return Ok(0);
                     }
                 },
-                (None, command) => vec![command_need(&command.unwrap_or_default(), &policy.place)],
+                (None, command) => {
+                    vec![command_request(&command.unwrap_or_default(), &policy.place)]
+                }
             };
-            let needs: Vec<AccessRequest> = needs
+            let requests: Vec<AccessRequest> = requests
                 .into_iter()
-                .map(|need| policy.in_sandbox(need))
+                .map(|request| policy.in_sandbox(request))
                 .collect();
-            let verdicts: Vec<Verdict> = needs.iter().map(|need| policy.judge(need)).collect();
+            let verdicts: Vec<Verdict> = requests
+                .iter()
+                .map(|request| policy.judge(request))
+                .collect();
             if json {
-                let all: Vec<Value> = needs
+                let all: Vec<Value> = requests
                     .iter()
                     .zip(&verdicts)
-                    .map(|(need, verdict)| explain::data(verdict, need))
+                    .map(|(request, verdict)| explain::data(verdict, request))
                     .collect();
                 super::terminal::json(&serde_json::to_string_pretty(&all)?);
                 return Ok(0);
@@ -182,9 +187,9 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                 let words = format!("{word}: all of these must be allowed:");
                 super::terminal::verdicts(&words, environment);
             }
-            for (need, verdict) in needs.iter().zip(&verdicts) {
+            for (request, verdict) in requests.iter().zip(&verdicts) {
                 super::terminal::verdicts(
-                    &explain::explain(verdict, need, &policy.rules),
+                    &explain::explain(verdict, request, &policy.rules),
                     environment,
                 );
             }
@@ -313,13 +318,13 @@ fn approvals(word: &str) -> Result<Approvals, String> {
 ///
 /// # Errors
 /// The path is refused, whatever the rules are.
-fn path_needs(
+fn path_requests(
     policy: &Policy,
     access: Access,
     path: &str,
 ) -> Result<Vec<AccessRequest>, PathRefusal> {
     match path_gate::check_path(policy, access, path) {
-        Ok(located) => Ok(located.needs(access)),
+        Ok(located) => Ok(located.requests(access)),
         Err(PathDenied::Denied(denied)) => Ok(vec![denied.0]),
         Err(PathDenied::Refused(refusal)) => Err(refusal),
     }

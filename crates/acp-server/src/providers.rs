@@ -224,7 +224,7 @@ fn is_named(base_url: &str, private: &[String]) -> Result<bool, RequestError> {
         ))
     };
     let address = Address::read(base_url).map_err(|why| refused(&format!("{why}.")))?;
-    match address.need(&[], private).minimum {
+    match address.access_request(&[], private).minimum {
         Some((Action::Deny, why)) => Err(refused(&why)),
         _ => Ok(address.is_named(private)),
     }

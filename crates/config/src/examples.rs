@@ -7,7 +7,7 @@ use super::problem::{Problem, ProblemCode};
 use super::reader::ConfigReader;
 use super::rules;
 use permission::url::judge::{UrlVerdict, judge_url};
-use permission::{AccessRequest, Action, PermissionContext, Rules, command_need, evaluate};
+use permission::{AccessRequest, Action, PermissionContext, Rules, command_request, evaluate};
 
 pub(crate) const KEY: &str = "$examples";
 
@@ -125,8 +125,8 @@ fn cases_of(case: &Node) -> Vec<(&str, &str)> {
 }
 
 fn judge(rules: &Rules, key: &str, text: &str, context: &PermissionContext) -> (Action, String) {
-    let need = match key {
-        "bash" => command_need(text, context),
+    let request = match key {
+        "bash" => command_request(text, context),
         "webfetch" => {
             return match judge_url(rules, text, &[], &[]) {
                 UrlVerdict::Judged(action, reason) => (action, format!(": {reason}")),
@@ -135,7 +135,7 @@ fn judge(rules: &Rules, key: &str, text: &str, context: &PermissionContext) -> (
         }
         key => AccessRequest::new(key, text),
     };
-    let verdict = evaluate(rules, &Rules::default(), &need);
+    let verdict = evaluate(rules, &Rules::default(), &request);
     let why = match (verdict.reason, verdict.rule) {
         (Some(reason), _) => format!(": {reason}"),
         (None, Some(rule)) => format!(": \"{}\" decides", rule.pattern),

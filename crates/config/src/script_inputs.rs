@@ -483,9 +483,9 @@ fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
             .units
             .iter()
             .flat_map(|unit| &unit.touches)
-            .filter(|need| need.permission == permission);
+            .filter(|request| request.permission == permission);
         touches
-            .flat_map(|need| &need.patterns)
+            .flat_map(|request| &request.patterns)
             .map(|path| base::worktree::normal(&root.join(path)))
             .collect()
     };

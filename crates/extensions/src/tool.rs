@@ -121,14 +121,14 @@ impl AnyTool for CustomTool {
     ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let arguments = external_tool::arguments(&self.name, input)?;
-            let need = external_tool::need(&self.name, &self.name, context);
+            let request = external_tool::access_request(&self.name, &self.name, context);
             let tool = self.clone();
             let run =
                 move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                     Box::pin(async move { tool.begin(arguments, context).await })
                 };
             Ok(PreparedCall {
-                needs: vec![need],
+                requests: vec![request],
                 run: Box::new(run),
             })
         })
@@ -226,7 +226,7 @@ impl CustomTool {
                     clock.record_progress(Instant::now());
                 }
                 CallMessage::FromHost(FromHost::Ask { id, params }) => {
-                    let needs = vec![self.need(&params)];
+                    let requests = vec![self.access_request(&params)];
                     clock.set_asking(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                         Box::pin(async move {
@@ -236,7 +236,7 @@ impl CustomTool {
                         })
                     };
                     let call = PreparedCall {
-                        needs,
+                        requests,
                         run: Box::new(run),
                     };
                     return Err(Failure::NeedsPermission(Box::new(FurtherCall {
@@ -255,7 +255,7 @@ impl CustomTool {
     }
 
     /// Returns the access request of a tool's question.
-    fn need(&self, params: &Value) -> AccessRequest {
+    fn access_request(&self, params: &Value) -> AccessRequest {
         let texts = |key: &str| -> Vec<String> {
             let list = params
                 .get(key)

@@ -194,7 +194,7 @@ impl AnyTool for GetPrompt {
                 };
             // The user has requested the prompt explicitly, so no permission is needed.
             Ok(PreparedCall {
-                needs: Vec::new(),
+                requests: Vec::new(),
                 run: Box::new(run),
             })
         })

@@ -33,7 +33,7 @@ fn pattern(server: &str, uri: &str) -> String {
     format!("mcp:{server}:{uri}")
 }
 
-fn need(server: &str, uri: &str) -> AccessRequest {
+fn access_request(server: &str, uri: &str) -> AccessRequest {
     AccessRequest::new(READ, pattern(server, uri)).always(pattern(server, "*"))
 }
 
@@ -166,7 +166,10 @@ macro_rules! list_tool {
             ) -> Result<(Vec<AccessRequest>, Self::Ready), Failure> {
                 let links = self.0.named(input.server.as_deref())?;
                 Ok((
-                    links.iter().map(|link| need(&link.name, "*")).collect(),
+                    links
+                        .iter()
+                        .map(|link| access_request(&link.name, "*"))
+                        .collect(),
                     links,
                 ))
             }
@@ -244,7 +247,7 @@ impl Tool for ReadResource {
         }
         let link = self.0.named(Some(&input.server))?.into_iter().next();
         let link = link.ok_or_else(|| Failure::tell("Name the server that has the resource."))?;
-        Ok((vec![need(&link.name, &uri)], (link, uri)))
+        Ok((vec![access_request(&link.name, &uri)], (link, uri)))
     }
 
     async fn run(
@@ -409,8 +412,8 @@ impl McpServers {
             })
             .collect();
         let one = |(link, uri): (Arc<McpLink>, String)| async move {
-            let may =
-                evaluate(rules, &Rules::default(), &need(&link.name, &uri)).action == Action::Allow;
+            let may = evaluate(rules, &Rules::default(), &access_request(&link.name, &uri)).action
+                == Action::Allow;
             let caller = RequestCaller::unattended(cancelled);
             let now = if may {
                 tokio::time::timeout(LIST_TIMEOUT, read(&link, &uri, &caller))
@@ -507,8 +510,14 @@ mod tests {
         let rules = |pattern: &str, action| {
             Rules::built_in(&[("*", "*", Action::Ask), ("read", pattern, action)])
         };
-        let judge =
-            |rules: &Rules| evaluate(rules, &Rules::default(), &need("notes", "note://one")).action;
+        let judge = |rules: &Rules| {
+            evaluate(
+                rules,
+                &Rules::default(),
+                &access_request("notes", "note://one"),
+            )
+            .action
+        };
         assert_eq!(judge(&rules("*", Action::Allow)), Action::Allow);
         assert_eq!(judge(&rules("mcp:notes:*", Action::Deny)), Action::Deny);
         assert_eq!(judge(&rules("mcp:other:*", Action::Deny)), Action::Ask);

@@ -167,9 +167,9 @@ impl AnyTool for McpTool {
     ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let arguments = external_tool::arguments(&self.name, input)?;
-            let need = AccessRequest {
+            let request = AccessRequest {
                 effect: RequestEffect::Unknown,
-                ..external_tool::need(&self.permission, &self.server, context)
+                ..external_tool::access_request(&self.permission, &self.server, context)
             };
             let link = self.link.clone();
             let mut params = params(&self.own, arguments);
@@ -179,7 +179,7 @@ impl AnyTool for McpTool {
                     Box::pin(async move { call(&link, params, &RequestCaller::of(&context)).await })
                 };
             Ok(PreparedCall {
-                needs: vec![need],
+                requests: vec![request],
                 run: Box::new(run),
             })
         })

@@ -21,27 +21,27 @@ use base::approvals::Approvals;
 impl Policy {
     /// Judges a need. If `doubt` is set, also asks about everything that [`Approvals::Ask`] asks
     /// about.
-    pub fn judge(&self, need: &AccessRequest) -> Verdict {
-        self.judge_with(&self.grants, need)
+    pub fn judge(&self, request: &AccessRequest) -> Verdict {
+        self.judge_with(&self.grants, request)
     }
 
     /// Returns whether granting the patterns of "always" would answer the question for good.
     ///
     /// If not, "always" must not be offered: for example for a command that also changes a file
     /// which the user is asked about.
-    pub fn settles(&self, need: &AccessRequest) -> bool {
+    pub fn settles(&self, request: &AccessRequest) -> bool {
         let granted = |pattern: &String| Rule {
-            permission: need.permission.clone(),
+            permission: request.permission.clone(),
             pattern: pattern.clone(),
             action: Action::Allow,
             source: BUILT_IN.into(),
         };
-        if need.always.is_empty() {
+        if request.always.is_empty() {
             return false;
         }
-        let always = need.always.iter().map(granted).collect();
+        let always = request.always.iter().map(granted).collect();
         let grants = self.grants.clone().then(&always);
-        self.judge_with(&grants, need).action == Action::Allow
+        self.judge_with(&grants, request).action == Action::Allow
     }
 
     /// Returns whether both give the same verdicts on needs.
@@ -55,17 +55,21 @@ impl Policy {
 
     /// Returns the need as it is in the sandbox, if there is one.
     #[must_use]
-    pub fn in_sandbox(&self, need: AccessRequest) -> AccessRequest {
-        let need = AccessRequest {
+    pub fn in_sandbox(&self, request: AccessRequest) -> AccessRequest {
+        let request = AccessRequest {
             guarantee: self.guarantee,
-            ..need
+            ..request
         };
-        if self.sandboxed { isolated(need) } else { need }
+        if self.sandboxed {
+            isolated(request)
+        } else {
+            request
+        }
     }
 
-    fn judge_with(&self, grants: &Rules, need: &AccessRequest) -> Verdict {
-        let verdict = self.judge_in_doubt(grants, need);
-        if verdict.action != Action::Allow || !self.is_asked(grants, need) {
+    fn judge_with(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
+        let verdict = self.judge_in_doubt(grants, request);
+        if verdict.action != Action::Allow || !self.is_asked(grants, request) {
             return verdict;
         }
         Verdict {
@@ -78,43 +82,43 @@ impl Policy {
 
     /// Returns whether the session asks about a need that is allowed otherwise. Grants and the sandbox
     /// make no difference.
-    fn is_asked(&self, grants: &Rules, need: &AccessRequest) -> bool {
+    fn is_asked(&self, grants: &Rules, request: &AccessRequest) -> bool {
         if self.asks.is_empty() {
             return false;
         }
-        let need = AccessRequest {
+        let request = AccessRequest {
             isolated: false,
-            ..need.clone()
+            ..request.clone()
         };
         let none = Rules::default();
         let asks =
             |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.action == Action::Ask);
         let everything = Rules::built_in(&[("*", "*", Action::Allow)]);
-        let alone = evaluate(&everything.clone().then(&self.asks), &none, &need);
+        let alone = evaluate(&everything.clone().then(&self.asks), &none, &request);
         if asks(&alone.rule) || alone.units.iter().any(|unit| asks(&unit.rule)) {
             return true;
         }
         // Another reason to ask hides the rule, unless the usual rules remove that reason. The usual
         // rules may ask themselves, and the sandbox answer that, but not the session.
         let usual = self.rules.clone().then(grants);
-        let is_allowed = |rules: &Rules| evaluate(rules, &none, &need).action == Action::Allow;
+        let is_allowed = |rules: &Rules| evaluate(rules, &none, &request).action == Action::Allow;
         [everything, usual]
             .iter()
             .any(|rules| is_allowed(rules) && !is_allowed(&rules.clone().then(&self.asks)))
     }
 
-    fn judge_in_doubt(&self, grants: &Rules, need: &AccessRequest) -> Verdict {
+    fn judge_in_doubt(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
         let Some(doubt) = &self.doubt else {
-            return self.judge_under(self.approvals, grants, need);
+            return self.judge_under(self.approvals, grants, request);
         };
-        let verdict = self.judge_under(Approvals::Ask, grants, need);
+        let verdict = self.judge_under(Approvals::Ask, grants, request);
         let usual = if self.approvals == Approvals::Ask {
             Approvals::Default
         } else {
             self.approvals
         };
         if verdict.action == Action::Ask
-            && self.judge_under(usual, grants, need).action == Action::Allow
+            && self.judge_under(usual, grants, request).action == Action::Allow
         {
             return Verdict {
                 rule: None,
@@ -125,17 +129,23 @@ impl Policy {
         verdict
     }
 
-    fn judge_under(&self, approvals: Approvals, grants: &Rules, need: &AccessRequest) -> Verdict {
-        let verdict = if need.isolated && approvals != Approvals::Sandboxed {
-            let need = AccessRequest {
+    fn judge_under(
+        &self,
+        approvals: Approvals,
+        grants: &Rules,
+        request: &AccessRequest,
+    ) -> Verdict {
+        let verdict = if request.isolated && approvals != Approvals::Sandboxed {
+            let request = AccessRequest {
                 isolated: false,
-                ..need.clone()
+                ..request.clone()
             };
-            evaluate(&self.rules, grants, &need)
+            evaluate(&self.rules, grants, &request)
         } else {
-            evaluate(&self.rules, grants, need)
+            evaluate(&self.rules, grants, request)
         };
-        if approvals == Approvals::Ask && verdict.action == Action::Allow && acts(need, &verdict) {
+        if approvals == Approvals::Ask && verdict.action == Action::Allow && acts(request, &verdict)
+        {
             return Verdict {
                 action: Action::Ask,
                 rule: None,
@@ -150,25 +160,25 @@ impl Policy {
 /// Returns the need as it is in a tested sandbox without network: a command, or a change of a file
 /// that commands could make as well.
 #[must_use]
-pub fn isolated(need: AccessRequest) -> AccessRequest {
+pub fn isolated(request: AccessRequest) -> AccessRequest {
     AccessRequest {
-        isolated: need.command.is_some() || need.effect == RequestEffect::ChangesProject,
-        ..need
+        isolated: request.command.is_some() || request.effect == RequestEffect::ChangesProject,
+        ..request
     }
 }
 
 /// Returns whether it changes something, or may do so.
-fn acts(need: &AccessRequest, verdict: &Verdict) -> bool {
-    need.effect == RequestEffect::Unknown
-        || need.permission == "edit"
-        || need.command.is_some() && !verdict.proven_read_only
+fn acts(request: &AccessRequest, verdict: &Verdict) -> bool {
+    request.effect == RequestEffect::Unknown
+        || request.permission == "edit"
+        || request.command.is_some() && !verdict.proven_read_only
 }
 
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
     use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
-    use super::super::command_need;
+    use super::super::command_request;
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
     use crate::check::check_line;
@@ -216,12 +226,12 @@ mod tests {
             (&plan, "python3 -c 1", [Ask, Ask, Allow]),
         ];
         for (rules, command, wanted) in table {
-            let need = isolated(command_need(command, &lab.place));
+            let request = isolated(command_request(command, &lab.place));
             let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
-            let found = all.map(|approvals| judging(approvals, rules).judge(&need).action);
+            let found = all.map(|approvals| judging(approvals, rules).judge(&request).action);
             assert_eq!(found, wanted, "{command}");
             // Without a sandbox, `sandboxed` is the same as `default`.
-            let bare = command_need(command, &lab.place);
+            let bare = command_request(command, &lab.place);
             assert_eq!(
                 judging(Approvals::Sandboxed, rules).judge(&bare).action,
                 wanted[0],
@@ -240,7 +250,7 @@ mod tests {
         let text_files = Rules::written("edit", &[("*.txt", Ask)]);
         let none = Rules::default();
         let granted = Rules::written("bash", &[("ls *", Allow), ("touch *", Allow)]);
-        let command = |line: &str| isolated(command_need(line, &lab.place));
+        let command = |line: &str| isolated(command_request(line, &lab.place));
         let edit = |path: &str| {
             isolated(AccessRequest {
                 effect: RequestEffect::ChangesProject,
@@ -261,21 +271,21 @@ mod tests {
             (&text_files, edit("a.txt"), [Ask, Ask, Ask]),
             (&text_files, edit("a.rs"), [Allow, Allow, Allow]),
         ];
-        for (asks, need, wanted) in table {
+        for (asks, request, wanted) in table {
             let of = |approvals, grants: &Rules| {
                 let policy = Policy {
                     asks: asks.clone(),
                     grants: grants.clone(),
                     ..judging(approvals, &rules)
                 };
-                policy.judge(&need).action
+                policy.judge(&request).action
             };
             let found = [
                 of(Approvals::Default, &none),
                 of(Approvals::Default, &granted),
                 of(Approvals::Sandboxed, &none),
             ];
-            assert_eq!(found, wanted, "{asks:?} {need:?}");
+            assert_eq!(found, wanted, "{asks:?} {request:?}");
         }
         let policy = Policy {
             asks: text_files,

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use super::rule;
-use super::shell::{analyze, need_of};
+use super::shell::{analyze, request_of};
 pub(super) use super::testing::{PathFixture, records};
-use super::{Action, PermissionContext, Policy, Rules, Verdict, command_need, evaluate};
+use super::{Action, PermissionContext, Policy, Rules, Verdict, command_request, evaluate};
 
 fn base(place: &PermissionContext) -> Rules {
     rule::base(
@@ -45,7 +45,7 @@ pub(super) fn plan_rules(place: &PermissionContext) -> Rules {
 }
 
 pub(super) fn judge(rules: &Rules, command: &str, place: &PermissionContext) -> Verdict {
-    evaluate(rules, &Rules::default(), &command_need(command, place))
+    evaluate(rules, &Rules::default(), &command_request(command, place))
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn always_grants_shown_patterns_only() {
     ];
     for (command, always) in table {
         assert_eq!(
-            command_need(command, &lab.place).always,
+            command_request(command, &lab.place).always,
             always,
             "{command}"
         );
@@ -154,13 +154,13 @@ fn always_grants_shown_patterns_only() {
         "python3 y.py",
         "python3 -c 'import os'",
     ] {
-        let verdict = evaluate(&all, &wide, &command_need(command, &lab.place));
+        let verdict = evaluate(&all, &wide, &command_request(command, &lab.place));
         assert_eq!(verdict.action, Action::Ask, "{command}: {verdict:?}");
     }
     let grants = Rules::from(vec![rule_for("git diff --stat")]);
     let place = &lab.place;
     let ask = bash_rules(place, &[("*", Action::Ask)]);
-    let verdict = |command: &str| evaluate(&ask, &grants, &command_need(command, place)).action;
+    let verdict = |command: &str| evaluate(&ask, &grants, &command_request(command, place)).action;
     assert_eq!(verdict("git  diff '--stat'"), Action::Allow);
     assert_eq!(verdict("git diff --stat > f"), Action::Ask);
     assert_eq!(verdict("git diff --stat; ls"), Action::Ask);
@@ -177,13 +177,13 @@ fn always_for_project_tools_names_their_action() {
     std::fs::write(lab.place.root.join(".git/config"), config).unwrap();
     let place = &lab.place;
     // As if every program were installed.
-    let need = |command: &str| {
+    let request = |command: &str| {
         let mut line = analyze(command, place);
         line.units
             .iter_mut()
             .filter(|unit| unit.runner.is_none())
             .for_each(|unit| unit.foreign = None);
-        need_of(line.into())
+        request_of(line.into())
     };
     // A command, the patterns of "always", a command that they grant, one that they do not grant.
     let table = [
@@ -363,9 +363,9 @@ fn always_for_project_tools_names_their_action() {
     let ask = bash_rules(place, &[("*", Action::Ask)]);
     let mut wrong = vec![];
     for (command, wanted, held, other) in table {
-        let always = need(command).always;
+        let always = request(command).always;
         let grants: Rules = always.iter().map(|pattern| rule_for(pattern)).collect();
-        let verdict = |command: &str| evaluate(&ask, &grants, &need(command)).action;
+        let verdict = |command: &str| evaluate(&ask, &grants, &request(command)).action;
         let got = (
             always.join(", "),
             verdict(command),
@@ -418,16 +418,16 @@ fn always_for_project_tools_names_their_action() {
             "npx eslint *",
         ]
         .map(rule_for);
-        let need = need(command);
-        let granted = evaluate(&ask, &Rules::from(Vec::from(grants)), &need).action;
-        let wide = need
+        let request = request(command);
+        let granted = evaluate(&ask, &Rules::from(Vec::from(grants)), &request).action;
+        let wide = request
             .always
             .iter()
-            .any(|pattern| !need.patterns.contains(pattern));
+            .any(|pattern| !request.patterns.contains(pattern));
         assert!(
             granted == Action::Ask && !wide,
             "{command}: {:?}",
-            need.always
+            request.always
         );
     }
 }
@@ -448,7 +448,7 @@ fn grant_does_not_cover_the_whole_project() {
         "git switch --discard-changes x",
     ] {
         assert_eq!(
-            evaluate(&ask, &grants, &command_need(command, &lab.place)).action,
+            evaluate(&ask, &grants, &command_request(command, &lab.place)).action,
             Action::Ask,
             "{command}"
         );
@@ -468,7 +468,7 @@ fn always_is_not_offered_for_a_recurring_question() {
             rules: rules.clone(),
             ..Policy::default()
         };
-        policy.settles(&command_need(command, &lab.place))
+        policy.settles(&command_request(command, &lab.place))
     };
     assert!(settles_question(&edits(Action::Ask), "ls -la"));
     assert!(settles_question(&edits(Action::Allow), "mkdir -p made"));

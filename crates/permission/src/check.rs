@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::locate::{self, PathKind, PathRefusal};
 use super::path_gate::{PathVerdict, judge_path};
 use super::url::judge::{UrlVerdict, judge_url};
-use super::{Access, AccessRequest, PermissionContext, Policy, Rule, command_need, explain};
+use super::{Access, AccessRequest, PermissionContext, Policy, Rule, command_request, explain};
 
 #[derive(Deserialize)]
 struct CheckRequest {
@@ -65,8 +65,8 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
         None => policy,
     };
     if let Some(command) = &request.bash {
-        let need = policy.in_sandbox(command_need(command, &policy.place));
-        let verdict = policy.judge(&need);
+        let access = policy.in_sandbox(command_request(command, &policy.place));
+        let verdict = policy.judge(&access);
         let units: Vec<Value> = verdict.units.iter().map(explain::unit_data).collect();
         return answer(
             id,
@@ -103,8 +103,8 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
         let reason = "there is nothing to judge: give \"bash\", or \"permission\" with \"path\", \"url\" or \"pattern\"";
         return answer(id, "refuse", None, &[], Some(reason.into()));
     }
-    let need = AccessRequest::new(permission, request.pattern.as_deref().unwrap_or("*"));
-    let verdict = policy.judge(&need);
+    let access = AccessRequest::new(permission, request.pattern.as_deref().unwrap_or("*"));
+    let verdict = policy.judge(&access);
     answer(
         id,
         explain::word(verdict.action),

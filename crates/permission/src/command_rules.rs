@@ -52,17 +52,17 @@ impl<'r> CommandRules<'r> {
     pub(super) fn of(
         rules: &'r Rules,
         grants: &'r Rules,
-        need: &AccessRequest,
+        request: &AccessRequest,
         guarantee: SandboxGuarantee,
     ) -> Self {
         Self {
             rules,
             grants,
-            about: rules.about(&need.permission),
+            about: rules.about(&request.permission),
             granted: grants.about("bash"),
             posture: rules.posture(),
             may_be_ruled: guarantee.may_be_ruled(rules),
-            isolated: need.isolated,
+            isolated: request.isolated,
         }
     }
 
@@ -118,26 +118,30 @@ impl<'r> CommandRules<'r> {
             rule = None;
             reason = Some(ISOLATED.into());
         }
-        for need in &unit.touches {
-            let mut verdict = without_command(self.rules, self.grants, need);
-            if verdict.action == Action::Ask && guarantee.answers_need(need, verdict.rule.as_ref())
+        for request in &unit.touches {
+            let mut verdict = without_command(self.rules, self.grants, request);
+            if verdict.action == Action::Ask
+                && guarantee.answers_request(request, verdict.rule.as_ref())
             {
                 verdict.action = Action::Allow;
             }
             if self.isolated
-                && need.permission == "edit"
-                && need.minimum.is_none()
+                && request.permission == "edit"
+                && request.minimum.is_none()
                 && verdict.action == Action::Ask
             {
                 verdict.action = Action::Allow;
             }
-            if need.permission == "edit" && self.posture.is_some() && unit.carried && !unit.destroys
+            if request.permission == "edit"
+                && self.posture.is_some()
+                && unit.carried
+                && !unit.destroys
             {
                 // A command in an option may never start: see [`posture_of`].
                 verdict.action = verdict.action.min(Action::Ask);
             }
             if verdict.action > action {
-                let use_of_path = wording::describe_path_use(&need.permission, &verdict.pattern);
+                let use_of_path = wording::describe_path_use(&request.permission, &verdict.pattern);
                 action = verdict.action;
                 rule = verdict.rule;
                 reason = verdict.reason.or(Some(use_of_path));

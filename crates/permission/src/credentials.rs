@@ -181,15 +181,15 @@ impl CredentialRow {
         let Some(command) = git_command(&unit.normal) else {
             return false;
         };
-        let needs = |use_of_git: &str| self.programs.contains(&use_of_git);
+        let requests = |use_of_git: &str| self.programs.contains(&use_of_git);
         let is_sign_option = |word: &str| {
             word.starts_with("-S")
                 || word.starts_with("--gpg-sign")
                 || command == "tag" && ["-s", "--sign"].contains(&word)
         };
         let signed = || unit.normal.split(' ').any(is_sign_option);
-        needs("git:remote") && REMOTE.contains(&command)
-            || needs("git:sign") && SIGNING.contains(&command) && (signed() || signs())
+        requests("git:remote") && REMOTE.contains(&command)
+            || requests("git:sign") && SIGNING.contains(&command) && (signed() || signs())
     }
 
     /// Returns whether the output of a program shows that it lacks this credential.
@@ -236,12 +236,12 @@ pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], place: &PermissionC
         .units
         .iter()
         .flat_map(|unit| &unit.touches)
-        .flat_map(|need| {
-            let left = need.metadata.get("filepath").and_then(Value::as_str);
-            let named = if need.permission == "external_directory" {
+        .flat_map(|request| {
+            let left = request.metadata.get("filepath").and_then(Value::as_str);
+            let named = if request.permission == "external_directory" {
                 &[][..]
             } else {
-                &need.patterns
+                &request.patterns
             };
             left.into_iter().chain(named.iter().map(String::as_str))
         });

@@ -9,25 +9,27 @@ pub(super) const ISOLATED: &str = "what the sandbox holds is not asked here";
 const TEMPORARY: &str = "it is a short-lived file, which commands may use in their sandbox";
 
 /// Judges a need that is about no command.
-pub(super) fn without_command(rules: &Rules, grants: &Rules, need: &AccessRequest) -> Verdict {
-    let verdicts = need
+pub(super) fn without_command(rules: &Rules, grants: &Rules, request: &AccessRequest) -> Verdict {
+    let verdicts = request
         .patterns
         .iter()
-        .map(|pattern| verdict_on_pattern(rules, grants, &need.permission, pattern));
+        .map(|pattern| verdict_on_pattern(rules, grants, &request.permission, pattern));
     let verdict = strictest(verdicts)
-        .unwrap_or_else(|| verdict_on_pattern(rules, grants, &need.permission, "*"));
-    apply_sandbox_and_minimum(rules, grants, need, verdict)
+        .unwrap_or_else(|| verdict_on_pattern(rules, grants, &request.permission, "*"));
+    apply_sandbox_and_minimum(rules, grants, request, verdict)
 }
 
 /// Applies the sandbox and the minimum verdict of a need to a verdict on it.
 pub(super) fn apply_sandbox_and_minimum(
     rules: &Rules,
     grants: &Rules,
-    need: &AccessRequest,
+    request: &AccessRequest,
     verdict: Verdict,
 ) -> Verdict {
     let verdict = if verdict.action == Action::Ask
-        && need.guarantee.answers_need(need, verdict.rule.as_ref())
+        && request
+            .guarantee
+            .answers_request(request, verdict.rule.as_ref())
     {
         Verdict {
             action: Action::Allow,
@@ -38,7 +40,7 @@ pub(super) fn apply_sandbox_and_minimum(
     } else {
         verdict
     };
-    let is_confined_change = need.isolated && need.command.is_none();
+    let is_confined_change = request.isolated && request.command.is_none();
     let verdict = if is_confined_change && verdict.action == Action::Ask {
         Verdict {
             action: Action::Allow,
@@ -49,13 +51,13 @@ pub(super) fn apply_sandbox_and_minimum(
     } else {
         verdict
     };
-    let Some((minimum, reason)) = &need.minimum else {
+    let Some((minimum, reason)) = &request.minimum else {
         return verdict;
     };
     if *minimum <= verdict.action {
         return verdict;
     }
-    if *minimum == Action::Ask && is_opened(rules, grants, need, &verdict) {
+    if *minimum == Action::Ask && is_opened(rules, grants, request, &verdict) {
         return verdict;
     }
     Verdict {
@@ -70,8 +72,8 @@ pub(super) fn apply_sandbox_and_minimum(
 /// asks about.
 ///
 /// Only for reading: changing a control file is asked about every time.
-fn is_opened(rules: &Rules, grants: &Rules, need: &AccessRequest, verdict: &Verdict) -> bool {
-    if need.permission != "read" {
+fn is_opened(rules: &Rules, grants: &Rules, request: &AccessRequest, verdict: &Verdict) -> bool {
+    if request.permission != "read" {
         return false;
     }
     let is_named = |rule: &Rule| rule.pattern != "*" && rule.source != BUILT_IN;
@@ -79,15 +81,16 @@ fn is_opened(rules: &Rules, grants: &Rules, need: &AccessRequest, verdict: &Verd
         return true;
     }
     let is_granted = |pattern: &String| {
-        last_match(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*")
+        last_match(grants, &request.permission, pattern).is_some_and(|rule| rule.pattern != "*")
     };
-    need.patterns.iter().all(is_granted) && !is_denied(rules, need)
+    request.patterns.iter().all(is_granted) && !is_denied(rules, request)
 }
 
-fn is_denied(rules: &Rules, need: &AccessRequest) -> bool {
-    need.patterns
+fn is_denied(rules: &Rules, request: &AccessRequest) -> bool {
+    request
+        .patterns
         .iter()
-        .any(|pattern| judge(rules, &need.permission, pattern).0 == Action::Deny)
+        .any(|pattern| judge(rules, &request.permission, pattern).0 == Action::Deny)
 }
 
 /// Returns the first of the strictest verdicts.

@@ -19,12 +19,15 @@ use super::{
 ///
 /// A grant turns an ask into an allow, but never a deny; the minimum verdict holds against every
 /// rule.
-pub fn evaluate(rules: &Rules, grants: &Rules, need: &AccessRequest) -> Verdict {
-    match &need.command {
-        Some(line) => {
-            apply_sandbox_and_minimum(rules, grants, need, in_sandbox(rules, grants, need, line))
-        }
-        None => without_command(rules, grants, need),
+pub fn evaluate(rules: &Rules, grants: &Rules, request: &AccessRequest) -> Verdict {
+    match &request.command {
+        Some(line) => apply_sandbox_and_minimum(
+            rules,
+            grants,
+            request,
+            in_sandbox(rules, grants, request, line),
+        ),
+        None => without_command(rules, grants, request),
     }
 }
 
@@ -48,15 +51,15 @@ pub fn only_reads(rules: &Rules) -> bool {
 fn in_sandbox(
     rules: &Rules,
     grants: &Rules,
-    need: &AccessRequest,
+    request: &AccessRequest,
     line: &CommandAnalysis,
 ) -> Verdict {
-    let bare = command(rules, grants, need, line, SandboxGuarantee::None);
-    if need.guarantee == SandboxGuarantee::None || bare.action != Action::Ask {
+    let bare = command(rules, grants, request, line, SandboxGuarantee::None);
+    if request.guarantee == SandboxGuarantee::None || bare.action != Action::Ask {
         return bare;
     }
-    let verdict = command(rules, grants, need, line, need.guarantee);
-    let reason = unconfined::unconfined_effect_in(line, need.guarantee);
+    let verdict = command(rules, grants, request, line, request.guarantee);
+    let reason = unconfined::unconfined_effect_in(line, request.guarantee);
     match reason {
         Some(reason) if verdict.action == Action::Allow => Verdict {
             reason: Some(reason),
@@ -69,11 +72,11 @@ fn in_sandbox(
 fn command(
     rules: &Rules,
     grants: &Rules,
-    need: &AccessRequest,
+    request: &AccessRequest,
     line: &CommandAnalysis,
     guarantee: SandboxGuarantee,
 ) -> Verdict {
-    let bash = CommandRules::of(rules, grants, need, guarantee);
+    let bash = CommandRules::of(rules, grants, request, guarantee);
     let mut verdicts: Vec<UnitVerdict> = vec![];
     // A delegate (a program that has a service do its work) runs its commands outside the sandbox,
     // too. This is the layer of the current delegate.
@@ -151,7 +154,7 @@ fn command(
         }
     }
     verdict.proven_read_only = line.is_read_only();
-    if let Some(why) = &need.unproven
+    if let Some(why) = &request.unproven
         && verdict.action == Action::Allow
         && !verdict.proven_read_only
         && !line
@@ -204,6 +207,6 @@ impl CommandUnit {
         self.effect == Effect::Reads
             && self.opaque.is_none()
             && self.minimum.is_none()
-            && self.touches.iter().all(|need| need.minimum.is_none())
+            && self.touches.iter().all(|request| request.minimum.is_none())
     }
 }

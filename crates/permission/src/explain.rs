@@ -18,17 +18,17 @@ const MAX_LINE_BYTES: usize = 1_000;
 /// Explains a verdict on a need under these rules: the verdict, the rule that decided, the reason,
 /// the parts of a command line if it has several, and the rules that were considered. Terminal
 /// control characters are escaped.
-pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
+pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> String {
     let mut out = String::new();
-    let whole = need
+    let whole = request
         .command
         .as_ref()
         .map(|command| command.text.trim())
         .filter(|text| text.len() <= MAX_LINE_BYTES);
-    let subject = match (whole, &need.command) {
+    let subject = match (whole, &request.command) {
         (Some(whole), _) => spelled(whole),
         (None, Some(_)) => spelled(&verdict.pattern),
-        (None, None) => format!("{} {}", need.permission, spelled(&verdict.pattern)),
+        (None, None) => format!("{} {}", request.permission, spelled(&verdict.pattern)),
     };
     line(&mut out, &format!("{}: {subject}", word(verdict.action)));
     if whole.is_some_and(|whole| whole != verdict.pattern) {
@@ -48,7 +48,7 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
     if !why.is_empty() {
         line(&mut out, &format!("  why: {why}"));
     }
-    if let Some((least, reason)) = &need.minimum
+    if let Some((least, reason)) = &request.minimum
         && verdict.reason.as_ref() != Some(reason)
     {
         line(
@@ -56,7 +56,7 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
             &format!("  at least {}: {}", word(*least), spelled(reason)),
         );
     }
-    if need.command.is_some() {
+    if request.command.is_some() {
         if verdict.proven_read_only {
             line(&mut out, "  everything in it is known to be read-only");
         }
@@ -70,8 +70,8 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
     }
     // A command may be decided by a rule about the files that it uses.
     let permission = match &verdict.rule {
-        Some(rule) if !about(rule, &need.permission) => rule.permission.as_str(),
-        _ => need.permission.as_str(),
+        Some(rule) if !about(rule, &request.permission) => rule.permission.as_str(),
+        _ => request.permission.as_str(),
     };
     line(
         &mut out,
@@ -102,11 +102,14 @@ fn part(out: &mut String, unit: &UnitVerdict) {
 }
 
 /// Returns a verdict as JSON, for scripts.
-pub fn data(verdict: &Verdict, need: &AccessRequest) -> Value {
-    let whole = need.command.as_ref().map(|command| command.text.as_str());
-    let minimum = need.minimum.as_ref();
+pub fn data(verdict: &Verdict, request: &AccessRequest) -> Value {
+    let whole = request
+        .command
+        .as_ref()
+        .map(|command| command.text.as_str());
+    let minimum = request.minimum.as_ref();
     json!({
-        "permission": need.permission,
+        "permission": request.permission,
         "text": whole.unwrap_or(&verdict.pattern),
         "verdict": word(verdict.action),
         "part": verdict.pattern,
@@ -197,15 +200,19 @@ fn line(out: &mut String, text: &str) {
 #[cfg(unix)]
 mod tests {
     use super::super::case_tables::{PathFixture, rules_that_deny_rm};
-    use super::super::{command_need, evaluate};
+    use super::super::{command_request, evaluate};
     use super::*;
 
     #[test]
     fn explanation_of_denied_command_names_rule_and_parts() {
         let lab = PathFixture::new();
         let rules = rules_that_deny_rm(&lab.place);
-        let need = command_need("ls | xargs rm \x1b]0;x\x07", &lab.place);
-        let text = explain(&evaluate(&rules, &Rules::default(), &need), &need, &rules);
+        let request = command_request("ls | xargs rm \x1b]0;x\x07", &lab.place);
+        let text = explain(
+            &evaluate(&rules, &Rules::default(), &request),
+            &request,
+            &rules,
+        );
         let wanted = [
             "deny: ls | xargs rm \\x1b]0;x",
             "  rule: \"bash\": { \"rm*\": \"deny\" } (test)\n",

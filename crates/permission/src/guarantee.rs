@@ -135,10 +135,10 @@ impl SandboxGuarantee {
 
     /// Returns whether a need is asked about only because it leaves the project, and does so for a
     /// temporary file, which commands may use anyway, or only perhaps.
-    pub(super) fn answers_need(self, need: &AccessRequest, rule: Option<&Rule>) -> bool {
+    pub(super) fn answers_request(self, request: &AccessRequest, rule: Option<&Rule>) -> bool {
         self != Self::None
-            && need.permission == "external_directory"
-            && (need.temporary || need.perhaps)
+            && request.permission == "external_directory"
+            && (request.temporary || request.perhaps)
             && rule.is_none_or(|rule| rule.source == BUILT_IN)
     }
 }
@@ -147,7 +147,7 @@ impl SandboxGuarantee {
 #[cfg(unix)]
 mod tests {
     use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
-    use super::super::{command_need, evaluate};
+    use super::super::{command_request, evaluate};
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
     use sandbox::Mechanism;
@@ -285,12 +285,12 @@ mod tests {
             (read_only, READ_ONLY, "$(cat list) x", Ask),
         ];
         for (rules, guarantee, line, wanted) in table {
-            let bare = command_need(line, &lab.place);
-            let need = AccessRequest {
+            let bare = command_request(line, &lab.place);
+            let request = AccessRequest {
                 guarantee,
                 ..bare.clone()
             };
-            let verdict = evaluate(&rules, &Rules::default(), &need);
+            let verdict = evaluate(&rules, &Rules::default(), &request);
             assert_eq!(verdict.action, wanted, "{line}: {verdict:?}");
             let strict = evaluate(&rules, &Rules::default(), &bare);
             assert!(strict.action >= verdict.action, "{line}: {strict:?}");
@@ -378,11 +378,11 @@ mod tests {
             ),
         ];
         for (rules, guarantee, line, wanted) in table {
-            let need = AccessRequest {
+            let request = AccessRequest {
                 guarantee,
-                ..command_need(line, &lab.place)
+                ..command_request(line, &lab.place)
             };
-            let verdict = evaluate(&rules, &Rules::default(), &need);
+            let verdict = evaluate(&rules, &Rules::default(), &request);
             assert_eq!(verdict.action, wanted, "{line}: {verdict:?}");
         }
     }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
+use super::{Action, PermissionContext, Rules, Verdict, command_request, evaluate};
 
 /// Returns the invariant that judging `line` breaks, or `None` if all hold.
 ///
@@ -72,5 +72,5 @@ fn judge(rules: &Rules, line: &str) -> Verdict {
         data: "/no-data-here".into(),
         ..PermissionContext::default()
     };
-    evaluate(rules, &Rules::default(), &command_need(line, &place))
+    evaluate(rules, &Rules::default(), &command_request(line, &place))
 }

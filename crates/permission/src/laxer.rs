@@ -66,7 +66,7 @@ fn compared(
         } else {
             None
         };
-        let Some(needs) = needs(&key, &sets, changed.as_ref()) else {
+        let Some(requests) = requests(&key, &sets, changed.as_ref()) else {
             return Some(MorePermissive {
                 permission: key,
                 pattern: None,
@@ -84,14 +84,14 @@ fn compared(
         };
         let ours = relevant(with);
         let theirs: Vec<Rules> = without.iter().map(|other| relevant(other)).collect();
-        let found = needs.iter().find(|need| {
-            let now = action_of(&ours, need);
+        let found = requests.iter().find(|request| {
+            let now = action_of(&ours, request);
             if now == Action::Deny {
                 return false;
             }
             let before = theirs
                 .iter()
-                .map(|other| action_of(other, need))
+                .map(|other| action_of(other, request))
                 .min()
                 .unwrap_or(Action::Deny);
             before >= least && now < before
@@ -103,8 +103,8 @@ fn compared(
     })
 }
 
-fn action_of(rules: &Rules, need: &AccessRequest) -> Action {
-    evaluate(rules, &Rules::default(), need).action
+fn action_of(rules: &Rules, request: &AccessRequest) -> Action {
+    evaluate(rules, &Rules::default(), request).action
 }
 
 /// Returns the content of a rule, without its source unless that is built in.
@@ -250,7 +250,11 @@ fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
 
 /// Returns example needs for everything that the rules about a permission distinguish. `None` if
 /// there are too many.
-fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Vec<AccessRequest>> {
+fn requests(
+    key: &str,
+    sets: &[&Rules],
+    changed: Option<&Changed<'_>>,
+) -> Option<Vec<AccessRequest>> {
     let rules: Vec<&Rule> = sets.iter().flat_map(|rules| about(rules, key)).collect();
     let patterns = distinct(
         rules
@@ -266,9 +270,9 @@ fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Ve
         "bash" => commands(texts, &rules, sets, changed)?,
         // A secret is asked about unless a rule names it.
         "read" => {
-            let secret = |need: AccessRequest| AccessRequest {
+            let secret = |request: AccessRequest| AccessRequest {
                 minimum: Some((Action::Ask, String::new())),
-                ..need
+                ..request
             };
             texts
                 .iter()
@@ -303,38 +307,38 @@ fn commands(
     } else {
         Vec::new()
     };
-    let mut needs = Vec::new();
+    let mut requests = Vec::new();
     for text in &texts {
         for unit in units(text) {
-            let line = need(CommandAnalysis {
+            let line = of_command(CommandAnalysis {
                 text: text.clone(),
                 units: vec![unit],
                 ..CommandAnalysis::default()
             });
             if posture {
-                needs.push(AccessRequest {
+                requests.push(AccessRequest {
                     guarantee: SandboxGuarantee::READ_ONLY,
                     ..line.clone()
                 });
             }
-            needs.push(line);
+            requests.push(line);
         }
-        needs.push(need(CommandAnalysis {
+        requests.push(of_command(CommandAnalysis {
             text: text.clone(),
             ..CommandAnalysis::default()
         }));
-        needs.push(need(CommandAnalysis {
+        requests.push(of_command(CommandAnalysis {
             text: text.clone(),
             opaque: Some(String::new()),
             ..CommandAnalysis::default()
         }));
-        needs.push(need(CommandAnalysis {
+        requests.push(of_command(CommandAnalysis {
             text: text.clone(),
             unread: vec![text.clone()],
             ..CommandAnalysis::default()
         }));
     }
-    needs.extend(spelled::commands(rules, changed, posture));
+    requests.extend(spelled::commands(rules, changed, posture));
     // Commands and changes that an option of another program carries.
     for path in &edited {
         let touches = vec![AccessRequest::new("edit", path.as_str())];
@@ -349,17 +353,17 @@ fn commands(
             ..CommandAnalysis::default()
         };
         let command = Some(Arc::new(line));
-        needs.push(AccessRequest {
+        requests.push(AccessRequest {
             permission: "bash".into(),
             patterns: vec![path.clone()],
             command,
             ..AccessRequest::default()
         });
     }
-    Some(needs)
+    Some(requests)
 }
 
-fn need(line: CommandAnalysis) -> AccessRequest {
+fn of_command(line: CommandAnalysis) -> AccessRequest {
     let text = line
         .units
         .first()

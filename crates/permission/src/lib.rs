@@ -78,7 +78,7 @@ pub use evaluate::evaluate;
 pub use guarantee::SandboxGuarantee;
 pub use laxer::laxer;
 pub use rule::{Action, Rule, Rules};
-pub use shell::command_need;
+pub use shell::command_request;
 
 use base::approvals::Approvals;
 use base::environment::Environment;

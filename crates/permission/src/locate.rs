@@ -573,7 +573,7 @@ impl Located {
 
     /// Returns the needs that have to be allowed before the path is used: first
     /// `external_directory` if it lies outside the project, then `read` or `edit`.
-    pub fn needs(&self, access: Access) -> Vec<AccessRequest> {
+    pub fn requests(&self, access: Access) -> Vec<AccessRequest> {
         // Listing may always report that a path outside does not exist.
         let reports_absence = access == Access::List && self.is_absent();
         let leaving = if reports_absence {
@@ -581,35 +581,35 @@ impl Located {
         } else {
             self.leaving()
         };
-        let mut needs: Vec<AccessRequest> = leaving.into_iter().collect();
+        let mut requests: Vec<AccessRequest> = leaving.into_iter().collect();
         let file = |which| {
             Some(FileUse {
                 which,
                 ..self.in_use(access)
             })
         };
-        for need in &mut needs {
-            need.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
+        for request in &mut requests {
+            request.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
         }
         let permission = match access {
-            Access::List => return needs,
+            Access::List => return requests,
             Access::Read => "read",
             Access::Edit => "edit",
         };
         let name = &self.relative;
-        let mut need = AccessRequest::new(permission, name);
-        need.minimum = self.minimum(access);
-        need.file = file(self.why_special(access));
+        let mut request = AccessRequest::new(permission, name);
+        request.minimum = self.minimum(access);
+        request.file = file(self.why_special(access));
         if access == Access::Edit && self.inside {
-            need.effect = RequestEffect::ChangesProject;
+            request.effect = RequestEffect::ChangesProject;
         }
         // A need with a minimum verdict is asked about every time, and a name with wildcards is no
         // pattern for itself.
-        if (need.minimum.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
-            need = need.always(name.clone());
+        if (request.minimum.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
+            request = request.always(name.clone());
         }
-        needs.push(need);
-        needs
+        requests.push(request);
+        requests
     }
 
     /// Returns the need to leave the project, or `None` if the path is inside. Its pattern covers
@@ -624,22 +624,22 @@ impl Located {
             self.path.parent().unwrap_or(&self.path)
         };
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
-        let mut need = AccessRequest::new("external_directory", pattern.clone());
-        need.temporary = self.temporary;
+        let mut request = AccessRequest::new("external_directory", pattern.clone());
+        request.temporary = self.temporary;
         if folder.parent().is_none() {
-            need.why_not_always = Some("it would allow the whole file system".to_owned());
+            request.why_not_always = Some("it would allow the whole file system".to_owned());
         } else if !folder.to_string_lossy().contains(['*', '?']) {
-            need = need.always(pattern);
+            request = request.always(pattern);
         }
-        need.metadata.insert(
+        request.metadata.insert(
             "filepath".into(),
             Value::String(self.path.display().to_string()),
         );
-        need.metadata.insert(
+        request.metadata.insert(
             "parentDir".into(),
             Value::String(folder.display().to_string()),
         );
-        Some(need)
+        Some(request)
     }
 
     fn in_use(&self, access: Access) -> FileUse {

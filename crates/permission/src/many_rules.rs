@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::rule_index::{rules_compared_by, without_index};
 use super::{
-    AccessRequest, Action, PermissionContext, Rule, Rules, SandboxGuarantee, command_need, evaluate,
+    AccessRequest, Action, PermissionContext, Rule, Rules, SandboxGuarantee, command_request,
+    evaluate,
 };
 
 const PERMISSIONS: [&str; 9] = [
@@ -155,9 +156,9 @@ proptest! {
         guarantee in prop::sample::select(vec![SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE]),
         isolated in any::<bool>(),
     ) {
-        let need = AccessRequest { guarantee, isolated, ..command_need(line, &place()) };
-        let wanted = without_index(|| evaluate(&rules, &grants, &need));
-        prop_assert_eq!(evaluate(&rules, &grants, &need), wanted, "{}", line);
+        let request = AccessRequest { guarantee, isolated, ..command_request(line, &place()) };
+        let wanted = without_index(|| evaluate(&rules, &grants, &request));
+        prop_assert_eq!(evaluate(&rules, &grants, &request), wanted, "{}", line);
     }
 
     #[test]
@@ -167,9 +168,9 @@ proptest! {
         permission in prop::sample::select(vec!["edit", "read", "bash", "posture", "ed/it", "other"]),
         text in prop_oneof![prop::sample::select(&PATTERNS[..]).prop_map(str::to_owned), "[a-z./ \\\\]{0,6}"],
     ) {
-        let need = AccessRequest::new(permission, text);
-        let wanted = without_index(|| evaluate(&rules, &grants, &need));
-        prop_assert_eq!(evaluate(&rules, &grants, &need), wanted);
+        let request = AccessRequest::new(permission, text);
+        let wanted = without_index(|| evaluate(&rules, &grants, &request));
+        prop_assert_eq!(evaluate(&rules, &grants, &request), wanted);
         prop_assert_eq!(rules.hides(permission), hides_simply(&rules, permission));
     }
 }
@@ -226,9 +227,9 @@ proptest! {
             source: "test".into(),
         };
         let rules: Rules = patterns.iter().map(rule).collect();
-        let need = AccessRequest::new("webfetch", address);
-        let wanted = without_index(|| evaluate(&rules, &rules, &need));
-        prop_assert_eq!(evaluate(&rules, &rules, &need), wanted);
+        let request = AccessRequest::new("webfetch", address);
+        let wanted = without_index(|| evaluate(&rules, &rules, &request));
+        prop_assert_eq!(evaluate(&rules, &rules, &request), wanted);
     }
 }
 
@@ -265,14 +266,14 @@ fn compared_rules_do_not_grow_with_the_list() {
         "sh -c 'ls; tool9 x'",
     ];
     for line in lines {
-        let need = AccessRequest {
+        let request = AccessRequest {
             guarantee: SandboxGuarantee::WORKSPACE,
-            ..command_need(line, &place())
+            ..command_request(line, &place())
         };
         let [few, many] = [100, 10_000].map(|count| {
             let rules = of(count);
             let grants = of(count);
-            rules_compared_by(|| drop(evaluate(&rules, &grants, &need)))
+            rules_compared_by(|| drop(evaluate(&rules, &grants, &request)))
         });
         assert!(
             few > 0 && many <= few + few / 10,
@@ -281,7 +282,9 @@ fn compared_rules_do_not_grow_with_the_list() {
         // The counter works: without the index nearly all rules are compared.
         let rules = of(10_000);
         let all = rules_compared_by(|| {
-            drop(without_index(|| evaluate(&rules, &Rules::default(), &need)))
+            drop(without_index(|| {
+                evaluate(&rules, &Rules::default(), &request)
+            }))
         });
         assert!(all > 3_000, "{line}: {all}");
     }
@@ -307,10 +310,10 @@ fn compared_rules_do_not_grow_with_the_list_of_addresses() {
         (0..count).map(rule).collect()
     };
     for address in ["https://docs.example/a", "https://a.part5.example/word6x"] {
-        let need = AccessRequest::new("webfetch", address);
+        let request = AccessRequest::new("webfetch", address);
         let compared = [100, 10_000].map(|count| {
             let rules = of(count);
-            rules_compared_by(|| drop(evaluate(&rules, &Rules::default(), &need)))
+            rules_compared_by(|| drop(evaluate(&rules, &Rules::default(), &request)))
         });
         assert!(compared[1] <= compared[0] + 2, "{address}: {compared:?}");
     }

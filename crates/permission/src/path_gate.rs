@@ -26,10 +26,10 @@ pub enum PathDenied {
 /// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its needs, [`PathDenied::Refused`]
 /// if the path cannot be located or used.
 pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located, PathDenied> {
-    let denial = |need: AccessRequest| {
-        let verdict = evaluate(&policy.rules, &policy.grants, &need);
+    let denial = |request: AccessRequest| {
+        let verdict = evaluate(&policy.rules, &policy.grants, &request);
         let is_denied = verdict.action == Action::Deny;
-        is_denied.then(|| PathDenied::Denied(Box::new((need, verdict))))
+        is_denied.then(|| PathDenied::Denied(Box::new((request, verdict))))
     };
     let located = match locate(text, &policy.place) {
         Ok(located) => located,
@@ -43,7 +43,7 @@ pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located
             return Err(PathDenied::Refused(refusal));
         }
     };
-    if let Some(barred) = located.needs(access).into_iter().find_map(denial) {
+    if let Some(barred) = located.requests(access).into_iter().find_map(denial) {
         return Err(barred);
     }
     match located.refusal(access) {
@@ -58,7 +58,7 @@ pub fn listing(policy: &Policy, located: &Located) -> Option<AccessRequest> {
     if located.found != PathKind::Directory {
         return None;
     }
-    let reading = located.needs(Access::Read).pop()?;
+    let reading = located.requests(Access::Read).pop()?;
     let names_list = |rule: &Rule| !rule.permission.contains('*');
     let is_about_lists = |rules: &Rules| {
         let is_last = rules
@@ -91,22 +91,22 @@ pub fn judge_path(
     text: &str,
     more: Vec<AccessRequest>,
 ) -> PathVerdict {
-    let needs = match check_path(policy, access, text) {
+    let requests = match check_path(policy, access, text) {
         Ok(located) => {
-            let mut needs = located.needs(access);
+            let mut requests = located.requests(access);
             if access == Access::Read {
-                needs.extend(listing(policy, &located));
+                requests.extend(listing(policy, &located));
             }
-            needs
+            requests
         }
         Err(PathDenied::Denied(denied)) => return PathVerdict::Judged(denied.1),
         Err(PathDenied::Refused(refusal)) => return PathVerdict::Refused(refusal),
     };
-    let needs = needs
+    let requests = requests
         .into_iter()
-        .map(|need| policy.in_sandbox(need))
+        .map(|request| policy.in_sandbox(request))
         .chain(more);
-    let verdicts = needs.map(|need| policy.judge(&need));
+    let verdicts = requests.map(|request| policy.judge(&request));
     // The first of the strictest verdicts.
     let strictest = verdicts.reduce(|strictest, next| {
         if next.action > strictest.action {

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use super::shell::{CommandAnalysis, ParsedLine, analyze, need_of};
+use super::shell::{CommandAnalysis, ParsedLine, analyze, request_of};
 use super::{AccessRequest, Action, PermissionContext, Policy, SandboxGuarantee, Verdict};
 use base::approvals::Approvals;
 
@@ -95,8 +95,8 @@ pub struct PlannedVerdict {
 impl PlannedVerdict {
     /// Returns the verdict if `policy` judges by the same rules, and nothing was demanded of the
     /// request since it was planned.
-    pub fn under(&self, policy: &Policy, need: &AccessRequest) -> Option<Verdict> {
-        let is_current = need.minimum.is_none() && self.policy.judges_as(policy);
+    pub fn under(&self, policy: &Policy, request: &AccessRequest) -> Option<Verdict> {
+        let is_current = request.minimum.is_none() && self.policy.judges_as(policy);
         is_current.then(|| self.verdict.clone())
     }
 }
@@ -113,7 +113,7 @@ pub fn plan_command(
     let request = AccessRequest {
         guarantee: sandbox.guarantee.in_place(&policy.place),
         unproven: sandbox.unproven,
-        ..need_of(line)
+        ..request_of(line)
     };
     let verdict = policy.judge(&request);
     if verdict.action == Action::Ask
@@ -207,7 +207,8 @@ mod tests {
         let line = Arc::new(analyze("touch x", &lab.place));
         let plan = plan_command(line, &asked, SandboxCapabilities::default());
         let planned = plan.request.planned.clone().unwrap();
-        let under = |policy: &Policy, need: &AccessRequest| planned.under(policy, need).is_some();
+        let under =
+            |policy: &Policy, request: &AccessRequest| planned.under(policy, request).is_some();
         assert!(under(&asked, &plan.request));
         assert!(under(
             &policy(&lab, Approvals::Default, &asks),

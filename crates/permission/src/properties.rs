@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::case_tables::{
     PathFixture, bash_rules, judge, plan_rules, rules_that_ask, rules_that_deny_rm,
 };
-use super::{Action, PermissionContext, Rules, command_need, evaluate};
+use super::{Action, PermissionContext, Rules, command_request, evaluate};
 
 /// Returns a place that does not exist, so that all cases can share it.
 fn place() -> PermissionContext {
@@ -191,9 +191,9 @@ proptest! {
         let place = place();
         let grants = Rules::from(vec![super::Rule { permission: "*".into(), pattern: "*".into(), action: Action::Allow, source: "grant".into() }]);
         for rules in rule_sets(&place) {
-            let need = command_need(&command, &place);
-            let without = evaluate(&rules, &Rules::default(), &need).action;
-            let with = evaluate(&rules, &grants, &need).action;
+            let request = command_request(&command, &place);
+            let without = evaluate(&rules, &Rules::default(), &request).action;
+            let with = evaluate(&rules, &grants, &request).action;
             prop_assert!(without != Action::Deny || with == Action::Deny, "{}", command);
         }
     }
@@ -202,8 +202,8 @@ proptest! {
     fn quoted_words_are_unchanged(words in vec("[a-zA-Z0-9_./$*?\\[\\]{}~\"'\\\\ ;&|<>()!#-]{1,8}", 1..5)) {
         let place = place();
         let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
-        let need = command_need(&format!("prog {}", quoted.join(" ")), &place);
-        let line = need.command.unwrap();
+        let request = command_request(&format!("prog {}", quoted.join(" ")), &place);
+        let line = request.command.unwrap();
         prop_assert!(line.opaque.is_none());
         prop_assert_eq!(&line.units[0].normal, &format!("prog {}", words.join(" ")));
     }

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn reading_secrets_asks_unless_a_rule_names_them() {
         let base = base(Path::new("/data"), Path::new("/tmp/s"), &["/skills"]);
-        let need = AccessRequest {
+        let request = AccessRequest {
             minimum: Some((Ask, "secret".into())),
             ..AccessRequest::new("read", ".env")
         };
@@ -209,7 +209,7 @@ mod tests {
                     .clone()
                     .then(&Rules::written("read", &[(pattern, Allow)])),
                 &Rules::default(),
-                &need,
+                &request,
             )
             .action
         };

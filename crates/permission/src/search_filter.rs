@@ -147,16 +147,18 @@ impl SearchFilterReader<'_> {
                 .ok()
                 .and_then(|file| LinkedFiles::of(place).protection(&file));
         }
-        for need in located.needs(Access::Read) {
-            let verdict = evaluate(rules, grants, &need);
-            let is_specific = need.minimum.is_some()
+        for request in located.requests(Access::Read) {
+            let verdict = evaluate(rules, grants, &request);
+            let is_specific = request.minimum.is_some()
                 || verdict
                     .rule
                     .as_ref()
                     .is_some_and(|rule| rule.pattern != "*");
             match verdict.action {
                 Action::Deny => return Action::Deny,
-                Action::Ask if need.permission == "read" && is_specific => strictest = Action::Ask,
+                Action::Ask if request.permission == "read" && is_specific => {
+                    strictest = Action::Ask
+                }
                 Action::Ask | Action::Allow => {}
             }
         }

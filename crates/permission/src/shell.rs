@@ -40,12 +40,12 @@ pub fn is_subcommand(word: &str) -> bool {
 pub const LONGEST: usize = 128 * 1024;
 
 /// Returns the need of a command line, with all its effects.
-pub fn command_need(command: &str, place: &PermissionContext) -> AccessRequest {
-    need_of(analyze(command, place).into())
+pub fn command_request(command: &str, place: &PermissionContext) -> AccessRequest {
+    request_of(analyze(command, place).into())
 }
 
 /// Returns the need of a command line that has been analysed.
-pub(crate) fn need_of(line: Arc<CommandAnalysis>) -> AccessRequest {
+pub(crate) fn request_of(line: Arc<CommandAnalysis>) -> AccessRequest {
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),
         Err(reason) => (vec![], Some(reason)),
@@ -243,12 +243,13 @@ fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
     if let Some(reason) = unknown.or(unit.minimum.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
     }
-    let is_asked_about =
-        |need: &&AccessRequest| need.minimum.is_some() || need.permission == "external_directory";
+    let is_asked_about = |request: &&AccessRequest| {
+        request.minimum.is_some() || request.permission == "external_directory"
+    };
     match unit.touches.iter().find(is_asked_about) {
-        Some(need) => Err(format!(
+        Some(request) => Err(format!(
             "{} is asked about by itself",
-            need.patterns.join(", ")
+            request.patterns.join(", ")
         )),
         None => Ok(()),
     }

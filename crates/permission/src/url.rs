@@ -72,12 +72,12 @@ impl Address {
     /// `secrets` are values that must not be sent; those shorter than 8 bytes are ignored.
     /// `private` are the hosts of this machine and network that may be fetched from nevertheless:
     /// `host` or `host:port`. No name is resolved.
-    pub fn need(&self, secrets: &[String], private: &[String]) -> AccessRequest {
+    pub fn access_request(&self, secrets: &[String], private: &[String]) -> AccessRequest {
         let origin = self.url.origin().ascii_serialization();
-        let mut need =
+        let mut request =
             AccessRequest::new(PERMISSION, self.url.as_str()).always(format!("{origin}/*"));
-        need.minimum = self.minimum(secrets, private);
-        need
+        request.minimum = self.minimum(secrets, private);
+        request
     }
 
     /// Returns whether the settings allow to fetch from the host, whatever its name resolves to.
@@ -598,10 +598,10 @@ mod tests {
         ];
         let secrets = [key, database, &jwt, "postgres", "short1"].map(str::to_owned);
         for (host, action) in table {
-            let need = Address::read(&format!("https://{host}/"))
+            let request = Address::read(&format!("https://{host}/"))
                 .unwrap()
-                .need(&secrets, &[]);
-            assert_eq!(need.minimum.map(|(action, _)| action), action, "{host}");
+                .access_request(&secrets, &[]);
+            assert_eq!(request.minimum.map(|(action, _)| action), action, "{host}");
         }
     }
 
@@ -623,7 +623,7 @@ mod tests {
         let long = |text: &str| {
             Address::read(text)
                 .unwrap()
-                .need(&[], &[])
+                .access_request(&[], &[])
                 .minimum
                 .is_some()
         };
@@ -738,13 +738,13 @@ mod tests {
             ("http://127.0.0.1:3000/", false),
         ];
         for (url, open) in table {
-            let need = Address::read(url).unwrap().need(&[], &private);
-            assert_eq!(need.minimum.is_none(), open, "{url}");
+            let request = Address::read(url).unwrap().access_request(&[], &private);
+            assert_eq!(request.minimum.is_none(), open, "{url}");
             assert!(
                 open == (evaluate(
                     &Rules::built_in(&[("*", "*", Action::Allow)]),
                     &Rules::default(),
-                    &need
+                    &request
                 )
                 .action
                     == Action::Allow)
@@ -757,15 +757,15 @@ mod tests {
         let granted = |url: &str| {
             Address::read(url)
                 .unwrap()
-                .need(&["sk-live-0123456789".into()], &[])
+                .access_request(&["sk-live-0123456789".into()], &[])
         };
-        let need = granted("https://a.example:8443/x?y");
-        assert_eq!(need.always, ["https://a.example:8443/*"]);
+        let request = granted("https://a.example:8443/x?y");
+        assert_eq!(request.always, ["https://a.example:8443/*"]);
         let policy = Policy {
             rules: Rules::built_in(&[(PERMISSION, "*", Action::Ask)]),
             ..Policy::default()
         };
-        assert!(policy.settles(&need));
+        assert!(policy.settles(&request));
         assert!(!policy.settles(&granted("https://a.example/?q=sk-live-0123456789")));
         let grants = Rules::built_in(&[(PERMISSION, "https://a.example/*", Action::Allow)]);
         for (url, action) in [

@@ -45,12 +45,12 @@ impl QuestionWording {
     ///
     /// `reason` is the reason to ask if a verdict has none of its own; it is ignored for a command.
     pub fn new(asked: &[(&AccessRequest, &Verdict)], reason: Option<&str>) -> Self {
-        let Some((need, verdict)) = asked.last() else {
+        let Some((request, verdict)) = asked.last() else {
             return Self::default();
         };
-        if let Some((_, question)) = &need.minimum
+        if let Some((_, question)) = &request.minimum
             // The plan tools ask a question of their own, as their minimum verdict.
-            && need.permission.starts_with("plan_")
+            && request.permission.starts_with("plan_")
         {
             return Self {
                 complete_question: Some(question.clone()),
@@ -58,7 +58,7 @@ impl QuestionWording {
             };
         }
         let rules = rules(asked);
-        if need.command.is_some() {
+        if request.command.is_some() {
             return Self {
                 action: "run this command".into(),
                 reasons: reasons(verdict),
@@ -66,13 +66,13 @@ impl QuestionWording {
                 ..Self::default()
             };
         }
-        let (verb, object) = action_and_object(need);
+        let (verb, object) = action_and_object(request);
         let mut which: Vec<String> = Vec::new();
         let mut reasons: Vec<Reason> = Vec::new();
-        for (need, verdict) in asked {
-            let clause = need.file.as_ref().and_then(|file| file.which.as_ref());
+        for (request, verdict) in asked {
+            let clause = request.file.as_ref().and_then(|file| file.which.as_ref());
             which.extend(clause.cloned());
-            let minimum_reason = need.minimum.as_ref().map(|(_, reason)| reason.as_str());
+            let minimum_reason = request.minimum.as_ref().map(|(_, reason)| reason.as_str());
             // The clause already states why a file is special.
             let stated = verdict
                 .reason
@@ -136,11 +136,11 @@ pub(super) fn describe_path_use(permission: &str, path: &str) -> String {
 }
 
 /// Returns the action of an access request, and its object.
-fn action_and_object(need: &AccessRequest) -> (String, Option<String>) {
-    if let Some(file) = &need.file {
+fn action_and_object(request: &AccessRequest) -> (String, Option<String>) {
+    if let Some(file) = &request.file {
         return (file.verb.to_owned(), Some(file.name.clone()));
     }
-    let named = need
+    let named = request
         .patterns
         .iter()
         .filter(|pattern| *pattern != "*")
@@ -148,7 +148,7 @@ fn action_and_object(need: &AccessRequest) -> (String, Option<String>) {
         .collect::<Vec<_>>()
         .join(", ");
     let object = Some(named).filter(|named| !named.is_empty());
-    let verb = match need.permission.as_str() {
+    let verb = match request.permission.as_str() {
         "webfetch" => "fetch",
         "websearch" => "search the web for",
         "task" => "give work to the subagent",
@@ -159,7 +159,7 @@ fn action_and_object(need: &AccessRequest) -> (String, Option<String>) {
         "edit" => "change",
         "external_directory" => "use",
         "doom_loop" => return ("repeat the same call".to_owned(), None),
-        _ => return (format!("use {}", text::title(&need.permission)), object),
+        _ => return (format!("use {}", text::title(&request.permission)), object),
     };
     (verb.to_owned(), object)
 }
@@ -252,13 +252,13 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
 }
 
 /// Describes the grant that "always" would store: "commands that begin with git log".
-pub fn describe_grant(need: &AccessRequest) -> String {
+pub fn describe_grant(request: &AccessRequest) -> String {
     let mut prefixes: Vec<&str> = Vec::new();
     let mut others: Vec<String> = Vec::new();
-    for pattern in &need.always {
+    for pattern in &request.always {
         match pattern.strip_suffix(" *") {
-            Some(prefix) if need.permission == "bash" => prefixes.push(prefix),
-            _ => others.push(describe_pattern(need, pattern)),
+            Some(prefix) if request.permission == "bash" => prefixes.push(prefix),
+            _ => others.push(describe_pattern(request, pattern)),
         }
     }
     if !prefixes.is_empty() {
@@ -270,10 +270,10 @@ pub fn describe_grant(need: &AccessRequest) -> String {
     others.join(", ")
 }
 
-fn describe_pattern(need: &AccessRequest, pattern: &str) -> String {
+fn describe_pattern(request: &AccessRequest, pattern: &str) -> String {
     let below = pattern.strip_suffix("/*");
-    match (need.permission.as_str(), below) {
-        ("bash", _) => describe_command_pattern(need, pattern),
+    match (request.permission.as_str(), below) {
+        ("bash", _) => describe_command_pattern(request, pattern),
         ("external_directory", Some(directory)) => {
             format!("all of {directory}")
         }
@@ -296,14 +296,14 @@ fn describe_pattern(need: &AccessRequest, pattern: &str) -> String {
     }
 }
 
-fn describe_command_pattern(need: &AccessRequest, pattern: &str) -> String {
+fn describe_command_pattern(request: &AccessRequest, pattern: &str) -> String {
     let reaches = |line: &CommandAnalysis| {
         line.units
             .iter()
             .any(|unit| unit.only_destination() == Some(pattern))
     };
     if let Some((command, place)) = pattern.rsplit_once(' ')
-        && need.command.as_deref().is_some_and(reaches)
+        && request.command.as_deref().is_some_and(reaches)
     {
         return format!("{command} to {place}");
     }
@@ -317,24 +317,24 @@ pub fn settings_that_allow(
     allows: impl Fn(&AccessRequest, &[Rule]) -> bool,
 ) -> Option<Value> {
     let mut permission = Map::new();
-    for need in asked {
-        let patterns = if need.always.is_empty() {
-            &need.patterns
+    for request in asked {
+        let patterns = if request.always.is_empty() {
+            &request.patterns
         } else {
-            &need.always
+            &request.always
         };
         let rule = |pattern: &String| Rule {
-            permission: need.permission.clone(),
+            permission: request.permission.clone(),
             pattern: pattern.clone(),
             action: Action::Allow,
             source: "settings".to_owned(),
         };
         let rules: Vec<Rule> = patterns.iter().map(rule).collect();
-        if !allows(need, &rules) {
+        if !allows(request, &rules) {
             return None;
         }
         let entry = permission
-            .entry(need.permission.clone())
+            .entry(request.permission.clone())
             .or_insert_with(|| json!({}));
         for pattern in patterns {
             entry[pattern] = "allow".into();

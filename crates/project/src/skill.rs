@@ -400,8 +400,8 @@ impl Skills {
         let skill_rules: Rules = skill_rules.cloned().collect();
         let is_hidden = rules.hides("skill");
         let is_allowed = move |skill: &&Skill| {
-            let need = AccessRequest::new("skill", skill.name.as_str());
-            !is_hidden && evaluate(&skill_rules, &Rules::default(), &need).action != Action::Deny
+            let request = AccessRequest::new("skill", skill.name.as_str());
+            !is_hidden && evaluate(&skill_rules, &Rules::default(), &request).action != Action::Deny
         };
         self.0.iter().filter(is_allowed)
     }

@@ -38,7 +38,7 @@ const MAX_TITLED_PROMPTS: usize = 2;
 
 pub(super) struct Actor {
     /// The context for turns; its token and event sender are replaced for each turn.
-    pub(super) scope: TurnContext,
+    pub(super) turn: TurnContext,
     /// The project's configuration. Lent to the turn.
     pub(super) watcher: ConfigWatcher,
     /// Moved into the turn while it runs.
@@ -148,9 +148,9 @@ impl Actor {
         let ended = self.session.sessions.ended.clone();
         tokio::select! {
             event = self.session.next_event() => self.session.handle(event).await,
-            () = self.scope.resources.shared.jobs.news() => {
-                jobs::settle(&mut self.history, &self.scope).await;
-                for notice in jobs::notices(&self.scope) {
+            () = self.turn.resources.shared.jobs.news() => {
+                jobs::settle(&mut self.history, &self.turn).await;
+                for notice in jobs::notices(&self.turn) {
                     // If there is no receiver, the next turn shows it.
                     self.session.out_of_turn_events.send(notice).ok();
                 }
@@ -184,17 +184,17 @@ impl Actor {
             work => work,
         };
         let is_message = matches!(work, PromptInput::Message(_));
-        change_recorder::prepare(&self.scope, self.session.sessions.ended.clone());
+        change_recorder::prepare(&self.turn, self.session.sessions.ended.clone());
         let cancelled = self.session.sessions.ended.child_token();
         let budget = Arc::<TurnBudget>::default();
         let mut run = PromptRun {
             sessions: self.session.sessions.clone(),
             choice: self.session.choices.current.clone(),
-            scope: TurnContext {
+            turn: TurnContext {
                 cancelled: cancelled.clone(),
                 event_sender: event_sender.clone(),
                 budget: budget.clone(),
-                ..self.scope.clone()
+                ..self.turn.clone()
             },
             history: std::mem::take(&mut self.history),
             record: self.session.record.clone(),
@@ -223,13 +223,13 @@ impl Actor {
         };
         self.session.running = None;
         let PromptRun {
-            scope,
+            turn,
             history,
             record,
             ..
         } = run;
         // Its event sender closes with it.
-        drop(scope);
+        drop(turn);
         self.history = history;
         self.store_turn(record, is_message, event_sender).await;
         let steers = outcome == TurnOutcome::Steered;
@@ -263,7 +263,7 @@ impl Actor {
             word: BuiltinName::Plan,
             rest: String::new(),
         };
-        let modes = self.scope.project.agents.modes();
+        let modes = self.turn.project.agents.modes();
         if !modes.iter().any(|mode| mode.name == PLANNER) {
             return PromptInput::Builtin(command);
         }
@@ -291,8 +291,8 @@ impl Actor {
         is_message: bool,
         event_sender: EventSender,
     ) {
-        jobs::settle(&mut self.history, &self.scope).await;
-        self.watcher.apply_to(&mut self.scope);
+        jobs::settle(&mut self.history, &self.turn).await;
+        self.watcher.apply_to(&mut self.turn);
         carry_choices(&self.session.record, &mut record);
         let changed = record != self.session.record;
         self.session.record = record;
@@ -345,9 +345,9 @@ impl Actor {
         let session = &mut self.session;
         session.choices.remember().await;
         session.choices.record_change().apply(&mut session.record);
-        session.record.updated = self.scope.now();
-        session.record.todos = self.scope.resources.shared.todos.get();
-        session.record.refused_tools = self.scope.resources.refused_tools.tools();
+        session.record.updated = self.turn.now();
+        session.record.todos = self.turn.resources.shared.todos.get();
+        session.record.refused_tools = self.turn.resources.refused_tools.tools();
         session.record.cost = self.history.cost();
         let fresh = match session.record.title {
             Some(_) => None,
@@ -377,7 +377,7 @@ impl Actor {
             && prompts.count() <= MAX_TITLED_PROMPTS
             && stays
         {
-            session.titling.ask(&self.scope, &self.history);
+            session.titling.ask(&self.turn, &self.history);
         }
     }
 
@@ -395,12 +395,12 @@ impl Actor {
         if runs == self.counted || runs.len() > MAX_FILES {
             return;
         }
-        let Some(tracker) = self.scope.resources.snapshots.clone() else {
+        let Some(tracker) = self.turn.resources.snapshots.clone() else {
             return;
         };
         self.counted.clone_from(&runs);
-        self.scope.record.fetch(&tracker, &runs).await;
-        let worktree = self.scope.project.worktree.clone();
+        self.turn.record.fetch(&tracker, &runs).await;
+        let worktree = self.turn.project.worktree.clone();
         let counted = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree));
         // A process that exits does not wait for a number: comparing many files takes
         // seconds.
@@ -423,11 +423,11 @@ impl Actor {
         session.titling.stop();
         // Waiting prompts are answered in order, after the running turn.
         session.inbox.forget_waiting();
-        hooks::session_end(&self.scope).await;
-        let scripts = self.scope.resources.extensions.scripts.clone();
+        hooks::session_end(&self.turn).await;
+        let scripts = self.turn.resources.extensions.scripts.clone();
         scripts.end().await;
-        let environment = self.scope.environment.clone();
-        let root = self.scope.project.worktree.root.clone();
+        let environment = self.turn.environment.clone();
+        let root = self.turn.project.worktree.root.clone();
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only a statistic for the user, so a failure is ignored.
@@ -435,16 +435,16 @@ impl Actor {
                 .await
                 .ok();
         }
-        self.scope.resources.shared.jobs.end().await;
-        self.scope.resources.servers.end().await;
-        self.scope.resources.shared.language.end();
-        let scratch = scratch::directory(&self.scope.environment, self.scope.session.as_str());
+        self.turn.resources.shared.jobs.end().await;
+        self.turn.resources.servers.end().await;
+        self.turn.resources.shared.language.end();
+        let scratch = scratch::directory(&self.turn.environment, self.turn.session.as_str());
         base::task::spawn_blocking(move || scratch::remove(&scratch))
             .await
             .ok();
-        jobs::settle(&mut self.history, &self.scope).await;
-        late_changes::collect(&mut self.history, &self.scope).await;
-        if let Some(tracker) = self.scope.resources.snapshots.take() {
+        jobs::settle(&mut self.history, &self.turn).await;
+        late_changes::collect(&mut self.history, &self.turn).await;
+        if let Some(tracker) = self.turn.resources.snapshots.take() {
             // Only a cache: after a failure the next process computes it again.
             base::task::spawn_blocking(move || tracker.save())
                 .await

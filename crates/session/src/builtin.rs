@@ -207,35 +207,35 @@ pub(super) struct BuiltinContext<'a> {
     /// The session's record; written back afterwards.
     pub(super) record: &'a mut Record,
     /// The rest; its event sender and its token belong to the command only.
-    pub(super) scope: &'a TurnContext,
+    pub(super) turn: &'a TurnContext,
 }
 
 pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> TurnOutcome {
-    let scope = cx.scope;
-    if scope.cancelled.is_cancelled() {
+    let turn = cx.turn;
+    if turn.cancelled.is_cancelled() {
         return TurnOutcome::Cancelled;
     }
-    scope.event_sender.event(Event::Status(Status::Busy)).await;
-    late_changes::collect(cx.history, scope).await;
+    turn.event_sender.event(Event::Status(Status::Busy)).await;
+    late_changes::collect(cx.history, turn).await;
     let outcome = match command.word {
         BuiltinName::Compact => compact(&mut cx, &command.rest).await,
         BuiltinName::Undo => {
             let text = undo(&mut cx, &command.rest).await;
-            say(scope, text).await;
+            say(turn, text).await;
             TurnOutcome::Ended
         }
         BuiltinName::Redo => {
             let text = redo(&mut cx).await;
-            say(scope, text).await;
+            say(turn, text).await;
             TurnOutcome::Ended
         }
         BuiltinName::Jobs => {
-            let text = background(scope, &command.rest).await;
-            say(scope, text).await;
+            let text = background(turn, &command.rest).await;
+            say(turn, text).await;
             TurnOutcome::Ended
         }
         BuiltinName::Diff => {
-            say(scope, differences(&cx).await).await;
+            say(turn, differences(&cx).await).await;
             TurnOutcome::Ended
         }
         word => {
@@ -245,12 +245,12 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
             } else {
                 TurnOutcome::NotDone
             };
-            say(scope, answer.unwrap_or_else(|why| why)).await;
+            say(turn, answer.unwrap_or_else(|why| why)).await;
             outcome
         }
     };
-    scope.event_sender.event(Event::Status(Status::Idle)).await;
-    if scope.cancelled.is_cancelled() {
+    turn.event_sender.event(Event::Status(Status::Idle)).await;
+    if turn.cancelled.is_cancelled() {
         TurnOutcome::Cancelled
     } else {
         outcome
@@ -266,16 +266,16 @@ async fn page(
     rest: &str,
     cx: &mut BuiltinContext<'_>,
 ) -> Result<String, String> {
-    let scope = cx.scope;
+    let turn = cx.turn;
     let text = match word {
         BuiltinName::Status => pages::status(cx).await,
-        BuiltinName::Plan => return planning(scope),
+        BuiltinName::Plan => return planning(turn),
         BuiltinName::Rename => rename(cx, rest).await,
-        BuiltinName::Export => return exports::export(scope, rest).await,
-        BuiltinName::Permissions => pages::permissions(scope),
-        BuiltinName::Mcp => pages::servers(scope),
-        BuiltinName::Skills => pages::skills(scope),
-        BuiltinName::Logout => return log_out(scope, rest).await,
+        BuiltinName::Export => return exports::export(turn, rest).await,
+        BuiltinName::Permissions => pages::permissions(turn),
+        BuiltinName::Mcp => pages::servers(turn),
+        BuiltinName::Skills => pages::skills(turn),
+        BuiltinName::Logout => return log_out(turn, rest).await,
         BuiltinName::Elsewhere => rest.to_owned(),
         BuiltinName::Undo
         | BuiltinName::Redo
@@ -290,12 +290,12 @@ async fn page(
 ///
 /// # Errors
 /// If there is no such mode.
-fn planning(scope: &TurnContext) -> Result<String, String> {
-    if scope.choice.borrow().agent == PLANNER {
+fn planning(turn: &TurnContext) -> Result<String, String> {
+    if turn.choice.borrow().agent == PLANNER {
         // No promise about its rules: settings may change them.
         return Ok("The mode is plan now.".into());
     }
-    let modes = scope.project.agents.modes();
+    let modes = turn.project.agents.modes();
     let names: Vec<&str> = modes.iter().map(|mode| mode.name.as_str()).collect();
     Err(format!(
         "There is no mode \"{PLANNER}\" here, so nothing was sent; there are: {}.",
@@ -320,7 +320,7 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     let updated = cx.record.updated;
     let answer = format!("The title is \"{}\" now.", text::escaped(&title));
     let title = Some(title);
-    cx.scope
+    cx.turn
         .event_sender
         .event(Event::Info { title, updated })
         .await;
@@ -332,16 +332,15 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
 ///
 /// # Errors
 /// The reason why nothing was deleted, although it was asked for.
-async fn log_out(scope: &TurnContext, rest: &str) -> Result<String, String> {
-    scope
-        .permissions
+async fn log_out(turn: &TurnContext, rest: &str) -> Result<String, String> {
+    turn.permissions
         .account
         .check(AccountProperty::ProviderKeys)?;
-    let environment = scope.environment.clone();
+    let environment = turn.environment.clone();
     let chosen = rest.to_owned();
     let result = spawn_blocking(move || delete_keys(&environment, &chosen));
     let result = result.await.map_err(std::io::Error::other).flatten();
-    scope.event_sender.event(Event::Logins).await;
+    turn.event_sender.event(Event::Logins).await;
     result.unwrap_or_else(|e| Err(format!("The stored keys could not be deleted: {e}.")))
 }
 
@@ -388,23 +387,23 @@ fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Resul
 }
 
 async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {
-    let scope = cx.scope;
+    let turn = cx.turn;
     // As with a prompt, undone turns are deleted.
-    revert::settle(cx.history, cx.record, &scope.record).await;
+    revert::settle(cx.history, cx.record, &turn.record).await;
     if compact::has_news(cx.history) {
         let focus = if rest.is_empty() {
             None
         } else {
             Some(rest.to_owned())
         };
-        return run::summarise(cx.history, scope, focus).await;
+        return run::summarise(cx.history, turn, focus).await;
     }
     let text = if cx.history.messages.is_empty() {
         "There is nothing to summarise yet."
     } else {
         "There is nothing new since the conversation was summarised."
     };
-    say(scope, text.into()).await;
+    say(turn, text.into()).await;
     TurnOutcome::Ended
 }
 
@@ -416,11 +415,11 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
             return "`/undo` undoes the last turn; `/undo force` also restores files that have changed since.".into();
         }
     };
-    let Some(restore) = restore_context(cx.scope) else {
+    let Some(restore) = restore_context(cx.turn) else {
         return NOT_KEPT.into();
     };
     let messages = &cx.history.messages;
-    let recorder = &cx.scope.record;
+    let recorder = &cx.turn.record;
     match revert::undo(
         messages,
         cx.record,
@@ -434,7 +433,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         Ok(report) => {
             plan(cx).await;
             usage(cx).await;
-            let note = if cx.scope.project.settings.general.snapshot {
+            let note = if cx.turn.project.settings.general.snapshot {
                 String::new()
             } else {
                 format!("\n\n{NOT_KEPT}")
@@ -443,7 +442,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
                 force: "`/undo force` restores those as well.".into(),
                 redo: "`/redo` restores everything; after your next prompt, only the files.".into(),
             };
-            report.undone(&cx.scope.project.worktree, &phrases) + &still_running(cx) + &note
+            report.undone(&cx.turn.project.worktree, &phrases) + &still_running(cx) + &note
         }
         Err(nothing) => nothing.to_string(),
     }
@@ -456,7 +455,7 @@ fn still_running(cx: &BuiltinContext<'_>) -> String {
     let hidden = messages
         .get(visible(messages, &cx.record.undone)..)
         .unwrap_or_default();
-    let running = jobs::left_by(hidden, cx.scope);
+    let running = jobs::left_by(hidden, cx.turn);
     let line = |(id, command): &(String, String)| {
         format!(
             "\n- `{}`: `/jobs stop {id}` ends it",
@@ -473,10 +472,10 @@ fn still_running(cx: &BuiltinContext<'_>) -> String {
 }
 
 async fn redo(cx: &mut BuiltinContext<'_>) -> String {
-    let Some(restore) = restore_context(cx.scope) else {
+    let Some(restore) = restore_context(cx.turn) else {
         return NOT_KEPT.into();
     };
-    match revert::redo(&cx.history.messages, cx.record, &cx.scope.record, &restore).await {
+    match revert::redo(&cx.history.messages, cx.record, &cx.turn.record, &restore).await {
         Ok(report) => {
             plan(cx).await;
             usage(cx).await;
@@ -487,9 +486,9 @@ async fn redo(cx: &mut BuiltinContext<'_>) -> String {
 }
 
 /// Lists the background jobs, or ends some of them.
-async fn background(scope: &TurnContext, rest: &str) -> String {
+async fn background(turn: &TurnContext, rest: &str) -> String {
     const USER: &str = "stopped by the user";
-    let all = scope.resources.shared.jobs.all();
+    let all = turn.resources.shared.jobs.all();
     match rest.split_whitespace().collect::<Vec<_>>()[..] {
         [] if all.is_empty() => "There are no background commands.".into(),
         [] => {
@@ -502,18 +501,18 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
             all.iter().map(line).collect::<Vec<_>>().join("\n")
         }
         ["stop", "all"] => {
-            let running = scope.resources.shared.jobs.running();
+            let running = turn.resources.shared.jobs.running();
             if running.is_empty() {
                 return "No background command is running.".into();
             }
             let ended = futures_util::future::join_all(
                 running
                     .iter()
-                    .map(|(id, _)| scope.resources.shared.jobs.stop(id, USER)),
+                    .map(|(id, _)| turn.resources.shared.jobs.stop(id, USER)),
             );
             format!("{} ended.", text::count(ended.await.len(), "command"))
         }
-        ["stop", id] => match scope.resources.shared.jobs.stop(id, USER).await {
+        ["stop", id] => match turn.resources.shared.jobs.stop(id, USER).await {
             Ok(how) => format!("{id} has ended: {how}."),
             Err(why) => why,
         },
@@ -533,7 +532,7 @@ async fn plan(cx: &BuiltinContext<'_>) {
         .flat_map(Message::calls)
         .any(sets_plan);
     if planned {
-        cx.scope
+        cx.turn
             .event_sender
             .event(Event::Plan(cx.record.todos.clone()))
             .await;
@@ -542,12 +541,11 @@ async fn plan(cx: &BuiltinContext<'_>) {
 
 /// Shows the present size of the context. Hidden messages count for the cost, but not for the size.
 async fn usage(cx: &mut BuiltinContext<'_>) {
-    let scope = cx.scope;
-    let model = step_context::agent(scope).ok().and_then(|agent| {
-        scope
-            .project
+    let turn = cx.turn;
+    let model = step_context::agent(turn).ok().and_then(|agent| {
+        turn.project
             .models
-            .find(&step_context::model(scope, &agent))
+            .find(&step_context::model(turn, &agent))
             .ok()
     });
     let Some((model, _)) = model else { return };
@@ -562,8 +560,7 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
         .split_off(visible(&history.messages, &cx.record.undone));
     let used = size::used_tokens(history).unwrap_or_default();
     history.messages.extend(hidden);
-    scope
-        .event_sender
+    turn.event_sender
         .event(Event::Usage {
             used,
             size: model.window(),
@@ -572,19 +569,19 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
         .await;
 }
 
-fn restore_context(scope: &TurnContext) -> Option<RestoreContext> {
-    let agent = step_context::agent(scope).ok()?;
-    let editor = crate::turn::tool_context::context(scope, &agent, &scope.call_id());
+fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
+    let agent = step_context::agent(turn).ok()?;
+    let editor = crate::turn::tool_context::context(turn, &agent, &turn.call_id());
     Some(RestoreContext {
-        tracker: scope.resources.snapshots.clone()?,
-        worktree: scope.project.worktree.clone(),
+        tracker: turn.resources.snapshots.clone()?,
+        worktree: turn.project.worktree.clone(),
         editor: Some(editor),
     })
 }
 
 async fn differences(cx: &BuiltinContext<'_>) -> String {
-    let scope = cx.scope;
-    let Some(tracker) = scope.resources.snapshots.clone() else {
+    let turn = cx.turn;
+    let Some(tracker) = turn.resources.snapshots.clone() else {
         return NOT_KEPT.into();
     };
     let messages = &cx.history.messages;
@@ -592,23 +589,22 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
         .get(..visible(messages, &cx.record.undone))
         .unwrap_or_default();
     let runs = changes::runs(seen);
-    let worktree = scope.project.worktree.clone();
-    if runs.is_empty() && !scope.project.settings.general.snapshot {
+    let worktree = turn.project.worktree.clone();
+    if runs.is_empty() && !turn.project.settings.general.snapshot {
         return NOT_KEPT.into();
     }
-    scope.record.fetch(&tracker, &runs).await;
+    turn.record.fetch(&tracker, &runs).await;
     let read = spawn_blocking(move || diff::shown(&diff::diffs(&runs, &tracker, &worktree)));
     tokio::select! {
         shown = read => shown.unwrap_or_else(|e| format!("The changes could not be compared: {e}.")),
-        () = scope.cancelled.cancelled() => String::new(),
+        () = turn.cancelled.cancelled() => String::new(),
     }
 }
 
 /// Sends a text to the user that no model will see.
-pub(super) async fn say(scope: &TurnContext, text: String) {
-    let part = PartId::new(scope.environment.fresh(PartId::PREFIX));
-    scope
-        .event_sender
+pub(super) async fn say(turn: &TurnContext, text: String) {
+    let part = PartId::new(turn.environment.fresh(PartId::PREFIX));
+    turn.event_sender
         .event(Event::Text { part, delta: text })
         .await;
 }

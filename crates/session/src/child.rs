@@ -173,20 +173,20 @@ impl ChildTask<'_> {
         let (event_sender, events) = EventSender::new();
         let (_choice, choice) =
             watch::channel(SessionChoices::of(&self.agent.name, Some(model.clone())));
-        let scope = self.scope(&record, &history, choice, (cancelled, event_sender));
-        let todos = scope.resources.shared.todos.clone();
-        let context = scope.clone();
+        let turn = self.turn(&record, &history, choice, (cancelled, event_sender));
+        let todos = turn.resources.shared.todos.clone();
+        let context = turn.clone();
         let before = history.cost().unwrap_or_default();
-        let message = self.message(&scope, &model);
-        scope.record.session(&record).await;
-        scope.record.store_message(&message).await;
+        let message = self.message(&turn, &model);
+        turn.record.session(&record).await;
+        turn.record.store_message(&message).await;
         let mut progress = ChildProgress::new(
             self.parent,
             &self.call,
             &self.facts,
             &self.agent.name,
             &id,
-            scope.cancelled.clone(),
+            turn.cancelled.clone(),
         );
         progress
             .begin(
@@ -198,7 +198,7 @@ impl ChildTask<'_> {
 
         let (mut history, outcome) = progress
             .follow(
-                session_turn::run(self.shared, [None; 2], history, scope),
+                session_turn::run(self.shared, [None; 2], history, turn),
                 events,
             )
             .await;
@@ -312,7 +312,7 @@ impl ChildTask<'_> {
 
     /// Returns the context of the child's turn: the parent's, except for the state that each
     /// session has of its own.
-    fn scope(
+    fn turn(
         &self,
         record: &Record,
         history: &History,
@@ -355,20 +355,20 @@ impl ChildTask<'_> {
     }
 
     /// Returns the child's prompt, as a message of a user.
-    fn message(&self, scope: &TurnContext, model: &ModelRef) -> Message {
+    fn message(&self, turn: &TurnContext, model: &ModelRef) -> Message {
         let prompt = Content::Text(Text {
             text: self.prompt.as_str().into(),
             ..Text::default()
         });
         let content = std::iter::once(prompt).chain(self.files.iter().cloned().map(Content::File));
         Message {
-            id: scope.message_id(),
-            created: scope.now(),
+            id: turn.message_id(),
+            created: turn.now(),
             role: Role::User(User {
                 agent: self.agent.name.clone(),
                 model: model.clone(),
             }),
-            parts: content.map(|content| scope.part(content)).collect(),
+            parts: content.map(|content| turn.part(content)).collect(),
         }
     }
 

@@ -281,7 +281,7 @@ impl Commands {
         &self,
         mut content: Vec<Content>,
         draft: &mut PromptDraft,
-        scope: &mut TurnContext,
+        turn: &mut TurnContext,
     ) -> Vec<Content> {
         let Some(Content::Text(typed)) = content.first_mut() else {
             return content;
@@ -299,35 +299,32 @@ impl Commands {
             return content;
         }
         let Some((command, expanded)) = self.expand(&typed.text) else {
-            return prompted(content, draft, scope).await;
+            return prompted(content, draft, turn).await;
         };
         typed.ignored = true;
-        draft.begin(scope, &content[..1]);
+        draft.begin(turn, &content[..1]);
         let Some(Content::Text(typed)) = content.first() else {
             return content;
         };
         let description = text::title(&typed.text);
-        let chosen = scope.choice.borrow().clone();
-        let speaker = scope.project.agents.get(&chosen.agent);
+        let chosen = turn.choice.borrow().clone();
+        let speaker = turn.project.agents.get(&chosen.agent);
         let own = command
             .agent
             .as_ref()
-            .and_then(|name| scope.project.agents.get(name));
+            .and_then(|name| turn.project.agents.get(name));
         let sub = command.subtask.unwrap_or(
             own.as_ref()
                 .is_some_and(|agent| agent.mode == Mode::Subagent),
         );
         let (command, own) = match (own, &speaker) {
-            (Some(own), Some(speaker))
-                if command.lent && !sub && may_more(&own, speaker, scope) =>
-            {
+            (Some(own), Some(speaker)) if command.lent && !sub && may_more(&own, speaker, turn) => {
                 let title = format!(
                     "/{} wants {} to answer, who may do what {} may not. A project you have not trusted does not decide that: {} answers.",
                     command.name, own.name, speaker.name, speaker.name
                 );
                 let severity = events::Severity::Warning;
-                scope
-                    .event_sender
+                turn.event_sender
                     .event(events::Event::Notice {
                         severity,
                         title,
@@ -344,17 +341,13 @@ impl Commands {
             }
             (own, _) => (command, own),
         };
-        let delegate = sub && scope.depth < scope.project.settings.general.subagent_depth;
+        let delegate = sub && turn.depth < turn.project.settings.general.subagent_depth;
         if !delegate
-            && let Some(choice) = chosen_by(
-                command,
-                &scope.project.agents,
-                &scope.project.models,
-                &chosen,
-            )
+            && let Some(choice) =
+                chosen_by(command, &turn.project.agents, &turn.project.models, &chosen)
         {
             let (once, chosen) = watch::channel(choice);
-            scope.choice = chosen;
+            turn.choice = chosen;
             draft.choices_override = Some(once);
         }
         let agent = match (delegate, own, speaker) {
@@ -367,21 +360,21 @@ impl Commands {
                 }))
             }
             (true, own, speaker) => own.or(speaker),
-            (false, ..) => scope.project.agents.get(&scope.choice.borrow().agent),
+            (false, ..) => turn.project.agents.get(&turn.choice.borrow().agent),
         };
         let arguments = arguments(&typed.text);
         let near = chosen
             .model
             .clone()
-            .unwrap_or_else(|| scope.project.models.default_model());
+            .unwrap_or_else(|| turn.project.models.default_model());
         let (texts, mut attachments) =
-            filled(command, &expanded, agent.as_deref(), draft, scope).await;
+            filled(command, &expanded, agent.as_deref(), draft, turn).await;
         let mut parts = match agent {
             Some(agent) if delegate => vec![Content::Subtask {
                 agent: agent.name.clone(),
                 description,
                 prompt: texts.join("\n\n"),
-                model: own_model(command, &scope.project.models, &near).map(|model| ModelRef {
+                model: own_model(command, &turn.project.models, &near).map(|model| ModelRef {
                     effort: model.effort.or_else(|| command.variant.clone()),
                     ..model
                 }),
@@ -391,7 +384,7 @@ impl Commands {
                 .map(|text| Content::Text(hidden_text(text)))
                 .collect(),
         };
-        parts = hooks::command(scope, (&command.name, &arguments), parts).await;
+        parts = hooks::command(turn, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
         content.splice(1..1, parts);
         draft.user_text = (!delegate).then_some(expanded.text);
@@ -432,7 +425,7 @@ async fn with_skill(skill: Skill, rest: &str) -> String {
 async fn prompted(
     mut content: Vec<Content>,
     draft: &mut PromptDraft,
-    scope: &TurnContext,
+    turn: &TurnContext,
 ) -> Vec<Content> {
     let Some(Content::Text(typed)) = content.first_mut() else {
         return content;
@@ -441,17 +434,17 @@ async fn prompted(
         return content;
     };
     let prompt = tokio::select! {
-        prompt = scope.resources.servers.prompt(word, rest) => prompt,
-        () = scope.cancelled.cancelled() => None,
+        prompt = turn.resources.servers.prompt(word, rest) => prompt,
+        () = turn.cancelled.cancelled() => None,
     };
-    let agent = scope.project.agents.get(&scope.choice.borrow().agent);
+    let agent = turn.project.agents.get(&turn.choice.borrow().agent);
     let (Some((tool, input)), Some(agent)) = (prompt, agent) else {
         return content;
     };
     let word = word.to_owned();
     typed.ignored = true;
-    draft.begin(scope, &content[..1]);
-    let (text, files) = match insert::call(draft, scope, &agent, &tool, input).await {
+    draft.begin(turn, &content[..1]);
+    let (text, files) = match insert::call(draft, turn, &agent, &tool, input).await {
         Ok(output) => (output.text, output.attachments),
         Err(why) => (
             prompts::reminder::NO_PROMPT
@@ -563,14 +556,14 @@ fn hint(template: &str) -> Option<String> {
 }
 
 /// Returns whether an agent may do more than another one, by itself or through the subagents it starts.
-fn may_more(own: &Agent, than: &Agent, scope: &TurnContext) -> bool {
-    let subagents = scope
+fn may_more(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
+    let subagents = turn
         .project
         .agents
         .all()
         .filter(|agent| agent.is_subagent());
     let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
-    let reach = reach(&than.rules, subagents, &scope.environment);
+    let reach = reach(&than.rules, subagents, &turn.environment);
     laxer(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
 }
 
@@ -581,24 +574,24 @@ async fn filled(
     expanded: &ExpandedTemplate,
     agent: Option<&Agent>,
     draft: &mut PromptDraft,
-    scope: &TurnContext,
+    turn: &TurnContext,
 ) -> (Vec<String>, Vec<Content>) {
     let mut outputs = Vec::new();
     for insert in &expanded.inserts {
         outputs.push(match agent {
             _ if command.untrusted => Err("this project is not trusted".to_owned()),
-            Some(agent) => insert::run(draft, scope, agent, &insert.command).await,
+            Some(agent) => insert::run(draft, turn, agent, &insert.command).await,
             None => Err("there is no user to run it for".to_owned()),
         });
     }
     let mut texts = vec![expanded.filled(&outputs)];
     let mut attachments = Vec::new();
-    for (path, lines) in mention::files(&expanded.text, scope)
+    for (path, lines) in mention::files(&expanded.text, turn)
         .into_iter()
         .take(MAX_FILES)
     {
         let Some(agent) = agent else { break };
-        let text = match insert::read(draft, scope, agent, &path, lines).await {
+        let text = match insert::read(draft, turn, agent, &path, lines).await {
             Ok(output) => {
                 attachments.extend(output.attachments.into_iter().map(Content::File));
                 output.text

@@ -22,8 +22,8 @@ const MAX_SHOWN_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// The reason why nothing was exported.
-pub(super) async fn export(scope: &TurnContext, rest: &str) -> Result<String, String> {
-    let right = scope
+pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, String> {
+    let right = turn
         .permissions
         .account
         .check(AccountProperty::ExportedFiles);
@@ -34,7 +34,7 @@ pub(super) async fn export(scope: &TurnContext, rest: &str) -> Result<String, St
             "{why} `/export` without a file shows the conversation here."
         ));
     }
-    let stored = match scope.record.stored().await {
+    let stored = match turn.record.stored().await {
         Ok(stored) => stored,
         Err(e) => return Err(format!("The conversation could not be read: {e}.")),
     };
@@ -48,12 +48,12 @@ pub(super) async fn export(scope: &TurnContext, rest: &str) -> Result<String, St
             .await
             .map_err(|e| format!("The conversation could not be shown: {e}."));
     }
-    let environment = scope.environment.clone();
-    let path = target(rest, &scope.project.cwd, environment.home.as_deref());
+    let environment = turn.environment.clone();
+    let path = target(rest, &turn.project.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
     let format =
         file::format(&path, &name).map_err(|why| format!("Nothing was exported: {why}."))?;
-    if let Some(why) = denied(scope, &path) {
+    if let Some(why) = denied(turn, &path) {
         return Err(format!("Nothing was exported: {why}."));
     }
     let written = spawn_blocking(move || write(stored, &path, format, &environment)).await;
@@ -82,16 +82,13 @@ fn shown(markdown: &str) -> String {
 
 /// Returns the reason why the user's rules, or the restrictions of this session, deny the change of a
 /// file. Built-in rules count for the model only.
-fn denied(scope: &TurnContext, path: &Path) -> Option<String> {
-    let agent = match step_context::agent(scope) {
+fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
+    let agent = match step_context::agent(turn) {
         Ok(agent) => agent,
         Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
     };
-    let place = PermissionContext::new(
-        &scope.environment,
-        &scope.project.worktree,
-        &scope.project.cwd,
-    );
+    let place =
+        PermissionContext::new(&turn.environment, &turn.project.worktree, &turn.project.cwd);
     let mut directories = DirectoryCache::default();
     let text = path.to_string_lossy();
     let located = match locate::locate_literal(&text, &place.cwd, &place, &mut directories) {
@@ -100,8 +97,8 @@ fn denied(scope: &TurnContext, path: &Path) -> Option<String> {
         Err(PathRefusal::NotDirectory(_) | PathRefusal::Missing(_)) => return None,
         Err(e) => return Some(e.to_string().trim_end_matches('.').to_owned()),
     };
-    located.needs(Access::Edit).iter().find_map(|need| {
-        let verdict = evaluate(&agent.rules, &Rules::default(), need);
+    located.requests(Access::Edit).iter().find_map(|request| {
+        let verdict = evaluate(&agent.rules, &Rules::default(), request);
         let rule = verdict.rule.filter(|rule| rule.source != BUILT_IN)?;
         (verdict.action == Action::Deny).then(|| {
             format!(

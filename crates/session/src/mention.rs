@@ -50,12 +50,12 @@ pub struct MentionPlace<'a> {
 }
 
 impl<'a> MentionPlace<'a> {
-    fn of(scope: &'a TurnContext) -> Self {
+    fn of(turn: &'a TurnContext) -> Self {
         Self {
-            agents: &scope.project.agents,
-            cwd: &scope.project.cwd,
-            root: &scope.project.worktree.root,
-            home: scope.environment.home.as_deref(),
+            agents: &turn.project.agents,
+            cwd: &turn.project.cwd,
+            root: &turn.project.worktree.root,
+            home: turn.environment.home.as_deref(),
         }
     }
 }
@@ -89,7 +89,7 @@ pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -
 pub(super) async fn read(
     content: Vec<Content>,
     draft: &mut PromptDraft,
-    scope: &TurnContext,
+    turn: &TurnContext,
 ) -> Vec<Content> {
     let mut reader = Reader {
         seen: HashSet::new(),
@@ -113,35 +113,35 @@ pub(super) async fn read(
             // it.
             Content::File(file) if file.data.is_none() => {
                 let inside =
-                    |found: &Reference| scope.project.worktree.contains(&normal(&found.path));
-                linked(file, &scope.project.cwd)
+                    |found: &Reference| turn.project.worktree.contains(&normal(&found.path));
+                linked(file, &turn.project.cwd)
                     .filter(inside)
                     .into_iter()
                     .collect()
             }
             piece => typed(piece)
-                .map(|text| mentioned(text, scope))
+                .map(|text| mentioned(text, turn))
                 .unwrap_or_default(),
         };
-        let resources = resources(&piece, scope).await;
+        let resources = resources(&piece, turn).await;
         if resources.is_empty()
             && let Some(text) = typed(&piece)
         {
-            unknown.extend(unknown_names(text, &MentionPlace::of(scope)));
+            unknown.extend(unknown_names(text, &MentionPlace::of(turn)));
         }
         out.push(piece);
         if !(references.is_empty() && resources.is_empty()) {
-            draft.begin(scope, out.get(..1).unwrap_or_default());
+            draft.begin(turn, out.get(..1).unwrap_or_default());
         }
         for reference in references {
-            out.extend(reader.read(reference, draft, scope).await);
+            out.extend(reader.read(reference, draft, turn).await);
         }
         for resource in resources {
-            out.extend(reader.fetch(&resource, draft, scope).await);
+            out.extend(reader.fetch(&resource, draft, turn).await);
         }
     }
     for why in unknown.into_iter().take(MAX_UNKNOWN) {
-        warn(why.clone(), scope).await;
+        warn(why.clone(), turn).await;
         out.push(hidden_text(tagged(&why)));
     }
     if !reader.left_out.is_empty() {
@@ -155,17 +155,17 @@ pub(super) async fn read(
 
 /// Scales the pictures of a prompt to fit. If the model does not accept PDFs, their text is sent.
 /// Files that cannot be sent are reported to the model and to the user.
-pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Content> {
+pub(super) async fn fitted(content: Vec<Content>, turn: &TurnContext) -> Vec<Content> {
     let mut out = Vec::with_capacity(content.len());
     for piece in content {
         match piece {
             Content::File(file) if pictures::is_picture(&file) && file.data.is_some() => {
-                match pictures::fitting(file, scope.project.settings.images).await {
+                match pictures::fitting(file, turn.project.settings.images).await {
                     Ok(Prepared::File(file)) => out.push(Content::File(file)),
                     // It is data, so it must not become a note with the mark of the session.
                     Ok(Prepared::Text(source)) => out.push(hidden_text(source)),
                     Err(why) => {
-                        warn(why.clone(), scope).await;
+                        warn(why.clone(), turn).await;
                         out.push(hidden_text(tagged(&why)));
                     }
                 }
@@ -173,19 +173,19 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
             // A link has a name; a picture that the editor sends has none.
             Content::File(file) if pictures::is_picture(&file) && file.name.is_none() => {
                 let why = pictures::left_out(&file, "is empty");
-                warn(why.clone(), scope).await;
+                warn(why.clone(), turn).await;
                 out.push(hidden_text(tagged(&why)));
             }
-            Content::File(file) => match pdf_text(&file, scope).await {
+            Content::File(file) => match pdf_text(&file, turn).await {
                 Some(text) => out.push(hidden_text(text)),
                 None => out.push(Content::File(file)),
             },
             other => out.push(other),
         }
     }
-    if let Some(model) = model(scope) {
+    if let Some(model) = model(turn) {
         for title in unsent(&out, &model) {
-            warn(title, scope).await;
+            warn(title, turn).await;
         }
     }
     out
@@ -226,37 +226,33 @@ fn unsent(content: &[Content], model: &Model) -> Vec<String> {
     kinds.into_iter().map(sentence).collect()
 }
 
-async fn warn(title: String, scope: &TurnContext) {
+async fn warn(title: String, turn: &TurnContext) {
     let event = Event::Notice {
         severity: Severity::Warning,
         title,
         details: None,
     };
-    scope.event_sender.event(event).await;
+    turn.event_sender.event(event).await;
 }
 
 /// Returns the model that answers the prompt, if there is one.
-fn model(scope: &TurnContext) -> Option<Arc<Model>> {
-    let agent = step_context::agent(scope).ok()?;
-    let model = step_context::model(scope, &agent);
-    Some(scope.project.models.find(&model).ok()?.0)
+fn model(turn: &TurnContext) -> Option<Arc<Model>> {
+    let agent = step_context::agent(turn).ok()?;
+    let model = step_context::model(turn, &agent);
+    Some(turn.project.models.find(&model).ok()?.0)
 }
 
 /// Returns the text of an attached PDF, if the model does not accept PDFs.
-async fn pdf_text(file: &File, scope: &TurnContext) -> Option<String> {
-    if model(scope)?.pdf {
+async fn pdf_text(file: &File, turn: &TurnContext) -> Option<String> {
+    if model(turn)?.pdf {
         return None;
     }
-    let agent = step_context::agent(scope).ok()?;
-    pdf::words(
-        file,
-        &tool_context::context(scope, &agent, &scope.call_id()),
-    )
-    .await
+    let agent = step_context::agent(turn).ok()?;
+    pdf::words(file, &tool_context::context(turn, &agent, &turn.call_id())).await
 }
 
 /// Returns the resources of MCP servers that a part names: in its text, or as a link of the client.
-async fn resources(piece: &Content, scope: &TurnContext) -> Vec<NamedResource> {
+async fn resources(piece: &Content, turn: &TurnContext) -> Vec<NamedResource> {
     let (link, text) = match piece {
         Content::File(file) if file.data.is_none() => (file.uri.as_deref(), None),
         piece => (None, typed(piece)),
@@ -271,8 +267,8 @@ async fn resources(piece: &Content, scope: &TurnContext) -> Vec<NamedResource> {
             .flat_map(Mention::spellings),
     );
     tokio::select! {
-        named = scope.resources.servers.named_resources(link.into_iter().chain(words)) => named,
-        () = scope.cancelled.cancelled() => Vec::new(),
+        named = turn.resources.servers.named_resources(link.into_iter().chain(words)) => named,
+        () = turn.cancelled.cancelled() => Vec::new(),
     }
 }
 
@@ -288,11 +284,11 @@ impl Reader {
         &mut self,
         reference: Reference,
         draft: &mut PromptDraft,
-        scope: &TurnContext,
+        turn: &TurnContext,
     ) -> Vec<Content> {
         let path = reference.path.display().to_string();
         let lines = reference.lines;
-        if scope.cancelled.is_cancelled() || self.seen.contains(&reference) {
+        if turn.cancelled.is_cancelled() || self.seen.contains(&reference) {
             return Vec::new();
         }
         if self.seen.len() >= MAX_FILES || self.text >= MAX_TEXT_BYTES {
@@ -300,11 +296,11 @@ impl Reader {
             return Vec::new();
         }
         self.seen.insert(reference);
-        let agent = scope.project.agents.get(&scope.choice.borrow().agent);
+        let agent = turn.project.agents.get(&turn.choice.borrow().agent);
         let Some(agent) = agent else {
             return Vec::new();
         };
-        match insert::read(draft, scope, &agent, &path, lines).await {
+        match insert::read(draft, turn, &agent, &path, lines).await {
             Ok(output) => {
                 self.text += output.text.len();
                 let text = hidden_text(format!("{CONTENTS_OF}{path}:\n{}", output.text));
@@ -329,23 +325,23 @@ impl Reader {
         &mut self,
         named: &NamedResource,
         draft: &mut PromptDraft,
-        scope: &TurnContext,
+        turn: &TurnContext,
     ) -> Vec<Content> {
         let NamedResource { server, uri } = named;
-        if scope.cancelled.is_cancelled() || !self.fetched.insert(named.clone()) {
+        if turn.cancelled.is_cancelled() || !self.fetched.insert(named.clone()) {
             return Vec::new();
         }
         if self.fetched.len() > MAX_FILES || self.text >= MAX_TEXT_BYTES {
             self.left_out.push(uri.clone());
             return Vec::new();
         }
-        let agent = scope.project.agents.get(&scope.choice.borrow().agent);
+        let agent = turn.project.agents.get(&turn.choice.borrow().agent);
         let Some(agent) = agent else {
             return Vec::new();
         };
-        let reader = scope.resources.servers.reader();
+        let reader = turn.resources.servers.reader();
         let input = json!({"server": server, "uri": uri});
-        match insert::call(draft, scope, &agent, &reader, input).await {
+        match insert::call(draft, turn, &agent, &reader, input).await {
             Ok(output) => {
                 let max = MAX_TEXT_BYTES.saturating_sub(self.text);
                 let text = base::text::head(&output.text, max);
@@ -486,13 +482,13 @@ fn with_stem<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a
 
 /// Returns the existing files that a text mentions, relative to the session's directory, the
 /// project's root or the home directory.
-fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
+fn mentioned(text: &str, turn: &TurnContext) -> Vec<Reference> {
     // Limited, because each is looked up on the disk and a pasted text may have any number of
     // them.
     let mut left = MAX_LOOKUPS;
     let mut all = Vec::new();
     for mention in mentions(text) {
-        let (found, lookups) = mentioned_by(mention, &MentionPlace::of(scope), left);
+        let (found, lookups) = mentioned_by(mention, &MentionPlace::of(turn), left);
         left = left.saturating_sub(lookups);
         all.extend(found);
     }
@@ -545,8 +541,8 @@ fn mentioned_by(
 
 /// Returns the files and directories that a command's text mentions, in the form that
 /// [`insert::read`] expects.
-pub(super) fn files(text: &str, scope: &TurnContext) -> Vec<(String, Option<LineRange>)> {
-    mentioned(text, scope)
+pub(super) fn files(text: &str, turn: &TurnContext) -> Vec<(String, Option<LineRange>)> {
+    mentioned(text, turn)
         .into_iter()
         .map(|found| (found.path.display().to_string(), found.lines))
         .collect()

@@ -177,7 +177,7 @@ impl ConfigReading {
 
 /// A session whose task has not started.
 struct PreparedSession {
-    scope: TurnContext,
+    turn: TurnContext,
     watcher: ConfigWatcher,
     record: Record,
     history: History,
@@ -559,7 +559,7 @@ impl Sessions {
         );
         let mut resources = self.resources(&options, &project, &record, jobs, snapshots);
         resources.extensions = Arc::new(Extensions::of(events.publisher.clone()));
-        let scope = TurnContext {
+        let turn = TurnContext {
             resources,
             permissions: self
                 .permissions(&project_name, &record, chosen.clone(), options.attended)
@@ -589,7 +589,7 @@ impl Sessions {
         };
         let choices = Choices::new(choice, options.remembers_models.then_some(recent));
         self.start(PreparedSession {
-            scope,
+            turn,
             watcher,
             record,
             history,
@@ -603,7 +603,7 @@ impl Sessions {
 
     fn start(self: &Arc<Self>, prepared: PreparedSession) -> OpenedSession {
         let PreparedSession {
-            scope,
+            turn,
             watcher,
             record,
             history,
@@ -633,21 +633,20 @@ impl Sessions {
             out_of_turn_events: out_of_turn_events.clone(),
             taken: taken.clone(),
             id: record.id.clone(),
-            cwd: scope.project.cwd.clone(),
+            cwd: turn.project.cwd.clone(),
             project: watcher.subscribe(),
-            servers: scope.resources.servers.clone(),
+            servers: turn.resources.servers.clone(),
             notices: notices.into(),
             greeted: Arc::new(AtomicBool::new(false)),
             prompts,
             cancels,
             mailbox,
             choice: choices.current.subscribe(),
-            confinement: scope.permissions.confinement.clone(),
-            account: scope.permissions.account.clone(),
+            confinement: turn.permissions.confinement.clone(),
+            account: turn.permissions.account.clone(),
             pending: Arc::default(),
         };
-        scope
-            .resources
+        turn.resources
             .extensions
             .scripts
             .opens(Box::new(PluginSessionControl::new(
@@ -655,10 +654,10 @@ impl Sessions {
                 self.live.clone(),
             )));
         let end = store::visible(&history.messages, &record.undone);
-        let (replay, coming) = self.replay(&scope, history, end, &record);
+        let (replay, coming) = self.replay(&turn, history, end, &record);
         let session = SessionState {
             sessions: self.clone(),
-            events: scope.record.events.clone(),
+            events: turn.record.events.clone(),
             record,
             inbox: Inbox::new(mail, cancel, spoken),
             choices,
@@ -669,7 +668,7 @@ impl Sessions {
             closing: None,
         };
         let actor = Actor {
-            scope,
+            turn,
             watcher,
             history: History::default(),
             local,
@@ -826,7 +825,7 @@ impl Sessions {
     /// Returns the replay of a history, and the receiver of the history after it.
     fn replay(
         &self,
-        scope: &TurnContext,
+        turn: &TurnContext,
         history: History,
         end: usize,
         record: &Record,
@@ -837,9 +836,9 @@ impl Sessions {
             .rev()
             .find_map(|m| Some(m.assistant()?.model.clone()));
         let window = last
-            .and_then(|last| scope.project.models.find(&last).ok())
+            .and_then(|last| turn.project.models.find(&last).ok())
             .and_then(|(model, _)| model.context);
-        let agents = scope.shows_subagents.then(|| scope.project.agents.clone());
+        let agents = turn.shows_subagents.then(|| turn.project.agents.clone());
         Replay::new(history, (self.store.clone(), record), end, (window, agents))
     }
 }

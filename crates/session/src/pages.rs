@@ -15,11 +15,11 @@ const MAX_DESCRIPTION_CHARS: usize = 120;
 /// Describes the session: mode, model, context, cost, approvals, sandbox, servers.
 pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
     let used = used(cx);
-    let scope = cx.scope;
-    let choice = scope.choice.borrow().clone();
-    let agent = scope.project.agents.get(&choice.agent);
-    let model = step_context::resolve_model(&choice, agent.as_deref(), &scope.project.models);
-    let known = scope.project.models.find(&model).ok();
+    let turn = cx.turn;
+    let choice = turn.choice.borrow().clone();
+    let agent = turn.project.agents.get(&choice.agent);
+    let model = step_context::resolve_model(&choice, agent.as_deref(), &turn.project.models);
+    let known = turn.project.models.find(&model).ok();
     let window = known.as_ref().map(|(model, _)| model.window());
     let address = known.and_then(|(model, _)| model.editor_address.clone());
     let mut rows = vec![
@@ -34,12 +34,12 @@ pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
         rows.push(("Cost", format!("${cost:.2}")));
     }
     rows.push(("Approvals", choice.approvals().as_str().to_owned()));
-    rows.push(("Sandbox", sandbox(scope).await));
-    let servers = scope.resources.servers.statuses();
+    rows.push(("Sandbox", sandbox(turn).await));
+    let servers = turn.resources.servers.statuses();
     if !servers.is_empty() {
         rows.push(("MCP servers", servers_row(&servers)));
     }
-    let running = scope.resources.shared.jobs.running().len();
+    let running = turn.resources.shared.jobs.running().len();
     if running > 0 {
         rows.push(("Background", text::count(running, "command")));
     }
@@ -93,11 +93,11 @@ fn servers_row(servers: &[ServerStatus]) -> String {
     }
 }
 
-async fn sandbox(scope: &TurnContext) -> String {
-    match step_context::agent(scope) {
+async fn sandbox(turn: &TurnContext) -> String {
+    match step_context::agent(turn) {
         Ok(agent) => {
-            let settings = &scope.project.settings;
-            let confinement = scope
+            let settings = &turn.project.settings;
+            let confinement = turn
                 .permissions
                 .confinement
                 .for_agent(&agent.rules, settings);
@@ -108,8 +108,8 @@ async fn sandbox(scope: &TurnContext) -> String {
 }
 
 /// Lists the MCP servers of the session with their states.
-pub(super) fn servers(scope: &TurnContext) -> String {
-    server_list(&scope.resources.servers.statuses())
+pub(super) fn servers(turn: &TurnContext) -> String {
+    server_list(&turn.resources.servers.statuses())
 }
 
 fn server_list(servers: &[ServerStatus]) -> String {
@@ -132,11 +132,11 @@ fn server_list(servers: &[ServerStatus]) -> String {
 }
 
 /// Lists the skills that the session's mode may load.
-pub(super) fn skills(scope: &TurnContext) -> String {
-    let rules = step_context::agent(scope)
+pub(super) fn skills(turn: &TurnContext) -> String {
+    let rules = step_context::agent(turn)
         .map(|agent| agent.rules.clone())
         .unwrap_or_default();
-    let skills = &scope.project.background.skills;
+    let skills = &turn.project.background.skills;
     let line = |skill: &project::skill::Skill| {
         let name = text::escaped(&skill.name);
         match &skill.description {
@@ -155,12 +155,12 @@ pub(super) fn skills(scope: &TurnContext) -> String {
 }
 
 /// Lists the approvals and the grants made with "always".
-pub(super) fn permissions(scope: &TurnContext) -> String {
-    let approvals = scope.choice.borrow().approvals();
+pub(super) fn permissions(turn: &TurnContext) -> String {
+    let approvals = turn.choice.borrow().approvals();
     format!(
         "Approvals: {}.\n\n{}",
         approvals.as_str(),
-        grant_list(&scope.permissions.grants.all())
+        grant_list(&turn.permissions.grants.all())
     )
 }
 

@@ -370,9 +370,9 @@ fn background(
 
 /// Returns whether a session of the project has begun with this notice about trust today. It repeats
 /// with each session if the user has declined.
-async fn trust_notice_was_shown(text: &str, scope: &TurnContext) -> bool {
-    let environment = scope.environment.clone();
-    let root = scope.project.worktree.root.clone();
+async fn trust_notice_was_shown(text: &str, turn: &TurnContext) -> bool {
+    let environment = turn.environment.clone();
+    let root = turn.project.worktree.root.clone();
     let texts = [text.to_owned()];
     let shown = base::task::spawn_blocking(move || {
         reported::shown_before(&environment, &root, "trust", &texts)
@@ -456,13 +456,13 @@ impl ConfigWatcher {
     }
 
     /// Copies the current configuration into a turn's context.
-    pub(super) fn apply_to(&self, scope: &mut TurnContext) {
+    pub(super) fn apply_to(&self, turn: &mut TurnContext) {
         let project = self.current.borrow();
-        scope.project.settings = project.settings.clone();
-        scope.project.agents = project.agents.clone();
-        scope.project.read = project.read.clone();
-        scope.project.models = project.models.clone();
-        scope.project.background = project.background.clone();
+        turn.project.settings = project.settings.clone();
+        turn.project.agents = project.agents.clone();
+        turn.project.read = project.read.clone();
+        turn.project.models = project.models.clone();
+        turn.project.background = project.background.clone();
     }
 
     /// Remembers the problems of the greeting as shown. A session that is opened shows it with its
@@ -483,8 +483,8 @@ impl ConfigWatcher {
 
     /// Sends the notices about MCP servers, without those about servers that have failed in the same
     /// way in a session of the project today.
-    pub(super) async fn report_servers(&self, notices: ServerNotices, scope: &TurnContext) {
-        let shown = if scope.project.settings.mcp.is_empty() || self.quiet {
+    pub(super) async fn report_servers(&self, notices: ServerNotices, turn: &TurnContext) {
+        let shown = if turn.project.settings.mcp.is_empty() || self.quiet {
             BTreeSet::new()
         } else {
             let texts = notices.failing;
@@ -498,50 +498,50 @@ impl ConfigWatcher {
         for notice in notices.events {
             let is_shown = matches!(&notice, Event::Notice { title, .. } if shown.contains(title));
             if !is_shown {
-                scope.event_sender.event(notice).await;
+                turn.event_sender.event(notice).await;
             }
         }
     }
 
     /// Reads changed files again, asks for trust if they need it, and notifies the user of the
-    /// results. `scope` is the turn that is about to begin.
+    /// results. `turn` is the turn that is about to begin.
     pub(super) async fn refresh(
         &mut self,
-        scope: &mut TurnContext,
+        turn: &mut TurnContext,
         choice: &watch::Sender<SessionChoices>,
     ) {
         self.remember_greeting().await;
-        self.reload(scope, choice).await;
-        if self.finish_fetches(scope).await {
-            self.reload(scope, choice).await;
+        self.reload(turn, choice).await;
+        if self.finish_fetches(turn).await {
+            self.reload(turn, choice).await;
         }
         let review = self.read.trust.clone();
         if !review.is_withheld() || self.asked.as_ref() == Some(&review.digest) {
             return;
         }
         self.asked = Some(review.digest.clone());
-        match trust::trust(&review, scope).await {
+        match trust::trust(&review, turn).await {
             // The answer is stored in one of the files that are watched.
             TrustOutcome::Trusted => {
-                self.reload(scope, choice).await;
-                if self.finish_fetches(scope).await {
-                    self.reload(scope, choice).await;
+                self.reload(turn, choice).await;
+                if self.finish_fetches(turn).await {
+                    self.reload(turn, choice).await;
                 }
             }
             TrustOutcome::Declined(text) => {
                 // Read again without the settings that applied only until the
                 // answer.
                 let read = ConfigSnapshot::new(&self.paths).await;
-                self.replace(read, scope, choice).await;
-                self.apply_to(scope);
+                self.replace(read, turn, choice).await;
+                self.apply_to(turn);
                 if let Some(text) = text {
-                    scope.event_sender.event(notice(text)).await;
+                    turn.event_sender.event(notice(text)).await;
                 }
             }
             TrustOutcome::Withheld(Some(text)) => {
                 let repeats = review.decision == Decision::Refused;
-                if !(repeats && !self.quiet && trust_notice_was_shown(&text, scope).await) {
-                    scope.event_sender.event(notice(text)).await;
+                if !(repeats && !self.quiet && trust_notice_was_shown(&text, turn).await) {
+                    turn.event_sender.event(notice(text)).await;
                 }
             }
             TrustOutcome::Withheld(None) => {}
@@ -552,12 +552,12 @@ impl ConfigWatcher {
     pub(super) async fn contribute(
         &mut self,
         added: Vec<Contribution>,
-        scope: &mut TurnContext,
+        turn: &mut TurnContext,
         choice: &watch::Sender<SessionChoices>,
     ) {
         if *added != *self.paths.added {
             self.paths.added = added.into();
-            self.reload(scope, choice).await;
+            self.reload(turn, choice).await;
         }
     }
 
@@ -585,14 +585,14 @@ impl ConfigWatcher {
     /// Reports the results of downloads. Waits a few seconds for a page or an index of skills
     /// that was never fetched before, because the model would not know the rules in it. Returns
     /// whether it has waited.
-    async fn finish_fetches(&mut self, scope: &TurnContext) -> bool {
+    async fn finish_fetches(&mut self, turn: &TurnContext) -> bool {
         self.start_fetches();
         let mut waited = false;
         let mut at = 0;
         while let Some((source, task)) = self.fetching.get_mut(at) {
             let missing = match source {
                 Some(source) => self.read.missing.contains(source),
-                None => config::remote::lacks_defaults(&scope.environment),
+                None => config::remote::lacks_defaults(&turn.environment),
             };
             if !missing && !task.is_finished() {
                 at += 1;
@@ -601,7 +601,7 @@ impl ConfigWatcher {
             waited |= missing;
             let done = tokio::select! {
                 done = tokio::time::timeout(FETCH_TIMEOUT, &mut *task) => done,
-                () = scope.cancelled.cancelled() => return false,
+                () = turn.cancelled.cancelled() => return false,
             };
             let Ok(notices) = done else {
                 // The download continues in the background.
@@ -611,14 +611,14 @@ impl ConfigWatcher {
             let notices = notices.unwrap_or_default();
             self.fetching.remove(at);
             for text in notices {
-                scope.event_sender.event(notice(text)).await;
+                turn.event_sender.event(notice(text)).await;
             }
         }
         waited
     }
 
     /// Reads the files again if one has changed.
-    async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<SessionChoices>) {
+    async fn reload(&mut self, turn: &mut TurnContext, choice: &watch::Sender<SessionChoices>) {
         let read = self.read.clone();
         let paths = self.paths.clone();
         let forbidding = self.current.borrow().read.forbidding();
@@ -626,8 +626,8 @@ impl ConfigWatcher {
         match again {
             Ok(None) => {}
             Ok(Some(read)) => {
-                self.replace(read, scope, choice).await;
-                self.apply_to(scope);
+                self.replace(read, turn, choice).await;
+                self.apply_to(turn);
             }
             Err(e) => tracing::error!("looking for changed files failed: {e}"),
         }
@@ -637,7 +637,7 @@ impl ConfigWatcher {
     async fn replace(
         &mut self,
         read: ConfigSnapshot,
-        scope: &TurnContext,
+        turn: &TurnContext,
         choice: &watch::Sender<SessionChoices>,
     ) {
         let old = self.current.borrow().clone();
@@ -652,12 +652,12 @@ impl ConfigWatcher {
         };
         self.current
             .send_replace(Arc::new(read.project_config(models)));
-        let event_sender = &scope.event_sender;
+        let event_sender = &turn.event_sender;
         if *old.commands != *read.commands {
             event_sender
                 .event(Event::Commands(read.commands.with_prompts(
-                    &scope.resources.servers,
-                    &scope.permissions.account,
+                    &turn.resources.servers,
+                    &turn.permissions.account,
                 )))
                 .await;
         }

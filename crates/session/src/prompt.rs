@@ -24,7 +24,7 @@ pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
     pub(super) choice: watch::Sender<SessionChoices>,
     /// The context; its token and event sender belong to this prompt only.
-    pub(super) scope: TurnContext,
+    pub(super) turn: TurnContext,
     /// The history, which the prompt and its turn extend.
     pub(super) history: History,
     pub(super) record: Record,
@@ -44,7 +44,7 @@ impl PromptRun {
                     None => self.message(content, watcher).await,
                     Some((SentBefore::Last, known_as)) => self.again(known_as, watcher).await,
                     Some((SentBefore::Earlier, known_as)) => {
-                        let message = self.scope.message_id();
+                        let message = self.turn.message_id();
                         self.prompted_again(message, known_as).await;
                         TurnOutcome::Ended
                     }
@@ -59,7 +59,7 @@ impl PromptRun {
     /// Reports the id of the prompt's message.
     async fn prompted(&self, message: MessageId) {
         let known_as = None;
-        self.scope
+        self.turn
             .event_sender
             .event(Event::Prompted { message, known_as })
             .await;
@@ -69,7 +69,7 @@ impl PromptRun {
     /// the history from now on.
     async fn prompted_again(&self, message: MessageId, known_as: MessageId) {
         let known_as = Some(known_as);
-        self.scope
+        self.turn
             .event_sender
             .event(Event::Prompted { message, known_as })
             .await;
@@ -81,7 +81,7 @@ impl PromptRun {
             &self.sessions,
             [Some(&self.choice), once],
             std::mem::take(&mut self.history),
-            self.scope.clone(),
+            self.turn.clone(),
         )
         .await;
         self.history = history;
@@ -90,19 +90,19 @@ impl PromptRun {
 
     async fn builtin(&mut self, command: &BuiltinCommand) -> TurnOutcome {
         // A built-in command is not a message of the history, but the event needs an id.
-        let message = self.scope.message_id();
+        let message = self.turn.message_id();
         self.prompted(message).await;
         let cx = BuiltinContext {
             history: &mut self.history,
             record: &mut self.record,
-            scope: &self.scope,
+            turn: &self.turn,
         };
         builtin::carry_out(command, cx).await
     }
 
     /// Continues the turn of a prompt that was sent before, or returns its outcome.
     async fn again(&mut self, known_as: MessageId, watcher: &mut ConfigWatcher) -> TurnOutcome {
-        let mut message = head(&self.scope);
+        let mut message = head(&self.turn);
         // A prompt that has no answer yet is answered without a note.
         let is_unanswered = self.history.messages.last().is_some_and(Message::is_prompt);
         let position = if is_unanswered {
@@ -114,29 +114,29 @@ impl PromptRun {
         if let Some(outcome) = next::last_outcome(&self.history) {
             return outcome;
         }
-        refresh_project(watcher, &mut self.scope, &self.choice).await;
-        let once = answers_once(&self.history, &mut self.scope);
-        message.role = head(&self.scope).role;
+        refresh_project(watcher, &mut self.turn, &self.choice).await;
+        let once = answers_once(&self.history, &mut self.turn);
+        message.role = head(&self.turn).role;
         if !is_unanswered {
             let note = remind::note(prompts::reminder::HOST_LOST);
-            message.parts.push(self.scope.part(note));
-            self.scope.record.store_message(&message).await;
+            message.parts.push(self.turn.part(note));
+            self.turn.record.store_message(&message).await;
             self.history.messages.push(message);
         }
         self.turn(once.as_ref()).await
     }
 
     async fn message(&mut self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> TurnOutcome {
-        refresh_project(watcher, &mut self.scope, &self.choice).await;
+        refresh_project(watcher, &mut self.turn, &self.choice).await;
         let resumed = self.history.messages.iter().any(Message::is_prompt);
-        let Some(content) = hooks::prompt(&self.scope, (&self.record, resumed), content).await
+        let Some(content) = hooks::prompt(&self.turn, (&self.record, resumed), content).await
         else {
-            let message = self.scope.message_id();
+            let message = self.turn.message_id();
             self.prompted(message).await;
             return TurnOutcome::Ended;
         };
         // The next prompt deletes undone turns.
-        revert::settle(&mut self.history, &mut self.record, &self.scope.record).await;
+        revert::settle(&mut self.history, &mut self.record, &self.turn.record).await;
         let (message, once) = self.written(content, watcher).await;
         self.record.updated = message.created;
         // Set immediately, because the session is in the list while the turn runs.
@@ -148,16 +148,16 @@ impl PromptRun {
         if title.is_some() {
             self.record.title.clone_from(&title);
         }
-        self.scope.record.session(&self.record).await;
-        self.scope.record.store_message(&message).await;
+        self.turn.record.session(&self.record).await;
+        self.turn.record.store_message(&message).await;
         if let Some(command) = command_of(&message) {
-            self.scope.record.events.command(command, &message.id);
+            self.turn.record.events.command(command, &message.id);
         }
         self.prompted(message.id.clone()).await;
         if title.is_some() {
             let updated = self.record.updated;
             let info = Event::Info { title, updated };
-            self.scope.event_sender.event(info).await;
+            self.turn.event_sender.event(info).await;
         }
         self.history.messages.push(message);
         self.turn(once.as_ref()).await
@@ -170,13 +170,13 @@ impl PromptRun {
         content: Vec<Content>,
         watcher: &ConfigWatcher,
     ) -> (Message, Option<watch::Sender<SessionChoices>>) {
-        let scope = &mut self.scope;
-        let mut draft = PromptDraft::new(head(scope), &self.record, &self.history, scope);
-        let content = watcher.commands().typed(content, &mut draft, scope).await;
-        let content = mention::read(content, &mut draft, scope).await;
-        let content = mention::fitted(content, scope).await;
-        let mut content = if scope.depth < scope.project.settings.general.subagent_depth {
-            mention::named(content, draft.user_text.as_deref(), &scope.project.agents)
+        let turn = &mut self.turn;
+        let mut draft = PromptDraft::new(head(turn), &self.record, &self.history, turn);
+        let content = watcher.commands().typed(content, &mut draft, turn).await;
+        let content = mention::read(content, &mut draft, turn).await;
+        let content = mention::fitted(content, turn).await;
+        let mut content = if turn.depth < turn.project.settings.general.subagent_depth {
+            mention::named(content, draft.user_text.as_deref(), &turn.project.agents)
         } else {
             content
         };
@@ -185,10 +185,10 @@ impl PromptRun {
         }
         let once = draft.choices_override.take();
         // A command may have chosen another agent than the draft's.
-        let Message { role, .. } = head(scope);
+        let Message { role, .. } = head(turn);
         let message = Message {
             role,
-            ..draft.end(scope, content)
+            ..draft.end(turn, content)
         };
         (message, once)
     }
@@ -206,31 +206,31 @@ fn command_of(message: &Message) -> Option<(&str, &str)> {
 /// Reloads settings, plugins and MCP servers before a turn.
 async fn refresh_project(
     watcher: &mut ConfigWatcher,
-    scope: &mut TurnContext,
+    turn: &mut TurnContext,
     choice: &watch::Sender<SessionChoices>,
 ) {
-    watcher.refresh(scope, choice).await;
-    let added = hooks::contributions(scope).await;
-    watcher.contribute(added, scope, choice).await;
-    let servers = &scope.resources.servers;
+    watcher.refresh(turn, choice).await;
+    let added = hooks::contributions(turn).await;
+    watcher.contribute(added, turn, choice).await;
+    let servers = &turn.resources.servers;
     let notices = servers
-        .greet(&scope.project.settings.mcp, &scope.cancelled)
+        .greet(&turn.project.settings.mcp, &turn.cancelled)
         .await;
-    watcher.report_servers(notices, scope).await;
-    servers.invite(&scope.event_sender);
+    watcher.report_servers(notices, turn).await;
+    servers.invite(&turn.event_sender);
 }
 
 /// Restores the agent that a command has chosen for its turn, if it differs from the session's
 /// choice.
 fn answers_once(
     history: &History,
-    scope: &mut TurnContext,
+    turn: &mut TurnContext,
 ) -> Option<watch::Sender<SessionChoices>> {
     let prompt = next::turn(history).first()?;
     let user = prompt.user()?;
     let named = command::typed(prompt.visible_text().trim()).is_some();
-    let known = scope.project.agents.get(&user.agent).is_some();
-    let chosen = scope.choice.borrow().clone();
+    let known = turn.project.agents.get(&user.agent).is_some();
+    let chosen = turn.choice.borrow().clone();
     if !named || !known || chosen.agent == user.agent {
         return None;
     }
@@ -239,7 +239,7 @@ fn answers_once(
         model: Some(user.model.clone()),
         ..chosen
     });
-    scope.choice = choice;
+    turn.choice = choice;
     Some(once)
 }
 
@@ -283,15 +283,15 @@ fn sent_before(
 }
 
 /// Returns the message of a prompt, without its content.
-fn head(scope: &TurnContext) -> Message {
-    let chosen = scope.choice.borrow().agent.clone();
-    let model = match scope.project.agents.get(&chosen) {
-        Some(agent) => step_context::model(scope, &agent),
-        None => scope.project.models.default_model(),
+fn head(turn: &TurnContext) -> Message {
+    let chosen = turn.choice.borrow().agent.clone();
+    let model = match turn.project.agents.get(&chosen) {
+        Some(agent) => step_context::model(turn, &agent),
+        None => turn.project.models.default_model(),
     };
     Message {
-        id: scope.message_id(),
-        created: scope.now(),
+        id: turn.message_id(),
+        created: turn.now(),
         role: Role::User(User {
             agent: chosen,
             model,

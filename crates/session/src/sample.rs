@@ -13,7 +13,7 @@ use providers::{Delta, Request, optional};
 use transcript::{Finish, Usage};
 
 /// Sends a request to the model and returns its answer, unless the receiver is dropped.
-pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
+pub(super) async fn sample(turn: &TurnContext, wanted: SampleRequest) {
     let SampleRequest {
         system,
         messages,
@@ -30,9 +30,9 @@ pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
         temperature,
     };
     let answer = tokio::select! {
-        answer = question.ask(scope) => answer,
+        answer = question.ask(turn) => answer,
         () = reply.closed() => return,
-        () = scope.cancelled.cancelled() => return,
+        () = turn.cancelled.cancelled() => return,
     };
     // The receiver may have been dropped.
     reply.send(answer).ok();
@@ -48,32 +48,32 @@ struct SamplingRequest {
 
 /// The usage of a request, which is paid for however the request ends.
 struct UsageGuard<'a> {
-    scope: &'a TurnContext,
+    turn: &'a TurnContext,
     model: Arc<providers::Model>,
     usage: Usage,
 }
 
 impl Drop for UsageGuard<'_> {
     fn drop(&mut self) {
-        step::pay_unused(self.scope, &self.model, &self.usage);
+        step::pay_unused(self.turn, &self.model, &self.usage);
     }
 }
 
 impl SamplingRequest {
-    async fn ask(self, scope: &TurnContext) -> Result<Sample, String> {
-        let limit = scope.project.settings.budget.cost;
+    async fn ask(self, turn: &TurnContext) -> Result<Sample, String> {
+        let limit = turn.project.settings.budget.cost;
         if let Some(max) = limit
-            && scope.budget.is_empty(limit)
+            && turn.budget.is_empty(limit)
         {
             return Err(budget::spent_message(max));
         }
-        let agent = step_context::agent(scope).map_err(|fault| fault.message)?;
-        let mut wanted = step_context::model(scope, &agent);
+        let agent = step_context::agent(turn).map_err(|fault| fault.message)?;
+        let mut wanted = step_context::model(turn, &agent);
         // A search needs no reasoning effort.
         if self.search {
             wanted.effort = None;
         }
-        let (model, provider) = scope
+        let (model, provider) = turn
             .project
             .models
             .find(&wanted)
@@ -102,12 +102,12 @@ impl SamplingRequest {
                 least_effort: true,
                 ..ModelParams::default()
             },
-            session: format!("{}-sample", scope.session),
+            session: format!("{}-sample", turn.session),
             body_cache: BodyCache::default(),
             model: model.clone(),
         };
         let mut guard = UsageGuard {
-            scope,
+            turn,
             model: model.clone(),
             usage: Usage::default(),
         };
@@ -116,7 +116,7 @@ impl SamplingRequest {
         let mut finish = None;
         let ask = |request: &Request| {
             let answer = provider.ask(Arc::new(request.clone()));
-            trace::observed(scope, &request.model, RequestPurpose::Sampling, answer)
+            trace::observed(turn, &request.model, RequestPurpose::Sampling, answer)
         };
         let mut answer = ask(&request);
         while let Some(delta) = answer.next().await {

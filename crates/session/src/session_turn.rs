@@ -27,15 +27,15 @@ pub(super) fn run<'a>(
     shared: &'a Sessions,
     choices: ChoiceSenders<'a>,
     history: History,
-    mut scope: TurnContext,
+    mut turn: TurnContext,
 ) -> TurnFuture<'a> {
     Box::pin(async move {
         let (session_requests, mut asked) = mpsc::channel(MAX_QUEUED_REQUESTS);
-        scope.session_requests = session_requests;
+        turn.session_requests = session_requests;
         // Before it is copied for subagents, which are below their calls.
-        let scope = trace::begin(&history, scope);
-        let parent = scope.clone();
-        let mut work = std::pin::pin!(turn::run::run(history, scope));
+        let turn = trace::begin(&history, turn);
+        let parent = turn.clone();
+        let mut work = std::pin::pin!(turn::run::run(history, turn));
         let mut children = FuturesUnordered::new();
         let mut samples = FuturesUnordered::new();
         jobs::show(&parent).await;
@@ -71,15 +71,15 @@ pub(super) fn run<'a>(
 async fn switch_agent(
     shared: &Sessions,
     choices: ChoiceSenders<'_>,
-    scope: &TurnContext,
+    turn: &TurnContext,
     switch: SwitchAgent,
 ) {
-    let modes = scope.project.agents.modes();
+    let modes = turn.project.agents.modes();
     let named = modes
         .iter()
         .find(|agent| agent.name == switch.agent)
         .cloned();
-    let agent = named.or_else(|| (switch.agent == "build").then(|| scope.project.agents.default()));
+    let agent = named.or_else(|| (switch.agent == "build").then(|| turn.project.agents.default()));
     let speaker = choices[0].and(agent).map(|agent| {
         for choice in choices.into_iter().flatten() {
             choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
@@ -90,10 +90,10 @@ async fn switch_agent(
         && let Some(choice) = choices[0]
     {
         let change = choice.borrow().record_change();
-        shared.store.amend(&scope.session, change).await;
+        shared.store.amend(&turn.session, change).await;
     }
     if let Some(speaker) = &speaker {
-        scope.event_sender.event(Event::Mode(speaker.clone())).await;
+        turn.event_sender.event(Event::Mode(speaker.clone())).await;
     }
     // The receiver is dropped if the call was cancelled in the meantime.
     switch.reply.send(speaker).ok();

@@ -49,9 +49,9 @@ pub(super) struct Titling {
 }
 
 impl Titling {
-    pub(super) fn ask(&mut self, scope: &TurnContext, history: &History) {
+    pub(super) fn ask(&mut self, turn: &TurnContext, history: &History) {
         if !self.asked {
-            self.task = ask(scope, history);
+            self.task = ask(turn, history);
             self.asked = self.task.is_some();
         }
     }
@@ -77,9 +77,9 @@ impl Titling {
 /// Starts the title agent in the background, with its own model, or else a small one, or else the
 /// session's. Returns `None` if titles are disabled, or only the offline model is available. A
 /// failure is only logged.
-fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
-    let agent = scope.project.agents.get("title")?;
-    if scope
+fn ask(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
+    let agent = turn.project.agents.get("title")?;
+    if turn
         .environment
         .setting("DISABLE_TITLES")
         .is_some_and(|v| !matches!(v, "0" | "false"))
@@ -91,18 +91,18 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         .iter()
         .rev()
         .find_map(|m| Some(m.assistant()?.model.clone()))?;
-    let chosen = scope
+    let chosen = turn
         .project
         .models
         .of_agent(&agent, &current)
-        .or_else(|| scope.project.settings.small_model.clone());
+        .or_else(|| turn.project.settings.small_model.clone());
     let wanted = chosen
-        .or_else(|| scope.project.models.small(&current))
+        .or_else(|| turn.project.models.small(&current))
         .unwrap_or_else(|| current.clone());
     if wanted.provider == Registry::OFFLINE {
         return None;
     }
-    let (model, provider) = match scope.project.models.find(&wanted) {
+    let (model, provider) = match turn.project.models.find(&wanted) {
         Ok(found) => found,
         Err(e) => {
             tracing::info!("no model for titles: {e}");
@@ -113,8 +113,8 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
     // Plugins do not replace a model that the user has chosen.
     let open = agent.model.is_none()
         && agent.family.is_none()
-        && scope.project.settings.small_model.is_none();
-    let own = scope.clone();
+        && turn.project.settings.small_model.is_none();
+    let own = turn.clone();
     let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
         messages: vec![ModelMessage::User(vec![ModelInput::Text(
@@ -123,7 +123,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         tools: Vec::new(),
         must_call: false,
         params: params(&agent, &model),
-        session: format!("{}-title", scope.session),
+        session: format!("{}-title", turn.session),
         body_cache: BodyCache::default(),
         model,
     };
@@ -185,12 +185,12 @@ fn params(agent: &Agent, model: &Model) -> ModelParams {
 
 /// Reads the text of an answer.
 async fn read(
-    scope: &TurnContext,
+    turn: &TurnContext,
     provider: &dyn Provider,
     request: &Request,
 ) -> Result<String, Error> {
     let answer = provider.ask(Arc::new(request.clone()));
-    let mut answer = trace::observed(scope, &request.model, RequestPurpose::Title, answer);
+    let mut answer = trace::observed(turn, &request.model, RequestPurpose::Title, answer);
     let mut text = String::new();
     while let Some(delta) = answer.next().await {
         if let Delta::Text { text: more, .. } = delta? {

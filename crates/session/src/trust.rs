@@ -23,29 +23,28 @@ pub(super) enum TrustOutcome {
 
 /// Asks unless the user was asked before, and stores the trust. A refusal applies until the process
 /// ends.
-pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome {
+pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
     if review.decision != Decision::Unasked || review.is_pure {
         return TrustOutcome::Withheld(review.notice());
     }
-    if let Err(why) = scope.permissions.account.check(AccountProperty::Trust) {
+    if let Err(why) = turn.permissions.account.check(AccountProperty::Trust) {
         let notice = review.notice();
         return TrustOutcome::Withheld(Some(text::sentences([
             notice.as_deref().unwrap_or_default(),
             &why,
         ])));
     }
-    match ask(review, scope).await {
+    match ask(review, turn).await {
         Some(true) => {}
         Some(false) => {
-            scope
-                .environment
-                .decline(&review.declined_as(&scope.project.worktree.root));
+            turn.environment
+                .decline(&review.declined_as(&turn.project.worktree.root));
             return TrustOutcome::Declined(review.notice());
         }
         None => return TrustOutcome::Withheld(review.notice()),
     }
-    let environment = scope.environment.clone();
-    let root = scope.project.worktree.root.clone();
+    let environment = turn.environment.clone();
+    let root = turn.project.worktree.root.clone();
     let trusted = review.clone();
     let written = base::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
@@ -58,8 +57,8 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
     });
     let written = match written.await.unwrap_or_else(|e| Err(e.to_string())) {
         Ok(entry) => {
-            let project = scope.project.worktree.shared_name();
-            let shared = scope
+            let project = turn.project.worktree.shared_name();
+            let shared = turn
                 .record
                 .decide(&project, entry.unwrap_or_default())
                 .await;
@@ -78,8 +77,8 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
 
 /// Shows the question as a call of its own, because some clients show questions only together with
 /// calls.
-async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
-    let call = scope.call_id();
+async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
+    let call = turn.call_id();
     let introduction = review
         .introduction()
         .map(|text| format!("{text}\n\n"))
@@ -88,7 +87,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         .offer()
         .map(|offer| format!("\n{offer}\n"))
         .unwrap_or_default();
-    let subject = review.subject(&scope.project.worktree.root);
+    let subject = review.subject(&turn.project.worktree.root);
     let text = if review.items.is_empty() {
         format!(
             "{introduction}{subject} If you trust it, calls are no longer asked about for this reason. \
@@ -100,9 +99,9 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
             review.list(),
         )
     };
-    let update_call = |update: CallUpdate| scope.event_sender.event(Event::Call(Box::new(update)));
+    let update_call = |update: CallUpdate| turn.event_sender.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
-    let facts = json!({ "project": scope.project.worktree.root, "wants": items });
+    let facts = json!({ "project": turn.project.worktree.root, "wants": items });
     let update = CallUpdate {
         title: Some(TITLE.into()),
         kind: Some(ToolKind::Other),
@@ -121,7 +120,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         no: "Not now",
         reply,
     };
-    if !scope
+    if !turn
         .event_sender
         .send(TurnMessage::Confirm(Box::new(question)))
         .await
@@ -130,7 +129,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     }
     let answer = tokio::select! {
         answer = answer => answer.ok(),
-        () = scope.cancelled.cancelled() => None,
+        () = turn.cancelled.cancelled() => None,
     };
     let (progress, title) = match answer {
         Some(true) => (Progress::Completed, "This project is trusted"),

@@ -19,8 +19,8 @@ pub const NO_WORKAROUND: &str = "Do not try to work around this.";
 
 /// Describes the denied access, the rule that denies it, and the alternative. `rules` are those of
 /// the agent.
-pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String {
-    let what = format!("{} {}", need.permission, text::title(&verdict.pattern));
+pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> String {
+    let what = format!("{} {}", request.permission, text::title(&verdict.pattern));
     if by_posture(verdict) && only_reads(rules) {
         return match evaluate(
             rules,
@@ -38,10 +38,10 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
         };
     }
     match (&verdict.rule, &verdict.reason) {
-        (_, Some(reason)) if is_this_machine(need, verdict) => format!(
+        (_, Some(reason)) if is_this_machine(request, verdict) => format!(
             "Not allowed ({what}): {reason} webfetch does not access this machine. For a server of the project use curl in bash."
         ),
-        (Some(rule), None) if need.permission == "doom_loop" => format!(
+        (Some(rule), None) if request.permission == "doom_loop" => format!(
             "Not allowed: the same call was made repeatedly, and the rule \"{}: {}\" ({}) denies that. Try something else.",
             rule.permission, rule.pattern, rule.source
         ),
@@ -59,10 +59,10 @@ pub fn explain(verdict: &Verdict, need: &AccessRequest, rules: &Rules) -> String
 /// Returns the failure of a call if no user can be asked: the question, and the alternatives that
 /// need no question. A repeated call ends the turn.
 pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &QuestionWording) -> Failure {
-    let Some((need, verdict)) = asked.last() else {
+    let Some((request, verdict)) = asked.last() else {
         return Failure::Denied(Denial::Rejected);
     };
-    let means = match need.permission.as_str() {
+    let means = match request.permission.as_str() {
         "doom_loop" => {
             return Failure::Stopped(format!(
                 "Not allowed: {}. No user is present to allow it, so the turn ends here.",
@@ -75,7 +75,7 @@ pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &QuestionWordin
             ));
         }
         "plan_enter" => "Continue in the current mode.",
-        _ if need.command.is_some()
+        _ if request.command.is_some()
             && verdict
                 .units
                 .iter()
@@ -85,7 +85,7 @@ pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &QuestionWordin
         }
         _ if asked
             .iter()
-            .any(|(need, _)| need.permission == "external_directory") =>
+            .any(|(request, _)| request.permission == "external_directory") =>
         {
             "Files in the project need no permission."
         }
@@ -113,8 +113,8 @@ fn by_posture(verdict: &Verdict) -> bool {
 }
 
 /// Returns whether an address obviously names the user's own machine.
-fn is_this_machine(need: &AccessRequest, verdict: &Verdict) -> bool {
-    let Some(address) = (need.permission == url::PERMISSION)
+fn is_this_machine(request: &AccessRequest, verdict: &Verdict) -> bool {
+    let Some(address) = (request.permission == url::PERMISSION)
         .then(|| Address::read(&verdict.pattern).ok())
         .flatten()
     else {
@@ -152,7 +152,7 @@ mod tests {
         strict.extend([own("edit", "secret/*")]);
         let mut looping = build.clone();
         looping.extend([own("doom_loop", "*"), own("bash", "rm *")]);
-        let fetch = |address: &str| Address::read(address).unwrap().need(&[], &[]);
+        let fetch = |address: &str| Address::read(address).unwrap().access_request(&[], &[]);
         let means = "Do not try to work around this.";
         let table = [
             (
@@ -216,10 +216,10 @@ mod tests {
                 means,
             ),
         ];
-        for (rules, need, begins, ends) in table {
-            let verdict = evaluate(rules, &Rules::default(), &need);
-            assert_eq!(verdict.action, Deny, "{need:?}");
-            let said = explain(&verdict, &need, rules);
+        for (rules, request, begins, ends) in table {
+            let verdict = evaluate(rules, &Rules::default(), &request);
+            assert_eq!(verdict.action, Deny, "{request:?}");
+            let said = explain(&verdict, &request, rules);
             assert!(said.starts_with(begins) && said.ends_with(ends), "{said}");
         }
     }

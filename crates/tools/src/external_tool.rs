@@ -30,13 +30,13 @@ pub fn title(tool: &str, input: &Value) -> String {
 
 /// Returns the access request of a call: its own permission, and for a read-only agent a question
 /// whatever the rules allow. `whose` is named in the reason.
-pub fn need(permission: &str, whose: &str, context: &ToolContext) -> AccessRequest {
-    let mut need = AccessRequest::new(permission, "*").always("*");
+pub fn access_request(permission: &str, whose: &str, context: &ToolContext) -> AccessRequest {
+    let mut request = AccessRequest::new(permission, "*").always("*");
     if context.confinement.reads_only() {
         let why = format!("what {whose} does is not known, and this agent only reads");
-        need.minimum = Some((Action::Ask, why));
+        request.minimum = Some((Action::Ask, why));
     }
-    need
+    request
 }
 
 #[cfg(test)]

@@ -503,10 +503,10 @@ async fn fw07_file_properties_survive_an_edit() {
                 }
             }
             "link inside" | "link outside" => {
-                let (needs, _) = done.unwrap();
-                let asked = needs
+                let (requests, _) = done.unwrap();
+                let asked = requests
                     .iter()
-                    .any(|need| need.permission == "external_directory");
+                    .any(|request| request.permission == "external_directory");
                 assert_eq!(asked, what == "link outside");
                 assert!(after.is_symlink(), "{what}");
                 let target = if what == "link inside" {

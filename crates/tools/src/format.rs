@@ -231,11 +231,11 @@ mod tests {
         with(&mut context, large());
         stage.write("a.x", "ONE\r\n");
         let input = json!({"filePath": "a.x", "oldString": "ONE", "newString": "two"});
-        let (needs, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
+        let (requests, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
         assert_eq!(stage.read("a.x"), b"TWO\r\n");
         assert_eq!(
             (
-                needs[0].changes[0].new.as_str(),
+                requests[0].changes[0].new.as_str(),
                 output.changes[0].new.as_str()
             ),
             ("two\r\n", "TWO\r\n")

@@ -65,16 +65,16 @@ fn checked(policy: &Policy, question: &Value) -> String {
 
 /// Returns the strictest verdict on a call's access requests, or "refuse" if the tool refuses it.
 async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &ToolContext) -> String {
-    let needs = match tool.prepare(input, context).await {
-        Ok(prepared) => prepared.needs,
+    let requests = match tool.prepare(input, context).await {
+        Ok(prepared) => prepared.requests,
         Err(Failure::Denied(_)) => return "deny".into(),
         Err(Failure::ForModel(_)) => return "refuse".into(),
         Err(failure) => panic!("{failure}"),
     };
     let Policy { rules, grants, .. } = &*context.policy;
-    let worst = needs
+    let worst = requests
         .iter()
-        .map(|need| evaluate(rules, grants, need).action)
+        .map(|request| evaluate(rules, grants, request).action)
         .max();
     serde_json::to_value(worst.unwrap())
         .unwrap()

@@ -531,7 +531,7 @@ pub trait AnyTool: Send + Sync {
 /// A call that is ready to run after its access requests are allowed.
 pub struct PreparedCall {
     /// The access requests, to be judged in order.
-    pub needs: Vec<AccessRequest>,
+    pub requests: Vec<AccessRequest>,
     pub run: RunCall,
 }
 
@@ -551,7 +551,7 @@ pub type RunCall =
 impl std::fmt::Debug for PreparedCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared")
-            .field("needs", &self.needs)
+            .field("requests", &self.requests)
             .finish_non_exhaustive()
     }
 }
@@ -631,10 +631,10 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
             };
             let input = self.accept(input).map_err(wrong)?.input;
             let input = serde_json::from_value(input).map_err(|e| wrong(e.to_string()))?;
-            let (needs, ready) = self.tool.prepare(input, context).await?;
+            let (requests, ready) = self.tool.prepare(input, context).await?;
             let tool = self.tool.clone();
             Ok(PreparedCall {
-                needs,
+                requests,
                 run: Box::new(move |context| {
                     Box::pin(async move { tool.run(ready, context).await })
                 }),

@@ -170,22 +170,22 @@ impl Tool for LspTool {
         input: Input,
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
-        let mut needs = vec![AccessRequest::new(Self::NAME, "*").always("*")];
+        let mut requests = vec![AccessRequest::new(Self::NAME, "*").always("*")];
         let place = match &input.file_path {
             Some(path) => Some(resolve_or_suggest(context, path, Access::Read).await?),
             None => None,
         };
-        needs.extend(
+        requests.extend(
             place
                 .iter()
-                .flat_map(|place| place.real.needs(Access::Read)),
+                .flat_map(|place| place.real.requests(Access::Read)),
         );
         if input.operation != Operation::Rename {
-            return Ok((needs, Ready::Question(Box::new((input, place)))));
+            return Ok((requests, Ready::Question(Box::new((input, place)))));
         }
         let ready = renamed(&input, place, context).await?;
-        needs.extend(ready.needs());
-        Ok((needs, Ready::Rename(ready)))
+        requests.extend(ready.requests());
+        Ok((requests, Ready::Rename(ready)))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {

@@ -17,15 +17,15 @@ use crate::{AnyTool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate, rule};
 
 /// Returns the verdict of the built-in rules.
-fn verdict(stage: &TestProject, needs: &[AccessRequest]) -> Action {
+fn verdict(stage: &TestProject, requests: &[AccessRequest]) -> Action {
     let rules: Rules = rule::base(
         &stage.home().join("data"),
         Path::new("/scratch"),
         &[] as &[PathBuf],
     );
-    let verdicts = needs
+    let verdicts = requests
         .iter()
-        .map(|need| evaluate(&rules, &Rules::default(), need).action);
+        .map(|request| evaluate(&rules, &Rules::default(), request).action);
     verdicts.max().unwrap_or(Action::Allow)
 }
 
@@ -99,12 +99,12 @@ async fn p107_workdir_outside_is_asked_about() {
             .prepare(input, &context)
             .await
             .unwrap();
-        let needs: Vec<AccessRequest> = prepared
-            .needs
+        let requests: Vec<AccessRequest> = prepared
+            .requests
             .into_iter()
-            .filter(|need| need.permission == "external_directory")
+            .filter(|request| request.permission == "external_directory")
             .collect();
-        assert_eq!(verdict(&stage, &needs), wanted, "{place}");
+        assert_eq!(verdict(&stage, &requests), wanted, "{place}");
     }
 }
 
@@ -142,7 +142,7 @@ async fn p111_file_replaced_after_the_question_is_not_written() {
         .prepare(json!({"filePath": "a.txt"}), &context)
         .await
         .unwrap();
-    assert_eq!(verdict(&stage, &again.needs), Action::Ask);
+    assert_eq!(verdict(&stage, &again.requests), Action::Ask);
 }
 
 #[test]

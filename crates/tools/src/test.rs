@@ -251,5 +251,5 @@ pub(super) async fn call(
     let prepared = tool.prepare(input, context).await?;
     let output = (prepared.run)(context.clone()).await?;
     context.session.seen.show(&output.text);
-    Ok((prepared.needs, output))
+    Ok((prepared.requests, output))
 }

@@ -83,14 +83,14 @@ impl Tool for TodowriteTool {
         _: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Self::Ready), Failure> {
         let Some(todos) = input.todos else {
-            let need = AccessRequest::new("todoread", "*").always("*");
-            return Ok((vec![need], None));
+            let request = AccessRequest::new("todoread", "*").always("*");
+            return Ok((vec![request], None));
         };
         if let Some(n) = todos.iter().position(|todo| todo.content.trim().is_empty()) {
             return Err(Failure::ForModel(format!("todos[{n}].content is empty.")));
         }
-        let need = AccessRequest::new("todowrite", "*").always("*");
-        Ok((vec![need], Some(todos)))
+        let request = AccessRequest::new("todowrite", "*").always("*");
+        Ok((vec![request], Some(todos)))
     }
 
     async fn run(&self, todos: Self::Ready, context: ToolContext) -> Result<ToolOutput, Failure> {

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::node::{ConfigOrigin, Layer};
 use super::*;
-use permission::{AccessRequest, command_need, evaluate};
+use permission::{AccessRequest, command_request, evaluate};
 
 fn layer(json: &Json, project: bool) -> ParsedLayer {
     let layer = if project {
@@ -117,13 +117,14 @@ fn remaining_settings_loosen_nothing() {
             let text: String = (0..random.usize(..4))
                 .map(|_| ['a', 'b', 'A', ' '][random.usize(..4)])
                 .collect();
-            let need = if key == "bash" {
-                command_need(&text, &place)
+            let request = if key == "bash" {
+                command_request(&text, &place)
             } else {
                 AccessRequest::new(key, text)
             };
-            let judge =
-                |agent: &AgentPermissions| evaluate(&agent.rules, &Rules::default(), &need).action;
+            let judge = |agent: &AgentPermissions| {
+                evaluate(&agent.rules, &Rules::default(), &request).action
+            };
             let pairs = before
                 .entries
                 .iter()
@@ -134,7 +135,7 @@ fn remaining_settings_loosen_nothing() {
                 let now = judge(new);
                 assert!(
                     now >= was,
-                    "{user}\n{project}\n{listed:?}\n{} {} {need:?}: {was:?}, {now:?}",
+                    "{user}\n{project}\n{listed:?}\n{} {} {request:?}: {was:?}, {now:?}",
                     old.name,
                     new.name
                 );

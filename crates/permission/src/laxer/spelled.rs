@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::super::wildcard::{fold, readings, slash};
 use super::super::{AccessRequest, Action, Rule, SandboxGuarantee};
-use super::{Changed, content, distinct, need};
+use super::{Changed, content, distinct, of_command};
 
 /// A pattern symbol for any run of characters without a blank.
 const PATH: char = '\u{1}';
@@ -22,10 +22,10 @@ pub(super) fn commands(
     changed: Option<&Changed<'_>>,
     posture: bool,
 ) -> Vec<AccessRequest> {
-    let mut found = SharedNeeds {
+    let mut found = SharedRequests {
         posture,
         fresh: fresh(rules),
-        needs: Vec::new(),
+        requests: Vec::new(),
     };
     let opens = |rule: &&&Rule| rule.action != Action::Deny && rule.pattern != "*";
     let stops = |rule: &&&Rule| rule.action != Action::Allow && rule.pattern != "*";
@@ -80,7 +80,7 @@ pub(super) fn commands(
             ));
         }
     }
-    found.needs
+    found.requests
 }
 
 /// The names under which a rule knows commands.
@@ -131,14 +131,14 @@ impl Names {
     }
 }
 
-struct SharedNeeds {
+struct SharedRequests {
     posture: bool,
     /// A letter that is in no rule.
     fresh: char,
-    needs: Vec<AccessRequest>,
+    requests: Vec<AccessRequest>,
 }
 
-impl SharedNeeds {
+impl SharedRequests {
     /// Adds commands that both rules match, at least one of them by a name other than the words.
     fn pair(&mut self, opens: &Names, action: Action, stops: &Names) {
         let path = format!("{PATH}/{}", opens.pattern);
@@ -219,25 +219,25 @@ impl SharedNeeds {
         let unit = written(text, Effect::Unproven);
         let tails = text.split(' ').skip(1).map(str::to_owned).collect();
         self.push(CommandUnit { tails, ..unit });
-        self.needs.push(need(CommandAnalysis {
+        self.requests.push(of_command(CommandAnalysis {
             unread: vec![text.to_owned()],
             ..CommandAnalysis::default()
         }));
     }
 
     fn push(&mut self, unit: CommandUnit) {
-        let need = need(CommandAnalysis {
+        let request = of_command(CommandAnalysis {
             text: unit.text.clone(),
             units: vec![unit],
             ..CommandAnalysis::default()
         });
         if self.posture {
-            self.needs.push(AccessRequest {
+            self.requests.push(AccessRequest {
                 guarantee: SandboxGuarantee::READ_ONLY,
-                ..need.clone()
+                ..request.clone()
             });
         }
-        self.needs.push(need);
+        self.requests.push(request);
     }
 
     fn meet(&self, one: &str, other: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-use super::super::{PermissionContext, SandboxGuarantee, command_need};
+use super::super::{PermissionContext, SandboxGuarantee, command_request};
 use super::*;
 use Action::{Allow, Ask, Deny};
 
@@ -287,9 +287,9 @@ fn random_more_permissive_needs_are_found() {
                     .map(|_| ['a', 'b', 'A', ' ', '/', 'z'][random.usize(..6)])
                     .collect()
             };
-            let need = match key {
+            let request = match key {
                 "bash" => {
-                    let need = command_need(lines[random.usize(..lines.len())], &place);
+                    let request = command_request(lines[random.usize(..lines.len())], &place);
                     let found = [
                         SandboxGuarantee::None,
                         SandboxGuarantee::READ_ONLY,
@@ -297,7 +297,7 @@ fn random_more_permissive_needs_are_found() {
                     ];
                     AccessRequest {
                         guarantee: found[random.usize(..found.len())],
-                        ..need
+                        ..request
                     }
                 }
                 "webfetch" => AccessRequest::new(key, urls[random.usize(..urls.len())]),
@@ -307,11 +307,11 @@ fn random_more_permissive_needs_are_found() {
                 },
                 _ => AccessRequest::new(key, word(&mut random)),
             };
-            let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
+            let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &request).action;
             let laxer = judge(&with) < judge(&before);
             assert!(
                 !laxer || verdict.is_some(),
-                "{before:?}\nthen {project:?}\non {need:?}"
+                "{before:?}\nthen {project:?}\non {request:?}"
             );
         }
     }
@@ -493,8 +493,9 @@ fn other_names_of_commands_are_compared() {
         let before = rules(&[("*", "*", Allow)]).then(&named(before));
         let with = before.clone().then(&named(after));
         assert!(laxer(&with, &[&before], Allow).is_some(), "{with:?}");
-        let judge =
-            |rules: &Rules| evaluate(rules, &Rules::default(), &command_need(line, &place)).action;
+        let judge = |rules: &Rules| {
+            evaluate(rules, &Rules::default(), &command_request(line, &place)).action
+        };
         weakened += usize::from(judge(&with) < judge(&before));
     }
     // The comparison may report more than real command lines show.
@@ -523,7 +524,7 @@ fn ask_about_later_words_lifts_no_deny() {
         ("bash", "git push *", Ask),
     ]);
     for (line, wanted) in table {
-        let found = evaluate(&rules, &Rules::default(), &command_need(line, &place));
+        let found = evaluate(&rules, &Rules::default(), &command_request(line, &place));
         assert_eq!(found.action, wanted, "{line}: {:?}", found.reason);
     }
     let before: Rules = rules.iter().take(2).cloned().collect();
@@ -581,7 +582,7 @@ fn random_spellings_are_compared() {
     let lines: Vec<String> = (0..600).map(|_| one(&mut random, false)).collect();
     let lines: Vec<AccessRequest> = lines
         .iter()
-        .map(|line| command_need(line, &place))
+        .map(|line| command_request(line, &place))
         .collect();
     let mut unchanged_sets = 0;
     let mut stricter = 0;
@@ -621,18 +622,18 @@ fn random_spellings_are_compared() {
             } else {
                 SandboxGuarantee::None
             };
-            let need = AccessRequest {
+            let request = AccessRequest {
                 guarantee,
                 ..lines[random.usize(..lines.len())].clone()
             };
-            let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
+            let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &request).action;
             let was = judge(&before);
             let now = judge(&with);
             stricter += usize::from(was != now);
             assert!(
                 now >= was,
                 "{before:?}\nthen {project:?}\non {:?}: {was:?}, {now:?}",
-                need.command.map(|line| line.text.clone())
+                request.command.map(|line| line.text.clone())
             );
         }
     }

@@ -164,8 +164,8 @@ impl CommandUnit {
 
     /// Records that it reads a secret that has no path.
     pub(super) fn add_secret(&mut self, shown: &str, reason: &str) {
-        let mut need = AccessRequest::new("read", shown);
-        need.minimum = Some((Action::Ask, reason.to_owned()));
-        self.touches.push(need);
+        let mut request = AccessRequest::new("read", shown);
+        request.minimum = Some((Action::Ask, reason.to_owned()));
+        self.touches.push(request);
     }
 }

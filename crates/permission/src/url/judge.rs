@@ -17,7 +17,11 @@ pub fn judge_url(rules: &Rules, text: &str, secrets: &[String], private: &[Strin
         Ok(address) => address,
         Err(reason) => return UrlVerdict::Refused(reason),
     };
-    let verdict = evaluate(rules, &Rules::default(), &address.need(secrets, private));
+    let verdict = evaluate(
+        rules,
+        &Rules::default(),
+        &address.access_request(secrets, private),
+    );
     let reason = verdict.reason.unwrap_or_else(|| match verdict.rule {
         Some(rule) if rule.pattern == "*" => format!("the default for {}", address.host),
         Some(rule) => format!("\"{}\" names {}", rule.pattern, address.host),

@@ -155,8 +155,9 @@ impl Agents {
     /// Returns the subagents that may be started under some rules, by name.
     pub fn subagents_for(&self, rules: &Rules) -> Vec<Arc<Agent>> {
         let may = |agent: &&Arc<Agent>| {
-            let need = AccessRequest::new("task", agent.name.as_str());
-            agent.is_subagent() && evaluate(rules, &Rules::default(), &need).action != Action::Deny
+            let request = AccessRequest::new("task", agent.name.as_str());
+            agent.is_subagent()
+                && evaluate(rules, &Rules::default(), &request).action != Action::Deny
         };
         let mut found: Vec<Arc<Agent>> = self.all.iter().filter(may).cloned().collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));

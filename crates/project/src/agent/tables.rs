@@ -9,7 +9,7 @@ use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::testing::records;
 use permission::{
-    AccessRequest, Action, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need,
+    AccessRequest, Action, PermissionContext, Rules, SandboxGuarantee, Verdict, command_request,
     evaluate,
 };
 
@@ -167,7 +167,7 @@ fn command(program: &str) -> std::process::Command {
 }
 
 fn judge((rules, place): &(Rules, PermissionContext), line: &str) -> Verdict {
-    evaluate(rules, &Rules::default(), &command_need(line, place))
+    evaluate(rules, &Rules::default(), &command_request(line, place))
 }
 
 fn name(action: Action) -> &'static str {
@@ -331,7 +331,7 @@ fn sandbox_table_has_expected_verdicts() {
                 &Rules::default(),
                 &AccessRequest {
                     guarantee,
-                    ..command_need(&line, &policy.1)
+                    ..command_request(&line, &policy.1)
                 },
             );
             if name(verdict.action) != wanted {

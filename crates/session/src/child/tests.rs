@@ -25,11 +25,11 @@ async fn play(stage: &mut Stage, prompt: &str) -> Played {
 async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, usize) {
     let woken = Arc::new(AtomicUsize::new(0));
     let counted = woken.clone();
-    let run = move |environment, history, scope: TurnContext| -> TurnFuture<'static> {
+    let run = move |environment, history, turn: TurnContext| -> TurnFuture<'static> {
         Box::pin(async move {
             let shared = Sessions::new(environment, CancellationToken::new());
-            let cancelled = scope.cancelled.clone();
-            let mut work = session_turn::run(&shared, [None; 2], history, scope);
+            let cancelled = turn.cancelled.clone();
+            let mut work = session_turn::run(&shared, [None; 2], history, turn);
             let done = poll_fn(|context| {
                 if counted.fetch_add(1, Ordering::Relaxed) + 1 == moment {
                     cancelled.cancel();

@@ -21,8 +21,8 @@ use tools::{Failure, denial_message};
 use transcript::{Call, Change};
 
 /// A need that the user is asked about.
-struct AskedNeed<'n> {
-    need: Cow<'n, AccessRequest>,
+struct AskedRequest<'n> {
+    request: Cow<'n, AccessRequest>,
     /// The policy under which it was last judged.
     policy: Policy,
     verdict: Verdict,
@@ -30,11 +30,11 @@ struct AskedNeed<'n> {
     hooked: bool,
 }
 
-impl AskedNeed<'_> {
-    fn owned(&self) -> AskedNeed<'static> {
-        let need = Cow::Owned(AccessRequest::clone(&self.need));
-        AskedNeed {
-            need,
+impl AskedRequest<'_> {
+    fn owned(&self) -> AskedRequest<'static> {
+        let request = Cow::Owned(AccessRequest::clone(&self.request));
+        AskedRequest {
+            request,
             policy: self.policy.clone(),
             verdict: self.verdict.clone(),
             hooked: self.hooked,
@@ -54,26 +54,26 @@ pub(super) struct PlacedCall<'a> {
 /// forbids; there is one question per file. `reason` explains requests whose verdict has no
 /// reason; with `is_allowed`, nothing is asked; `asks` is called for each question that is sent.
 pub(super) async fn permit(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     call: PlacedCall<'_>,
-    needs: &[AccessRequest],
+    requests: &[AccessRequest],
     reason: Option<&str>,
     is_allowed: bool,
     asks: impl Fn(),
 ) -> Result<(), Failure> {
-    let mut asked: Vec<Vec<AskedNeed<'_>>> = Vec::new();
-    for need in needs {
-        let Some(one) = judged(scope, agent, call, need).await? else {
+    let mut asked: Vec<Vec<AskedRequest<'_>>> = Vec::new();
+    for request in requests {
+        let Some(one) = judged(turn, agent, call, request).await? else {
             continue;
         };
         if is_allowed {
             continue;
         }
-        let together = |group: &&mut Vec<AskedNeed<'_>>| {
+        let together = |group: &&mut Vec<AskedRequest<'_>>| {
             group
                 .iter()
-                .any(|other| is_one_question(&other.need, &one.need))
+                .any(|other| is_one_question(&other.request, &one.request))
         };
         match asked.iter_mut().find(together) {
             Some(group) => group.push(one),
@@ -84,11 +84,11 @@ pub(super) async fn permit(
         return Ok(());
     }
     // Stored before the question, because the process may end before the answer arrives.
-    if let Err(e) = scope.record.flush().await {
+    if let Err(e) = turn.record.flush().await {
         tracing::warn!("asking although the call could not be recorded: {e}");
     }
     for group in &asked {
-        ask(scope, agent, call, group, reason, &asks).await?;
+        ask(turn, agent, call, group, reason, &asks).await?;
     }
     Ok(())
 }
@@ -99,31 +99,31 @@ fn is_one_question(one: &AccessRequest, other: &AccessRequest) -> bool {
 
 /// Evaluates an access request. Returns `None` if it is allowed.
 async fn judged<'n>(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     call: PlacedCall<'_>,
-    need: &'n AccessRequest,
-) -> Result<Option<AskedNeed<'n>>, Failure> {
-    let need = in_sandbox(scope, agent, need).await;
-    live_denies::forbidden(scope, agent, &need, false).await?;
-    let policy = tool_context::rules(scope, agent);
-    let verdict = judge(&policy, &need).await;
+    request: &'n AccessRequest,
+) -> Result<Option<AskedRequest<'n>>, Failure> {
+    let request = in_sandbox(turn, agent, request).await;
+    live_denies::forbidden(turn, agent, &request, false).await?;
+    let policy = tool_context::rules(turn, agent);
+    let verdict = judge(&policy, &request).await;
     let is_allowed = verdict.action == Action::Allow;
     tracing::info!(
         "for {}: {}",
         agent.name,
-        explain(&verdict, &need, &agent.rules)
+        explain(&verdict, &request, &agent.rules)
     );
-    let verdict = hooks::judged(scope, agent, call, &need, verdict).await?;
+    let verdict = hooks::judged(turn, agent, call, &request, verdict).await?;
     match verdict.action {
         Action::Allow => Ok(None),
         Action::Deny => Err(Failure::Denied(Denial::Rule(denial_message::explain(
             &verdict,
-            &need,
+            &request,
             &agent.rules,
         )))),
-        Action::Ask => Ok(Some(AskedNeed {
-            need,
+        Action::Ask => Ok(Some(AskedRequest {
+            request,
             policy,
             verdict,
             hooked: is_allowed,
@@ -133,20 +133,20 @@ async fn judged<'n>(
 
 /// Evaluates an access request, unless that was done under the same rules when it was planned: a
 /// command on the thread pool, because it can be very long.
-async fn judge(policy: &Policy, need: &AccessRequest) -> Verdict {
-    if let Some(verdict) = need
+async fn judge(policy: &Policy, request: &AccessRequest) -> Verdict {
+    if let Some(verdict) = request
         .planned
         .as_ref()
-        .and_then(|plan| plan.under(policy, need))
+        .and_then(|plan| plan.under(policy, request))
     {
         return verdict;
     }
-    if need.command.is_none() {
-        return policy.judge(need);
+    if request.command.is_none() {
+        return policy.judge(request);
     }
     let policy = policy.clone();
-    let need = need.clone();
-    poll_on_blocking_threads(async move { policy.judge(&need) }).await
+    let request = request.clone();
+    poll_on_blocking_threads(async move { policy.judge(&request) }).await
 }
 
 /// The text of a question, and the effect of an answer.
@@ -159,25 +159,32 @@ struct QuestionText {
 }
 
 impl QuestionText {
-    fn of(asked: &[AskedNeed<'_>], policy: &Policy, attended: bool, reason: Option<&str>) -> Self {
-        let pairs: Vec<(&AccessRequest, &Verdict)> =
-            asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
-        let needs: Vec<&AccessRequest> = pairs.iter().map(|(need, _)| *need).collect();
+    fn of(
+        asked: &[AskedRequest<'_>],
+        policy: &Policy,
+        attended: bool,
+        reason: Option<&str>,
+    ) -> Self {
+        let pairs: Vec<(&AccessRequest, &Verdict)> = asked
+            .iter()
+            .map(|one| (&*one.request, &one.verdict))
+            .collect();
+        let requests: Vec<&AccessRequest> = pairs.iter().map(|(request, _)| *request).collect();
         let lasting = asked
             .iter()
-            .all(|one| !one.hooked && policy.settles(&one.need));
+            .all(|one| !one.hooked && policy.settles(&one.request));
         let wording = QuestionWording::new(&pairs, reason);
-        let allows = |need: &AccessRequest, rules: &[Rule]| {
+        let allows = |request: &AccessRequest, rules: &[Rule]| {
             let policy = Policy {
                 rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
                 ..policy.clone()
             };
-            !asked.iter().any(|one| one.hooked) && policy.judge(need).action == Action::Allow
+            !asked.iter().any(|one| one.hooked) && policy.judge(request).action == Action::Allow
         };
-        let unattended = (!attended).then(|| wording::settings_that_allow(&needs, allows));
+        let unattended = (!attended).then(|| wording::settings_that_allow(&requests, allows));
         let details = details(&pairs, &wording, lasting);
         let always = lasting.then(|| {
-            needs
+            requests
                 .into_iter()
                 .map(wording::describe_grant)
                 .collect::<Vec<_>>()
@@ -193,13 +200,13 @@ impl QuestionText {
 }
 
 /// Returns whether all requests have been granted in the meantime.
-async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> bool {
-    let policy = tool_context::rules(scope, agent);
+async fn granted(turn: &TurnContext, agent: &Agent, asked: &[AskedRequest<'_>]) -> bool {
+    let policy = tool_context::rules(turn, agent);
     for one in asked {
         // Under the same rules it would be asked again.
         if one.hooked
             || policy.judges_as(&one.policy)
-            || judge(&policy, &one.need).await.action != Action::Allow
+            || judge(&policy, &one.request).await.action != Action::Allow
         {
             return false;
         }
@@ -209,25 +216,27 @@ async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) ->
 
 /// Asks one question about access requests that belong together.
 async fn ask(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     placed: PlacedCall<'_>,
-    asked: &[AskedNeed<'_>],
+    asked: &[AskedRequest<'_>],
     reason: Option<&str>,
     asks: &impl Fn(),
 ) -> Result<(), Failure> {
     let call = placed.call;
     // Subscribed before the evaluation, so that a grant given in between is not missed.
-    let mut changes = scope.permissions.grants.changes();
-    if granted(scope, agent, asked).await {
+    let mut changes = turn.permissions.grants.changes();
+    if granted(turn, agent, asked).await {
         return Ok(());
     }
-    let pairs: Vec<(&AccessRequest, &Verdict)> =
-        asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
-    let attended = scope.permissions.attended;
-    let policy = tool_context::rules(scope, agent);
+    let pairs: Vec<(&AccessRequest, &Verdict)> = asked
+        .iter()
+        .map(|one| (&*one.request, &one.verdict))
+        .collect();
+    let attended = turn.permissions.attended;
+    let policy = tool_context::rules(turn, agent);
     let reason = reason.map(str::to_owned);
-    let owned: Vec<AskedNeed<'static>> = asked.iter().map(AskedNeed::owned).collect();
+    let owned: Vec<AskedRequest<'static>> = asked.iter().map(AskedRequest::owned).collect();
     let text = async move { QuestionText::of(&owned, &policy, attended, reason.as_deref()) };
     let QuestionText {
         wording,
@@ -247,10 +256,10 @@ async fn ask(
         session: None,
         reply,
     };
-    let needs: Vec<&AccessRequest> = pairs.iter().map(|(need, _)| *need).collect();
-    let id = hooks::asked(scope, placed, &needs);
-    let events = &scope.record.events;
-    if !scope
+    let requests: Vec<&AccessRequest> = pairs.iter().map(|(request, _)| *request).collect();
+    let id = hooks::asked(turn, placed, &requests);
+    let events = &turn.record.events;
+    if !turn
         .event_sender
         .send(TurnMessage::AskPermission(Box::new(request)))
         .await
@@ -262,19 +271,19 @@ async fn ask(
     loop {
         tokio::select! {
             biased;
-            () = scope.cancelled.cancelled() => {
+            () = turn.cancelled.cancelled() => {
                 events.replied(&id, "reject");
                 return Err(Failure::Cancelled);
             }
             answer = &mut answer => {
                 events.replied(&id, reply_name(&answer));
                 return match answer {
-                    Ok(PermissionReply::Once) => still_allowed(scope, agent, asked).await,
+                    Ok(PermissionReply::Once) => still_allowed(turn, agent, asked).await,
                     Ok(PermissionReply::Always) => {
-                        still_allowed(scope, agent, asked).await?;
+                        still_allowed(turn, agent, asked).await?;
                         for one in asked {
-                            let AccessRequest { permission, always, .. } = &*one.need;
-                            scope.permissions.grants.give(&agent.name, permission, always).await;
+                            let AccessRequest { permission, always, .. } = &*one.request;
+                            turn.permissions.grants.give(&agent.name, permission, always).await;
                         }
                         Ok(())
                     }
@@ -286,7 +295,7 @@ async fn ask(
                 };
             }
             Ok(()) = changes.changed() => {
-                if granted(scope, agent, asked).await {
+                if granted(turn, agent, asked).await {
                     events.replied(&id, "once");
                     return Ok(());
                 }
@@ -307,12 +316,12 @@ fn reply_name(answer: &Result<PermissionReply, oneshot::error::RecvError>) -> &'
 /// Refuses a call that the user has just allowed, if the settings have come to deny it in the
 /// meantime.
 async fn still_allowed(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
-    asked: &[AskedNeed<'_>],
+    asked: &[AskedRequest<'_>],
 ) -> Result<(), Failure> {
     for one in asked {
-        live_denies::forbidden(scope, agent, &one.need, true).await?;
+        live_denies::forbidden(turn, agent, &one.request, true).await?;
     }
     Ok(())
 }
@@ -321,45 +330,46 @@ async fn still_allowed(
 /// temporary files, and for changes if the user wants no question about sandboxed ones. Commands
 /// contain their guarantees already.
 async fn in_sandbox<'n>(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
-    need: &'n AccessRequest,
+    request: &'n AccessRequest,
 ) -> Cow<'n, AccessRequest> {
-    let approvals = scope.permissions.chosen.borrow().approvals();
-    let changes = approvals == Approvals::Sandboxed && need.effect == RequestEffect::ChangesProject;
-    if need.command.is_some() || !(changes || need.temporary) {
-        return Cow::Borrowed(need);
+    let approvals = turn.permissions.chosen.borrow().approvals();
+    let changes =
+        approvals == Approvals::Sandboxed && request.effect == RequestEffect::ChangesProject;
+    if request.command.is_some() || !(changes || request.temporary) {
+        return Cow::Borrowed(request);
     }
-    let confinement = scope
+    let confinement = turn
         .permissions
         .confinement
-        .for_agent(&agent.rules, &scope.project.settings);
-    let mut need = need.clone();
-    if need.temporary && scope.resources.shared.exec.is_empty() {
-        need.guarantee = confinement.guarantee().await;
+        .for_agent(&agent.rules, &turn.project.settings);
+    let mut request = request.clone();
+    if request.temporary && turn.resources.shared.exec.is_empty() {
+        request.guarantee = confinement.guarantee().await;
     }
     if changes && confinement.holds().await {
-        need = isolated(need);
+        request = isolated(request);
     }
-    Cow::Owned(need)
+    Cow::Owned(request)
 }
 
 /// Returns the call as the question shows it: complete, because some clients show only the
 /// question.
 async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpdate {
-    let needs = || asked.iter().map(|(need, _)| *need);
+    let requests = || asked.iter().map(|(request, _)| *request);
     let mut facts = serde_json::Map::new();
-    for need in needs() {
-        facts.extend(need.metadata.clone());
-        let texts = [("sandbox", &need.sandbox), ("from", &need.origin)];
+    for request in requests() {
+        facts.extend(request.metadata.clone());
+        let texts = [("sandbox", &request.sandbox), ("from", &request.origin)];
         facts.extend(
             texts
                 .into_iter()
                 .filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))),
         );
     }
-    let changes: Vec<Arc<Change>> = needs()
-        .flat_map(|need| need.changes.iter().cloned())
+    let changes: Vec<Arc<Change>> = requests()
+        .flat_map(|request| request.changes.iter().cloned())
         .collect();
     let parts = async move { changes.iter().flat_map(|change| change.parts()).collect() };
     let changes: Vec<Change> = poll_on_blocking_threads(parts).await;
@@ -384,14 +394,16 @@ fn details(
     lasting: bool,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    for (need, _) in asked {
+    for (request, _) in asked {
         lines.extend(
-            need.origin
+            request
+                .origin
                 .as_ref()
                 .map(|from| format!("{from} leads there.")),
         );
         lines.extend(
-            need.sandbox
+            request
+                .sandbox
                 .as_ref()
                 .map(|sandbox| format!("Sandbox: {sandbox}.")),
         );
@@ -409,17 +421,20 @@ fn details(
 fn why_not_always(asked: &[(&AccessRequest, &Verdict)]) -> String {
     if let Some(why) = asked
         .iter()
-        .find_map(|(need, _)| need.why_not_always.clone())
+        .find_map(|(request, _)| request.why_not_always.clone())
     {
         return why;
     }
-    let floored = |(need, verdict): &&(&AccessRequest, &Verdict)| {
-        need.minimum
+    let floored = |(request, verdict): &&(&AccessRequest, &Verdict)| {
+        request
+            .minimum
             .as_ref()
             .is_some_and(|(_, reason)| verdict.reason.as_ref() == Some(reason))
     };
     match asked.iter().find(floored) {
-        Some((need, _)) if need.file.is_some() => "such files are asked about each time".to_owned(),
+        Some((request, _)) if request.file.is_some() => {
+            "such files are asked about each time".to_owned()
+        }
         _ => "it would not prevent this question".to_owned(),
     }
 }

@@ -63,13 +63,13 @@ const CANCELLED: &str = "Cancelled by the user while it was running.";
 /// failed.
 pub async fn make(
     history: &History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     message: &mut Message,
     changes: &ChangeRecorder,
 ) {
     let id = message.id.clone();
-    let mut waiting = waiting(history, scope, frame, changes, &id, &message.parts).await;
+    let mut waiting = waiting(history, turn, frame, changes, &id, &message.parts).await;
     let concurrent: Vec<bool> = waiting.iter().map(|(_, one)| one.is_concurrent).collect();
     // Only a subagent can change something while other calls run, so without one the results are
     // those of the order in the message.
@@ -102,7 +102,7 @@ pub async fn make(
         }
         match running.next().await {
             Some((place, call)) => {
-                let rejected = next::rejected(&call.state) && !scope.goes_on_after_rejection();
+                let rejected = next::rejected(&call.state) && !turn.goes_on_after_rejection();
                 message.parts[place].content = Content::Tool(call);
                 // The call may have changed files, so earlier analyses are outdated.
                 for (_, one) in &mut waiting {
@@ -118,7 +118,7 @@ pub async fn make(
     }
     drop(running);
     abandon(
-        scope,
+        turn,
         message,
         "Not run: the user rejected another call of this message.",
     )
@@ -128,13 +128,13 @@ pub async fn make(
 /// Returns the pending calls of a message with their indexes in it.
 async fn waiting<'a>(
     history: &History,
-    scope: &'a TurnContext,
+    turn: &'a TurnContext,
     frame: &'a StepContext,
     changes: &'a ChangeRecorder,
     id: &'a MessageId,
     parts: &[Part],
 ) -> VecDeque<(usize, RunningCall<'a>)> {
-    let instructions = Arc::new(instructions(history, scope));
+    let instructions = Arc::new(instructions(history, turn));
     let mut waiting: VecDeque<(usize, RunningCall<'a>)> = VecDeque::new();
     let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
     let mut line = WaitingLine::default();
@@ -147,7 +147,7 @@ async fn waiting<'a>(
     let pending: Vec<(usize, PartId, Call)> =
         parts.iter().enumerate().filter_map(pending).collect();
     let calls: Vec<Call> = pending.iter().map(|(_, _, call)| call.clone()).collect();
-    for ((place, part, _), resolved) in pending.into_iter().zip(resolved(scope, frame, calls).await)
+    for ((place, part, _), resolved) in pending.into_iter().zip(resolved(turn, frame, calls).await)
     {
         let ResolvedCall {
             call,
@@ -179,7 +179,7 @@ async fn waiting<'a>(
         let instructions = instructions.clone();
         let facts = LiveFacts::default();
         let one = RunningCall {
-            scope,
+            turn,
             frame,
             changes,
             message,
@@ -207,16 +207,16 @@ async fn waiting<'a>(
 }
 
 /// Marks calls that will not be made as failed.
-pub async fn abandon(scope: &TurnContext, message: &mut Message, why: &str) {
+pub async fn abandon(turn: &TurnContext, message: &mut Message, why: &str) {
     for place in 0..message.parts.len() {
         if matches!(&message.parts[place].content, Content::Tool(call) if call.state == CallState::Pending)
         {
-            fail(scope, message, place, why).await;
+            fail(turn, message, place, why).await;
         }
     }
 }
 
-async fn fail(scope: &TurnContext, message: &mut Message, place: usize, why: &str) {
+async fn fail(turn: &TurnContext, message: &mut Message, place: usize, why: &str) {
     let Content::Tool(call) = &mut message.parts[place].content else {
         return;
     };
@@ -227,17 +227,14 @@ async fn fail(scope: &TurnContext, message: &mut Message, place: usize, why: &st
         output,
         ..CallUpdate::of(&call.call)
     };
-    scope.record.part(&message.id, &message.parts[place]).await;
-    scope
-        .event_sender
-        .event(Event::Call(Box::new(update)))
-        .await;
+    turn.record.part(&message.id, &message.parts[place]).await;
+    turn.event_sender.event(Event::Call(Box::new(update))).await;
 }
 
 /// Fails the calls that were cut off in an incomplete answer: the last one if no content follows
 /// it, and those whose arguments are not a complete object. Complete calls before them are still
 /// made. An answer is cut off at the output limit or by a filter.
-pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finish) {
+pub async fn set_aside(turn: &TurnContext, message: &mut Message, finish: Finish) {
     let why = match finish {
         Finish::Length => {
             "Not run: the answer reached the output limit within this call. For a long file, write the first part, then append the rest with edit."
@@ -258,14 +255,14 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
         .filter(|place| cut(*place, &message.parts[*place]))
         .collect();
     for place in places {
-        fail(scope, message, place, why).await;
+        fail(turn, message, place, why).await;
     }
 }
 
 /// Returns the instruction files that the model already sees: in the system prompt, and in the
 /// visible results of earlier calls.
-pub(super) fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
-    let prompted = scope
+pub(super) fn instructions(history: &History, turn: &TurnContext) -> LoadedInstructions {
+    let prompted = turn
         .project
         .background
         .instructions
@@ -300,7 +297,7 @@ pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
 }
 
 struct RunningCall<'a> {
-    scope: &'a TurnContext,
+    turn: &'a TurnContext,
     frame: &'a StepContext,
     changes: &'a ChangeRecorder,
     message: &'a MessageId,
@@ -366,11 +363,11 @@ impl RunningCall<'_> {
             ..CallUpdate::from(&self.call)
         };
         self.save().await;
-        self.scope
+        self.turn
             .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
-        self.scope.resources.shared.jobs.announced(&self.call.call);
+        self.turn.resources.shared.jobs.announced(&self.call.call);
         self.call
     }
 
@@ -384,7 +381,7 @@ impl RunningCall<'_> {
                 .push_str(&format!("\n\n({})", self.notes.join(" ")));
         }
         let context = self.context();
-        let images = self.scope.project.settings.images;
+        let images = self.turn.project.settings.images;
         let pdf = self.frame.model.pdf;
         let (output, left_out) = poll_on_blocking_threads(async move {
             loaded_instructions::add(&mut output, &context).await;
@@ -404,7 +401,7 @@ impl RunningCall<'_> {
                 title,
                 details: None,
             };
-            self.scope.event_sender.event(notice).await;
+            self.turn.event_sender.event(notice).await;
         }
         output
     }
@@ -422,7 +419,7 @@ impl RunningCall<'_> {
         let error = match failure {
             Failure::ForModel(text) => {
                 let text = self.failure_text(text).await;
-                let mark = &self.scope.mark;
+                let mark = &self.turn.mark;
                 if self.unseen.is_empty() {
                     text
                 } else {
@@ -480,7 +477,7 @@ impl RunningCall<'_> {
                 format!("The tool failed: {cause}")
             }
         };
-        self.scope.resources.shared.seen.show(&error);
+        self.turn.resources.shared.seen.show(&error);
         CallState::Failed {
             error,
             cause,
@@ -493,7 +490,7 @@ impl RunningCall<'_> {
             id: self.part.clone(),
             content: Content::Tool(self.call.clone()),
         };
-        self.scope.record.part(self.message, &part).await;
+        self.turn.record.part(self.message, &part).await;
     }
 
     /// Returns the tool of the call, if there is one and the arguments are a JSON object.
@@ -517,20 +514,20 @@ impl RunningCall<'_> {
         reason = "the steps of a call, in their order"
     )]
     async fn attempt(&mut self) -> Result<ToolOutput, Failure> {
-        if self.scope.cancelled.is_cancelled() {
+        if self.turn.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
         let tool = match self.understood() {
             Ok(tool) => tool,
             Err(failure) => {
-                self.line.come(&self.scope.cancelled).await;
+                self.line.come(&self.turn.cancelled).await;
                 self.show(None).await;
                 return Err(failure);
             }
         };
         let mut context = self.context();
         if self.call.kind == ToolKind::Execute {
-            context.call.variables = self.scope.resources.extensions.variables(&context).await?;
+            context.call.variables = self.turn.resources.extensions.variables(&context).await?;
         }
         let description = self.description.take();
         self.describe(description);
@@ -541,10 +538,10 @@ impl RunningCall<'_> {
         }
         let prepared = tokio::select! {
             biased;
-            () = self.scope.cancelled.cancelled() => Err(Failure::Cancelled),
+            () = self.turn.cancelled.cancelled() => Err(Failure::Cancelled),
             prepared = prepared(&tool, &self.call.input, &context) => prepared,
         };
-        self.line.come(&self.scope.cancelled).await;
+        self.line.come(&self.turn.cancelled).await;
         let (prepared, changes) = match self.instructed(&tool, prepared, &context).await {
             Ok(prepared) => prepared,
             Err(failure) => {
@@ -555,22 +552,22 @@ impl RunningCall<'_> {
         self.show(Some(changes)).await;
         let prepared = self.hooked(&tool, &context, prepared).await?;
         if self.repeats.is_loop() {
-            let need = AccessRequest::new("doom_loop", &self.call.tool).always(&self.call.tool);
+            let request = AccessRequest::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
-            self.permit(&[need], Some(&reason), false).await?;
+            self.permit(&[request], Some(&reason), false).await?;
         }
-        self.permit(&prepared.needs, None, false).await?;
+        self.permit(&prepared.requests, None, false).await?;
         self.line.pass();
         self.changes
-            .before(self.scope, &self.call, &prepared.needs, &context)
+            .before(self.turn, &self.call, &prepared.requests, &context)
             .await;
-        if self.scope.cancelled.is_cancelled() {
+        if self.turn.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
         self.call.state = self.facts.running();
         self.save().await;
         if self.call.kind.acts()
-            && let Err(e) = self.scope.record.flush().await
+            && let Err(e) = self.turn.record.flush().await
         {
             tracing::warn!("acting although the call could not be recorded: {e}");
         }
@@ -578,7 +575,7 @@ impl RunningCall<'_> {
             progress: Some(Progress::Running),
             ..CallUpdate::of(&self.call.call)
         };
-        self.scope
+        self.turn
             .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
@@ -591,7 +588,7 @@ impl RunningCall<'_> {
         };
         let done = self.further(prepared.run, &context).await;
         adopt(before, &context).await;
-        self.changes.after(self.scope, &self.call.call).await;
+        self.changes.after(self.turn, &self.call.call).await;
         done
     }
 
@@ -641,14 +638,14 @@ impl RunningCall<'_> {
         context: &ToolContext,
         mut prepared: PreparedCall,
     ) -> Result<PreparedCall, Failure> {
-        if !any(&self.scope.project.settings, HookPoint::ToolBefore) {
+        if !any(&self.turn.project.settings, HookPoint::ToolBefore) {
             return Ok(prepared);
         }
         let advice = hooks::before(
-            self.scope,
+            self.turn,
             &self.frame.agent,
             &self.call,
-            &prepared.needs,
+            &prepared.requests,
             context,
         )
         .await?;
@@ -688,12 +685,14 @@ impl RunningCall<'_> {
             self.show(Some(changes)).await;
         }
         if let Some(why) = advice.ask {
-            match prepared.needs.first_mut() {
-                Some(need) if need.minimum.is_none() => need.minimum = Some((Action::Ask, why)),
+            match prepared.requests.first_mut() {
+                Some(request) if request.minimum.is_none() => {
+                    request.minimum = Some((Action::Ask, why))
+                }
                 Some(_) => {}
                 None => {
                     let floor = Some((Action::Ask, why));
-                    prepared.needs.push(AccessRequest {
+                    prepared.requests.push(AccessRequest {
                         minimum: floor,
                         ..AccessRequest::new(tool.permission(), "*")
                     });
@@ -710,13 +709,13 @@ impl RunningCall<'_> {
         context: &ToolContext,
     ) -> Result<ToolOutput, Failure> {
         if let Ok(output) = &done {
-            hooks::edited(self.scope, output);
+            hooks::edited(self.turn, output);
             if sets_plan(&self.call) {
-                let plan = self.scope.resources.shared.todos.get();
-                self.scope.record.events.plan(&plan);
+                let plan = self.turn.resources.shared.todos.get();
+                self.turn.record.events.plan(&plan);
             }
         }
-        if !any(&self.scope.project.settings, HookPoint::ToolAfter) {
+        if !any(&self.turn.project.settings, HookPoint::ToolAfter) {
             return done;
         }
         // Only after a call that acts: a look for changed files would slow down every call
@@ -727,7 +726,7 @@ impl RunningCall<'_> {
         } else {
             Vec::new()
         };
-        let done = hooks::after(self.scope, &self.frame.agent, &self.call, done, context).await;
+        let done = hooks::after(self.turn, &self.frame.agent, &self.call, done, context).await;
         adopt(before, context).await;
         done
     }
@@ -743,7 +742,7 @@ impl RunningCall<'_> {
             match self.followed(done, context).await {
                 Err(Failure::NeedsPermission(further)) => {
                     let FurtherCall { call, is_allowed } = *further;
-                    self.permit(&call.needs, None, is_allowed).await?;
+                    self.permit(&call.requests, None, is_allowed).await?;
                     run = call.run;
                 }
                 done => return done,
@@ -752,11 +751,11 @@ impl RunningCall<'_> {
     }
 
     async fn run(&mut self, run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
-        let scope = self.scope;
+        let turn = self.turn;
         let facts = self.facts.clone();
         // Tools react to the cancel themselves; one that does not is abandoned.
         let mut left_behind = std::pin::pin!(async {
-            scope.cancelled.cancelled().await;
+            turn.cancelled.cancelled().await;
             tokio::time::sleep(CANCEL_GRACE).await; // the grace a tool has to clean up
         });
         let mut output = poll_on_blocking_threads(caught(run(context.clone())));
@@ -805,7 +804,7 @@ impl RunningCall<'_> {
             ..CallUpdate::of(&self.call.call)
         };
         self.save().await;
-        self.scope
+        self.turn
             .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
@@ -815,18 +814,18 @@ impl RunningCall<'_> {
     /// agreed to before.
     async fn permit(
         &self,
-        needs: &[AccessRequest],
+        requests: &[AccessRequest],
         reason: Option<&str>,
         is_allowed: bool,
     ) -> Result<(), Failure> {
         authorize::permit(
-            self.scope,
+            self.turn,
             &self.frame.agent,
             PlacedCall {
                 call: &self.call,
                 message: self.message,
             },
-            needs,
+            requests,
             reason,
             is_allowed,
             || self.line.pass(),
@@ -835,13 +834,13 @@ impl RunningCall<'_> {
     }
 
     fn context(&self) -> ToolContext {
-        let context = tool_context::context(self.scope, &self.frame.agent, &self.call.call);
+        let context = tool_context::context(self.turn, &self.frame.agent, &self.call.call);
         // A single result must not fill a small window: a quarter of the usable tokens, at
         // four bytes each.
         let usable = self
             .frame
             .model
-            .usable(self.scope.project.settings.compaction.reserved);
+            .usable(self.turn.project.settings.compaction.reserved);
         let bytes = context
             .limits
             .bytes
@@ -880,9 +879,9 @@ pub(super) async fn prepared(
     poll_on_blocking_threads(caught(async move {
         let prepared = tool.prepare(Value::clone(&input), &context).await?;
         let changes = prepared
-            .needs
+            .requests
             .iter()
-            .flat_map(|need| &need.changes)
+            .flat_map(|request| &request.changes)
             .flat_map(|change| change.parts())
             .collect();
         Ok((prepared, changes))

@@ -147,11 +147,11 @@ impl WriteObserver for JournalObserver {
 
 /// Reads the project's files in the background, once, if the writes of commands will not be
 /// reported.
-pub fn prepare(scope: &TurnContext, ended: CancellationToken) {
-    let settings = &scope.project.settings;
-    let reported = scope.permissions.confinement.may_report(settings)
-        && scope.resources.shared.exec.is_empty();
-    let Some(tracker) = scope.resources.snapshots.clone() else {
+pub fn prepare(turn: &TurnContext, ended: CancellationToken) {
+    let settings = &turn.project.settings;
+    let reported =
+        turn.permissions.confinement.may_report(settings) && turn.resources.shared.exec.is_empty();
+    let Some(tracker) = turn.resources.snapshots.clone() else {
         return;
     };
     if reported || !settings.general.snapshot || !tracker.is_unprepared() {
@@ -169,17 +169,19 @@ pub fn prepare(scope: &TurnContext, ended: CancellationToken) {
 }
 
 /// Returns whether a call is a command line in which every part is known to be read-only.
-fn only_reads(needs: &[AccessRequest]) -> bool {
-    let mut lines = needs
+fn only_reads(requests: &[AccessRequest]) -> bool {
+    let mut lines = requests
         .iter()
-        .filter_map(|need| need.command.as_ref())
+        .filter_map(|request| request.command.as_ref())
         .peekable();
     lines.peek().is_some() && lines.all(|line| line.is_read_only())
 }
 
 /// Returns whether a command delegates work to a service, whose writes are not reported.
-fn uses_a_service(needs: &[AccessRequest]) -> bool {
-    let lines = needs.iter().filter_map(|need| need.command.as_ref());
+fn uses_a_service(requests: &[AccessRequest]) -> bool {
+    let lines = requests
+        .iter()
+        .filter_map(|request| request.command.as_ref());
     lines
         .flat_map(|line| &line.units)
         .any(CommandUnit::runs_in_container)
@@ -187,9 +189,9 @@ fn uses_a_service(needs: &[AccessRequest]) -> bool {
 
 impl ChangeRecorder {
     /// Creates a recorder. No file is read yet.
-    pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
-        let tracker = if scope.project.settings.general.snapshot {
-            scope.resources.snapshots.clone()
+    pub fn new(turn: &TurnContext, message: &MessageId) -> Self {
+        let tracker = if turn.project.settings.general.snapshot {
+            turn.resources.snapshots.clone()
         } else {
             None
         };
@@ -204,7 +206,7 @@ impl ChangeRecorder {
             mark: OnceCell::new(),
             named: Mutex::default(),
             looking: Mutex::default(),
-            part: PartId::new(scope.environment.fresh(PartId::PREFIX)),
+            part: PartId::new(turn.environment.fresh(PartId::PREFIX)),
             message: message.clone(),
             begun: Mutex::default(),
         }
@@ -212,8 +214,8 @@ impl ChangeRecorder {
 
     /// Handles the announcement of a tool: starts the comparison if the tool's writes are not
     /// reported.
-    pub fn announced(&self, scope: &TurnContext, kind: ToolKind, tool: &str) {
-        let replaced = scope
+    pub fn announced(&self, turn: &TurnContext, kind: ToolKind, tool: &str) {
+        let replaced = turn
             .project
             .settings
             .general
@@ -222,11 +224,11 @@ impl ChangeRecorder {
             .any(|replaced| replaced == tool);
         let reported = tool == TaskTool::NAME
             || reports(tool)
-                && scope
+                && turn
                     .permissions
                     .confinement
-                    .may_report(&scope.project.settings)
-                && scope.resources.shared.exec.is_empty();
+                    .may_report(&turn.project.settings)
+                && turn.resources.shared.exec.is_empty();
         if sweeps(kind, tool) && (replaced || !reported) && !self.mark.initialized() {
             self.compare();
         }
@@ -262,18 +264,20 @@ impl ChangeRecorder {
     /// may change is known, or when the turn is cancelled.
     pub async fn before(
         &self,
-        scope: &TurnContext,
+        turn: &TurnContext,
         call: &Call,
-        needs: &[AccessRequest],
+        requests: &[AccessRequest],
         context: &ToolContext,
     ) {
         let Some(tracker) = &self.tracker else { return };
         let kind = call.kind;
         let tool = call.tool.as_str();
-        let changes: Vec<Arc<Change>> =
-            needs.iter().flat_map(|need| need.changes.clone()).collect();
+        let changes: Vec<Arc<Change>> = requests
+            .iter()
+            .flat_map(|request| request.changes.clone())
+            .collect();
         // A hook may change anything.
-        let settings = &scope.project.settings;
+        let settings = &turn.project.settings;
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
         // A custom tool that replaces a built-in one may also change anything.
         let replaced = settings
@@ -282,7 +286,7 @@ impl ChangeRecorder {
             .iter()
             .any(|replaced| replaced == tool);
         let acts = replaced || kind.acts() || sweeps(kind, tool) || !changes.is_empty();
-        if !acts || !hooked && only_reads(needs) {
+        if !acts || !hooked && only_reads(requests) {
             return;
         }
         // The host's command prefix may run the command without reports of its writes.
@@ -292,8 +296,8 @@ impl ChangeRecorder {
         if sweeping {
             let seen = !replaced && (tool == TaskTool::NAME || reported && reports(tool));
             if !seen || hooked && !reported {
-                self.compared(scope, &call.title).await;
-            } else if let (Some(journal), true) = (&self.journal, uses_a_service(needs)) {
+                self.compared(turn, &call.title).await;
+            } else if let (Some(journal), true) = (&self.journal, uses_a_service(requests)) {
                 journal.note_unrecorded(&call.title, UnrecordedReason::Unreported);
             }
             return;
@@ -303,7 +307,7 @@ impl ChangeRecorder {
             .iter()
             .any(|change| format::any(settings, Path::new(&change.path)));
         if !reported && (hooked || formatted) {
-            self.compared(scope, &call.title).await;
+            self.compared(turn, &call.title).await;
         }
         // Finish the reads for earlier calls first, so that the changes of this edit are
         // not attributed to them.
@@ -368,7 +372,7 @@ impl ChangeRecorder {
         // Stored before the edit, so that the change can be undone if the process is killed
         // in the meantime.
         if let Some(tracker) = &self.tracker {
-            scope.record.contents(tracker, &files).await;
+            turn.record.contents(tracker, &files).await;
         }
         let part = Part {
             id: self.part.clone(),
@@ -378,16 +382,16 @@ impl ChangeRecorder {
                 unkept: Vec::new(),
             },
         };
-        scope.record.part(&self.message, &part).await;
-        scope.record.handed_over().await;
+        turn.record.part(&self.message, &part).await;
+        turn.record.handed_over().await;
     }
 
     /// Records the writes of a finished call, before the user saves other files if possible.
-    pub async fn after(&self, scope: &TurnContext, call: &CallId) {
+    pub async fn after(&self, turn: &TurnContext, call: &CallId) {
         let Some(journal) = self.journal.clone() else {
             return;
         };
-        journal.add(scope.child_changes.take());
+        journal.add(turn.child_changes.take());
         let edited: Vec<EditedFile> = locked(&self.named)
             .extract_if(.., |file| file.call == *call && !file.marked)
             .collect();
@@ -419,17 +423,17 @@ impl ChangeRecorder {
     }
 
     /// Waits for the comparison of the project before a call, or until the turn is cancelled.
-    async fn compared(&self, scope: &TurnContext, title: &str) {
+    async fn compared(&self, turn: &TurnContext, title: &str) {
         tokio::select! {
-            () = self.marked(scope) => {}
-            () = scope.cancelled.cancelled() => {}
+            () = self.marked(turn) => {}
+            () = turn.cancelled.cancelled() => {}
         }
         if let (Some(None), Some(journal)) = (self.mark.get(), &self.journal) {
             journal.note_unrecorded(title, UnrecordedReason::Unreported);
         }
     }
 
-    async fn marked(&self, scope: &TurnContext) {
+    async fn marked(&self, turn: &TurnContext) {
         let mark = || async {
             self.compare();
             self.awaited.notify_one();
@@ -440,7 +444,7 @@ impl ChangeRecorder {
             {
                 Ok(mark) => Some(mark),
                 Err(off) => {
-                    self.report(scope, &off).await;
+                    self.report(turn, &off).await;
                     None
                 }
             }
@@ -449,7 +453,7 @@ impl ChangeRecorder {
     }
 
     /// Notifies the user, once, that changes of commands cannot be undone.
-    async fn report(&self, scope: &TurnContext, off: &Untracked) {
+    async fn report(&self, turn: &TurnContext, off: &Untracked) {
         tracing::warn!("the project is not compared: {off}");
         if self
             .tracker
@@ -468,23 +472,22 @@ impl ChangeRecorder {
                 title,
                 details: Some(off.to_string()),
             };
-            scope.event_sender.event(notice).await;
+            turn.event_sender.event(notice).await;
         }
     }
 
     /// Starts to determine the changes of the finished step in the background. No call may act
     /// until [`StepChanges::into_part`] has returned. Returns `None` if the step cannot have
     /// changed any file.
-    pub fn finish(mut self, scope: &TurnContext) -> Option<StepChanges> {
+    pub fn finish(mut self, turn: &TurnContext) -> Option<StepChanges> {
         let tracker = self.tracker.clone()?;
         let journal = self.journal.clone()?;
         let mark = self.mark.take().flatten();
         let named = std::mem::take(&mut *locked(&self.named));
-        let mut done = scope.child_changes.take();
+        let mut done = turn.child_changes.take();
         if journal.is_open() {
             // A background job may write until it ends.
-            scope
-                .resources
+            turn.resources
                 .late_changes
                 .expect(&self.message, &self.part, &journal);
         }
@@ -525,7 +528,7 @@ pub struct StepChanges {
 impl StepChanges {
     /// Returns the part that lists the changes, and the id of its message, after storing it.
     /// Returns `None` if no file was changed.
-    pub async fn into_part(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
+    pub async fn into_part(self, turn: &TurnContext) -> Option<(MessageId, Part)> {
         let looked = self.looked.await.flatten();
         let recorder = self.recorder;
         let failed = |e: JoinError| {
@@ -536,7 +539,7 @@ impl StepChanges {
         };
         let (JournalEntries { files, unkept }, off) = looked.unwrap_or_else(failed);
         if let Some(off) = off {
-            recorder.report(scope, &off).await;
+            recorder.report(turn, &off).await;
         }
         let unwritten = locked(&recorder.begun).is_empty();
         let nothing = files.is_empty() && unkept.is_empty();
@@ -544,9 +547,9 @@ impl StepChanges {
             return None;
         }
         if let Some(tracker) = &recorder.tracker {
-            scope.record.contents(tracker, &files).await;
+            turn.record.contents(tracker, &files).await;
         }
-        if let Some(parent) = &scope.parent_changes {
+        if let Some(parent) = &turn.parent_changes {
             parent.add(&files, &unkept);
         }
         let part = Part {
@@ -557,7 +560,7 @@ impl StepChanges {
                 unkept,
             },
         };
-        scope.record.part(&recorder.message, &part).await;
+        turn.record.part(&recorder.message, &part).await;
         (!nothing).then(|| (recorder.message.clone(), part))
     }
 }
@@ -749,7 +752,7 @@ fn resolved(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use permission::{PermissionContext, command_need};
+    use permission::{PermissionContext, command_request};
 
     /// The bytes, the text that was edited, the state before, the new text, the state after.
     type EditedFile = (
@@ -817,7 +820,7 @@ mod tests {
         let of = |lines: &[&str]| {
             lines
                 .iter()
-                .map(|line| command_need(line, &place))
+                .map(|line| command_request(line, &place))
                 .collect::<Vec<_>>()
         };
         let read = AccessRequest::new("read", "a.txt");

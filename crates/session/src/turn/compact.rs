@@ -53,7 +53,7 @@ struct Summarizer {
 
 /// Reports the pieces of a summary as they are written.
 struct SummaryPieces<'a> {
-    scope: &'a TurnContext,
+    turn: &'a TurnContext,
     id: PartId,
     auto: bool,
     /// A piece of this attempt was reported.
@@ -84,7 +84,7 @@ impl SummaryPieces<'_> {
             auto: self.auto,
             state,
         };
-        self.scope.event_sender.event(event).await;
+        self.turn.event_sender.event(event).await;
     }
 }
 
@@ -110,7 +110,7 @@ enum SummaryError {
 /// The outcome of the turn, which cannot continue.
 pub async fn compact(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     why: CompactionTrigger,
     focus: Option<String>,
@@ -124,11 +124,10 @@ pub async fn compact(
         room,
         recent,
         mut unseen,
-    } = plan(history, scope, frame, why, focus.clone()).map_err(TurnOutcome::Failed)?;
-    let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
+    } = plan(history, turn, frame, why, focus.clone()).map_err(TurnOutcome::Failed)?;
+    let id = PartId::new(turn.environment.fresh(PartId::PREFIX));
     let report = async |state| {
-        scope
-            .event_sender
+        turn.event_sender
             .event(Event::Compaction {
                 id: id.clone(),
                 auto,
@@ -136,23 +135,23 @@ pub async fn compact(
             })
             .await
     };
-    scope.report(Status::Compacting).await;
+    turn.report(Status::Compacting).await;
     report(CompactionState::InProgress).await;
-    let hook_texts = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
+    let hook_texts = hooks::compaction(turn, &frame.agent, auto, focus.as_deref()).await;
     let prompt = SummarySource {
         hook_texts,
         ..prompt
     };
-    let writer = writer(scope, frame);
+    let writer = writer(turn, frame);
     let pieces = SummaryPieces {
-        scope,
+        turn,
         id: id.clone(),
         auto,
         has_begun: false,
         has_failed: false,
     };
-    let summary = write(scope, &writer, usable, &prompt, pieces).await;
-    scope.report(Status::Busy).await;
+    let summary = write(turn, &writer, usable, &prompt, pieces).await;
+    turn.report(Status::Busy).await;
     let summary = match summary {
         Ok(summary) => summary,
         Err(SummaryError::Cancelled) => {
@@ -165,7 +164,7 @@ pub async fn compact(
             return Err(TurnOutcome::Failed(fault));
         }
     };
-    let (before, trusted) = size_before(history, scope, frame, why, estimated);
+    let (before, trusted) = size_before(history, turn, frame, why, estimated);
     let overflow = why == CompactionTrigger::Refused;
     let compaction = Compaction {
         auto,
@@ -180,18 +179,18 @@ pub async fn compact(
     let room = room.saturating_sub(size::tokens(text.len()));
     let share = carried_share(room, recent, unseen.as_mut());
     let mut carried =
-        compaction_carryover::carried(&prompt.history, scope, &frame.agent, share).await;
+        compaction_carryover::carried(&prompt.history, turn, &frame.agent, share).await;
     let compaction = carried.in_compaction(compaction);
     let summary = Summary {
         notes: carried.notes(),
         ..summary
     };
-    let cut = unseen_results::cut_to_fit(history, unseen, scope, &frame.agent).await;
+    let cut = unseen_results::cut_to_fit(history, unseen, turn, &frame.agent).await;
     // Only a request that contains the summary shows whether it frees enough. Until then nothing
     // is stored, and a summary that frees too little is removed again.
     let at = put(
         history,
-        scope,
+        turn,
         frame,
         &writer,
         compaction,
@@ -200,7 +199,7 @@ pub async fn compact(
     );
     // Scaled as the provider would count it: the error of the estimate is the same before and
     // after.
-    let left = size::request(&request::request(history, frame, scope.session.as_str()));
+    let left = size::request(&request::request(history, frame, turn.session.as_str()));
     let after = before.saturating_mul(left) / estimated.max(1);
     let after = if trusted || after < before {
         after
@@ -209,7 +208,7 @@ pub async fn compact(
     };
     let allowed = why == CompactionTrigger::Asked && size::tokens(text.len()) <= MIN_SUMMARY_TOKENS;
     if after >= before && trusted && !allowed {
-        withdraw(history, messages, scope);
+        withdraw(history, messages, turn);
         cut.restore(history);
         let fault = fault(SummaryError::Bad(
             "the summary would not be shorter than what it replaces",
@@ -218,9 +217,9 @@ pub async fn compact(
         return Err(TurnOutcome::Failed(fault));
     }
     set_after(&mut history.messages[at], after);
-    cut.record(history, scope).await;
+    cut.record(history, turn).await;
     for message in &history.messages[at..] {
-        scope.record.store_message(message).await;
+        turn.record.store_message(message).await;
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
     report(CompactionState::Completed {
@@ -229,8 +228,8 @@ pub async fn compact(
         summary: text,
     })
     .await;
-    scope.record.events.compacted();
-    step::usage(history, scope, &frame.model).await;
+    turn.record.events.compacted();
+    step::usage(history, turn, &frame.model).await;
     Ok(())
 }
 
@@ -247,7 +246,7 @@ fn carried_share(room: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> 
 /// trusted.
 fn size_before(
     history: &History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     why: CompactionTrigger,
     estimated: u64,
@@ -257,7 +256,7 @@ fn size_before(
     // wrong and must not reject a summary. The next step shows whether the context is large enough.
     let limit = frame
         .model
-        .usable(scope.project.settings.compaction.reserved);
+        .usable(turn.project.settings.compaction.reserved);
     let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
     let before = if counted > 0 && trusted {
         counted
@@ -269,12 +268,12 @@ fn size_before(
 
 /// Removes a summary that is of no use, with the messages after the first `messages`. It was paid
 /// for all the same.
-fn withdraw(history: &mut History, messages: usize, scope: &TurnContext) {
+fn withdraw(history: &mut History, messages: usize, turn: &TurnContext) {
     let paid = history.messages[messages..]
         .iter()
         .filter_map(|m| m.assistant()?.cost)
         .sum();
-    scope.spent.add(paid);
+    turn.spent.add(paid);
     history.messages.truncate(messages);
 }
 
@@ -306,14 +305,14 @@ struct SummarySource {
 
 fn plan(
     history: &History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     why: CompactionTrigger,
     focus: Option<String>,
 ) -> Result<CompactionPlan, Fault> {
-    let settings = &scope.project.settings.compaction;
+    let settings = &turn.project.settings.compaction;
     let auto = why != CompactionTrigger::Asked;
-    let next = request::request(history, frame, scope.session.as_str());
+    let next = request::request(history, frame, turn.session.as_str());
     let estimated = size::request(&next);
     let fixed = size::fixed(&next);
     let usable = frame.model.usable(settings.reserved);
@@ -466,26 +465,22 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 
 /// Returns the model and parameters of the compaction agent, with the session's model unless the
 /// agent has its own.
-fn writer(scope: &TurnContext, frame: &StepContext) -> Summarizer {
-    let agent = scope.project.agents.get("compaction");
+fn writer(turn: &TurnContext, frame: &StepContext) -> Summarizer {
+    let agent = turn.project.agents.get("compaction");
     let near = &frame.model.id;
     let own = agent
         .as_ref()
-        .and_then(|agent| scope.project.models.of_agent(agent, near));
+        .and_then(|agent| turn.project.models.of_agent(agent, near));
     let wanted = own.unwrap_or_else(|| transcript::ModelRef {
         effort: None,
         ..frame.model.id.clone()
     });
     // A summary needs no thought, unless the user chose an effort for the agent.
     let least_effort = wanted.effort.is_none();
-    let (model, provider) = scope
-        .project
-        .models
-        .find(&wanted)
-        .unwrap_or_else(|missing| {
-            tracing::warn!("{missing}; the session's model summarises");
-            (frame.model.clone(), frame.provider.clone())
-        });
+    let (model, provider) = turn.project.models.find(&wanted).unwrap_or_else(|missing| {
+        tracing::warn!("{missing}; the session's model summarises");
+        (frame.model.clone(), frame.provider.clone())
+    });
     let system = agent
         .as_ref()
         .and_then(|agent| agent.prompt.as_deref())
@@ -502,7 +497,7 @@ fn writer(scope: &TurnContext, frame: &StepContext) -> Summarizer {
             .as_ref()
             .map(|agent| agent.options.clone())
             .unwrap_or_default(),
-        omitted: scope.resources.refused_tools.fields(&model),
+        omitted: turn.resources.refused_tools.fields(&model),
         least_effort,
         ..ModelParams::default()
     };
@@ -515,7 +510,7 @@ fn writer(scope: &TurnContext, frame: &StepContext) -> Summarizer {
 }
 
 async fn write(
-    scope: &TurnContext,
+    turn: &TurnContext,
     writer: &Summarizer,
     usable: u64,
     prompt: &SummarySource,
@@ -524,13 +519,13 @@ async fn write(
     let room = usable.min(
         writer
             .model
-            .usable(scope.project.settings.compaction.reserved),
+            .usable(turn.project.settings.compaction.reserved),
     );
     let mut room = usize::try_from(room * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
     let mut failed = SummaryError::Bad("it did not come");
     for _ in 0..MAX_ATTEMPTS {
-        let request = Arc::new(question(scope, writer, prompt, room));
-        failed = match ask(scope, writer, &request, prompt.limit, &mut pieces).await {
+        let request = Arc::new(question(turn, writer, prompt, room));
+        failed = match ask(turn, writer, &request, prompt.limit, &mut pieces).await {
             Ok(summary) => return Ok(summary),
             Err(SummaryError::Overflow(why)) => {
                 // BYTES_PER_TOKEN was too high for this text, by an unknown factor.
@@ -545,7 +540,7 @@ async fn write(
 }
 
 fn question(
-    scope: &TurnContext,
+    turn: &TurnContext,
     writer: &Summarizer,
     prompt: &SummarySource,
     room: usize,
@@ -581,14 +576,14 @@ fn question(
         must_call: false,
         params: writer.params.clone(),
         // A session of its own, so that it does not disturb the provider's cache.
-        session: format!("{}-summary", scope.session),
+        session: format!("{}-summary", turn.session),
         body_cache: BodyCache::default(),
     }
 }
 
 /// Requests a summary. Retries after a transient error.
 async fn ask(
-    scope: &TurnContext,
+    turn: &TurnContext,
     writer: &Summarizer,
     request: &Arc<Request>,
     limit: u64,
@@ -603,11 +598,11 @@ async fn ask(
         let mut usage = Usage::default();
         let answer = tokio::select! {
             biased;
-            () = scope.cancelled.cancelled() => None,
+            () = turn.cancelled.cancelled() => None,
             answer = read(writer, &request, limit, &mut usage, pieces) => Some(answer),
         };
         if !matches!(answer, Some(Ok(Ok(_)))) {
-            step::pay_unused(scope, &writer.model, &usage);
+            step::pay_unused(turn, &writer.model, &usage);
         }
         let error = match answer.ok_or(SummaryError::Cancelled)? {
             Ok(good_or_bad) => return good_or_bad.map_err(SummaryError::Bad),
@@ -624,7 +619,7 @@ async fn ask(
         };
         attempt += 1;
         let next =
-            Timestamp(scope.now().0 + u64::try_from(again.delay.as_millis()).unwrap_or_default());
+            Timestamp(turn.now().0 + u64::try_from(again.delay.as_millis()).unwrap_or_default());
         let status = Status::Retrying {
             attempt,
             limit: again.limit,
@@ -633,12 +628,12 @@ async fn ask(
             cause: error.to_string(),
             is_repeated: cause.replace(error.to_string()) == Some(error.to_string()),
         };
-        scope.report(status).await;
+        turn.report(status).await;
         tokio::select! {
             () = sleep(again.delay) => {} // the backoff before a retry
-            () = scope.cancelled.cancelled() => return Err(SummaryError::Cancelled),
+            () = turn.cancelled.cancelled() => return Err(SummaryError::Cancelled),
         }
-        scope.report(Status::Compacting).await;
+        turn.report(Status::Compacting).await;
     }
 }
 
@@ -653,7 +648,7 @@ async fn read(
     pieces.restart();
     let answer = writer.provider.ask(request.clone());
     let purpose = RequestPurpose::Summary;
-    let mut answer = trace::observed(pieces.scope, &writer.model, purpose, answer);
+    let mut answer = trace::observed(pieces.turn, &writer.model, purpose, answer);
     let mut text = String::new();
     let mut finish = None;
     while let Some(delta) = answer.next().await {
@@ -717,7 +712,7 @@ fn fault(failed: SummaryError) -> Fault {
 /// is running. Returns the index of the compaction.
 fn put(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     writer: &Summarizer,
     compaction: Compaction,
@@ -733,8 +728,8 @@ fn put(
         .find(|m| !broken_off(m))
         .is_some_and(Message::is_prompt);
     let user = |parts| Message {
-        id: scope.message_id(),
-        created: scope.now(),
+        id: turn.message_id(),
+        created: turn.now(),
         role: Role::User(User {
             agent: frame.agent.name.clone(),
             model: frame.model.id.clone(),
@@ -747,9 +742,9 @@ fn put(
     }]);
     asked
         .parts
-        .extend(summary.notes.into_iter().map(|note| scope.part(note)));
+        .extend(summary.notes.into_iter().map(|note| turn.part(note)));
     let cost = step::cost(&writer.model, &summary.usage);
-    scope.budget.pay(&summary.usage, cost);
+    turn.budget.pay(&summary.usage, cost);
     let assistant = Assistant {
         parent: asked.id.clone(),
         agent: "compaction".into(),
@@ -759,7 +754,7 @@ fn put(
         summary: true,
         usage: summary.usage,
         cost,
-        completed: Some(scope.now()),
+        completed: Some(turn.now()),
     };
     let at = history.messages.len();
     history.messages.push(asked);
@@ -768,14 +763,14 @@ fn put(
         ..Text::default()
     });
     history.messages.push(Message {
-        id: scope.message_id(),
-        created: scope.now(),
+        id: turn.message_id(),
+        created: turn.now(),
         role: Role::Assistant(assistant),
-        parts: vec![scope.part(text)],
+        parts: vec![turn.part(text)],
     });
     if auto && !unanswered {
         history.messages.push(user(vec![
-            scope.part(remind::note(prompts::reminder::CONTINUE)),
+            turn.part(remind::note(prompts::reminder::CONTINUE)),
         ]));
     }
     debug_assert_eq!(

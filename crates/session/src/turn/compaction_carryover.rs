@@ -35,7 +35,7 @@ pub(super) struct Carried {
 /// Collects the state from messages that are summarised, of at most this many tokens.
 pub(super) async fn carried(
     messages: &History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     room: u64,
 ) -> Carried {
@@ -61,20 +61,20 @@ pub(super) async fn carried(
             }
         }
     }
-    let known = scope.project.background.skills.clone();
+    let known = turn.project.background.skills.clone();
     let mut room = usize::try_from(room * BYTES_PER_TOKEN)
         .unwrap_or(usize::MAX)
         .min(MAX_CARRIED_BYTES);
     let own = [
         remind::mode(&agent.name).map(str::to_owned),
-        todo_note(&scope.resources.shared.todos.get(), room / 2),
-        jobs::running(scope),
+        todo_note(&turn.resources.shared.todos.get(), room / 2),
+        jobs::running(turn),
     ];
     let notes: Vec<String> = own.into_iter().flatten().collect();
     room = room.saturating_sub(notes.iter().map(String::len).sum());
-    let filter = SearchFilter::new(&tool_context::policy(scope, agent));
-    let environment = scope.environment.clone();
-    let worktree = scope.project.worktree.clone();
+    let filter = SearchFilter::new(&tool_context::policy(turn, agent));
+    let environment = turn.environment.clone();
+    let worktree = turn.project.worktree.clone();
     let read = move || {
         texts(
             once(skills),
@@ -90,7 +90,7 @@ pub(super) async fn carried(
     let mut carried = base::task::spawn_blocking(read).await.unwrap_or_default();
     carried.notes = notes;
     for text in &mut carried.texts {
-        *text = scope.mark.quoted(text);
+        *text = turn.mark.quoted(text);
     }
     carried
 }

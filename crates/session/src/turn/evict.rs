@@ -21,12 +21,12 @@ const MIN_EVICTED_BYTES: usize = 256;
 
 /// Stores the history, and evicts data that is not needed. If it cannot be stored, no data is
 /// evicted.
-pub async fn evict(history: &mut History, scope: &TurnContext) {
-    match scope.record.flush().await {
+pub async fn evict(history: &mut History, turn: &TurnContext) {
+    match turn.record.flush().await {
         Ok(()) => evict_stored(history),
         Err(e) => {
             tracing::error!("the turn is not saved: {e}");
-            scope.unsaved(&e).await;
+            turn.unsaved(&e).await;
         }
     }
 }

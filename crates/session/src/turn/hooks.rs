@@ -37,7 +37,7 @@ fn call_event(
     on: HookPoint,
     agent: &str,
     call: &Call,
-    needs: &[AccessRequest],
+    requests: &[AccessRequest],
     context: &ToolContext,
 ) -> Moment {
     let mut moment = Moment::new(on, agent)
@@ -51,9 +51,9 @@ fn call_event(
         call.tool.as_str()
     };
     moment.tool = Some(name.to_owned());
-    let changed = needs
+    let changed = requests
         .iter()
-        .flat_map(|need| &need.changes)
+        .flat_map(|request| &request.changes)
         .map(|change| context.absolute(&change.path));
     let looked_at = call.locations.iter().map(|location| location.path.clone());
     moment.files = changed.chain(looked_at).collect();
@@ -63,11 +63,11 @@ fn call_event(
         .iter()
         .map(|file| context.relative(file))
         .collect();
-    for need in needs {
-        moment.subjects.extend(need.patterns.iter().cloned());
+    for request in requests {
+        moment.subjects.extend(request.patterns.iter().cloned());
         moment
             .subjects
-            .extend(need.command.as_ref().map(|line| line.text.clone()));
+            .extend(request.command.as_ref().map(|line| line.text.clone()));
     }
     moment
 }
@@ -77,14 +77,14 @@ fn call_event(
 /// # Errors
 /// To the model, if a hook refuses the call; if the user cancels.
 pub(super) async fn before(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     call: &Call,
-    needs: &[AccessRequest],
+    requests: &[AccessRequest],
     context: &ToolContext,
 ) -> Result<Advice, Failure> {
-    let moment = call_event(HookPoint::ToolBefore, &agent.name, call, needs, context);
-    let advice = scope.resources.extensions.ask(moment, context).await?;
+    let moment = call_event(HookPoint::ToolBefore, &agent.name, call, requests, context);
+    let advice = turn.resources.extensions.ask(moment, context).await?;
     match advice.deny {
         Some(why) => Err(Failure::ForModel(why)),
         None => Ok(advice),
@@ -93,7 +93,7 @@ pub(super) async fn before(
 
 /// Runs the hooks after a call; their notes go to the model with the result.
 pub(super) async fn after(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     call: &Call,
     done: Result<ToolOutput, Failure>,
@@ -119,14 +119,14 @@ pub(super) async fn after(
             part: *part,
         })
     };
-    let need = AccessRequest {
+    let request = AccessRequest {
         changes: changes.iter().map(named).collect(),
         patterns: call_subjects(call),
         ..AccessRequest::default()
     };
-    let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[need], context);
+    let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[request], context);
     let moment = moment.with("ok", ok).with("output", text);
-    let advice = scope.resources.extensions.ask(moment, context).await?;
+    let advice = turn.resources.extensions.ask(moment, context).await?;
     let notes = advice
         .deny
         .into_iter()
@@ -170,16 +170,16 @@ fn call_subjects(call: &Call) -> Vec<String> {
 /// # Errors
 /// To the model, if a hook refuses the call; if the user cancels.
 pub(super) async fn judged(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     PlacedCall { call, message }: PlacedCall<'_>,
-    need: &AccessRequest,
+    request: &AccessRequest,
     mut verdict: Verdict,
 ) -> Result<Verdict, Failure> {
-    if verdict.action == Action::Deny || !any(&scope.project.settings, HookPoint::Permission) {
+    if verdict.action == Action::Deny || !any(&turn.project.settings, HookPoint::Permission) {
         return Ok(verdict);
     }
-    let mut context = tool_context::context(scope, agent, &call.call);
+    let mut context = tool_context::context(turn, agent, &call.call);
     context.call.message = Some(message.clone());
     let word = if verdict.action == Action::Ask {
         "ask"
@@ -190,13 +190,13 @@ pub(super) async fn judged(
         HookPoint::Permission,
         &agent.name,
         call,
-        std::slice::from_ref(need),
+        std::slice::from_ref(request),
         &context,
     )
-    .with("permission", need.permission.as_str())
-    .with("patterns", need.patterns.clone())
+    .with("permission", request.permission.as_str())
+    .with("patterns", request.patterns.clone())
     .with("verdict", word);
-    let advice = scope.resources.extensions.ask(moment, &context).await?;
+    let advice = turn.resources.extensions.ask(moment, &context).await?;
     if let Some(why) = advice.deny {
         return Err(Failure::ForModel(why));
     }
@@ -204,35 +204,35 @@ pub(super) async fn judged(
         verdict.action = Action::Ask;
         verdict.reason = Some(why);
         verdict.rule = None;
-    } else if advice.allow && asked_by_rules(need, &verdict) {
+    } else if advice.allow && asked_by_rules(request, &verdict) {
         verdict.action = Action::Allow;
     }
     Ok(verdict)
 }
 
 /// Returns whether only rules, or the lack of one, make this a question.
-fn asked_by_rules(need: &AccessRequest, verdict: &Verdict) -> bool {
+fn asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
     let units = verdict
         .units
         .iter()
         .filter(|unit| unit.action == Action::Ask);
-    need.minimum.is_none()
-        && need.unproven.is_none()
-        && need.permission != "doom_loop"
+    request.minimum.is_none()
+        && request.unproven.is_none()
+        && request.permission != "doom_loop"
         && verdict.reason.is_none()
         && units.clone().all(|unit| unit.reason.is_none())
 }
 
 /// Prepares plugins for a prompt, and returns their contributions to the settings.
-pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
-    let scripts = &scope.resources.extensions.scripts;
-    if scope.project.settings.scripts.is_empty() {
+pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
+    let scripts = &turn.resources.extensions.scripts;
+    if turn.project.settings.scripts.is_empty() {
         return Vec::new();
     }
-    let Ok(agent) = step_context::agent(scope) else {
+    let Ok(agent) = step_context::agent(turn) else {
         return Vec::new();
     };
-    let context = tool_context::context(scope, &agent, &scope.call_id());
+    let context = tool_context::context(turn, &agent, &turn.call_id());
     // The next wait of the turn notices a cancel.
     scripts.greet(&context).await.ok();
     scripts.added()
@@ -242,23 +242,23 @@ pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
 /// the first prompt of an opened session. Their notes are appended to the prompt. Returns `None` if
 /// a hook refuses the prompt; the user has been notified.
 pub async fn prompt(
-    scope: &TurnContext,
+    turn: &TurnContext,
     (record, resumed): (&Record, bool),
     mut content: Vec<Content>,
 ) -> Option<Vec<Content>> {
-    let settings = &scope.project.settings;
-    let scripts = &scope.resources.extensions.scripts;
-    let first = scope.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
+    let settings = &turn.project.settings;
+    let scripts = &turn.resources.extensions.scripts;
+    let first = turn.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
     if !first && !any(settings, HookPoint::Prompt) {
         // Plugins that were removed from the settings are stopped.
         scripts.end().await;
         return Some(content);
     }
     // If there is no agent, the turn reports the error.
-    let Ok(agent) = step_context::agent(scope) else {
+    let Ok(agent) = step_context::agent(turn) else {
         return Some(content);
     };
-    let context = tool_context::context(scope, &agent, &scope.call_id());
+    let context = tool_context::context(turn, &agent, &turn.call_id());
     // The next wait of the turn notices a cancel.
     scripts.greet(&context).await.ok();
     let mut notes = Vec::new();
@@ -269,9 +269,9 @@ pub async fn prompt(
             "session.created"
         };
         // Other observers learnt of it when it was opened.
-        scripts.event(kind, &scope.record.events.about(record));
+        scripts.event(kind, &turn.record.events.about(record));
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
-        let advice = scope
+        let advice = turn
             .resources
             .extensions
             .ask(start, &context)
@@ -286,7 +286,7 @@ pub async fn prompt(
     let typed = typed.collect::<Vec<_>>().join("\n\n");
     let mut moment = Moment::new(HookPoint::Prompt, &agent.name).with("text", typed.as_str());
     moment.subjects.push(typed);
-    let advice = scope
+    let advice = turn
         .resources
         .extensions
         .ask(moment, &context)
@@ -295,8 +295,7 @@ pub async fn prompt(
     if let Some(why) = advice.deny {
         let title = text::title(&why);
         let details = Some("The prompt was not sent to the model.".to_owned());
-        scope
-            .event_sender
+        turn.event_sender
             .event(Event::Notice {
                 severity: Severity::Warning,
                 title,
@@ -307,11 +306,10 @@ pub async fn prompt(
     }
     notes.extend(advice.context);
     notes.extend(scripts.take_notes());
-    notes.extend(plugin_prompts(scope).await);
+    notes.extend(plugin_prompts(turn).await);
     content = rewritten(content, async |texts| {
-        let model = step_context::model(scope, &agent);
-        scope
-            .resources
+        let model = step_context::model(turn, &agent);
+        turn.resources
             .extensions
             .prompt(&model, texts, &context)
             .await
@@ -324,10 +322,10 @@ pub async fn prompt(
 }
 
 /// Stores the conversation for requests of plugins.
-pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
-    if scope.depth == 0 {
-        scope.resources.extensions.scripts.remember(
-            &scope.record.events.place(),
+pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
+    if turn.depth == 0 {
+        turn.resources.extensions.scripts.remember(
+            &turn.record.events.place(),
             &history.messages,
             busy,
         );
@@ -336,27 +334,27 @@ pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
 
 /// Gives plugins access to this step: to the subagents that the current agent may start without a
 /// question.
-pub(super) fn lend(scope: &TurnContext, frame: &StepContext) {
-    if scope.depth > 0 {
+pub(super) fn lend(turn: &TurnContext, frame: &StepContext) {
+    if turn.depth > 0 {
         return;
     }
-    scope.resources.extensions.scripts.lend(|| {
+    turn.resources.extensions.scripts.lend(|| {
         let rules = &frame.agent.rules;
-        let settings = &scope.project.settings;
+        let settings = &turn.project.settings;
         let speaker = frame.agent.name.as_str();
-        let policy = tool_context::rules(scope, &frame.agent);
+        let policy = tool_context::rules(turn, &frame.agent);
         let unasked = |name: &str| {
             policy.judge(&AccessRequest::new("task", name)).action == Action::Allow
                 && !guards(settings, speaker, "task", name)
         };
-        let deeper = scope.depth < settings.general.subagent_depth && !rules.hides("task");
+        let deeper = turn.depth < settings.general.subagent_depth && !rules.hides("task");
         let agents = if deeper {
-            scope.project.agents.subagents_for(rules)
+            turn.project.agents.subagents_for(rules)
         } else {
             Vec::new()
         };
         Some(PluginTurnAccess {
-            requests: scope.session_requests.clone(),
+            requests: turn.session_requests.clone(),
             agents: agents
                 .iter()
                 .map(|agent| agent.name.clone())
@@ -369,9 +367,9 @@ pub(super) fn lend(scope: &TurnContext, frame: &StepContext) {
 }
 
 /// Returns the prompts of plugins for the model, and shows their first lines to the user.
-async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
+async fn plugin_prompts(turn: &TurnContext) -> Vec<String> {
     let mut prompts = Vec::new();
-    for prompt in scope.resources.extensions.scripts.take_prompts() {
+    for prompt in turn.resources.extensions.scripts.take_prompts() {
         let first_line = prompt
             .text
             .lines()
@@ -382,8 +380,7 @@ async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
             prompt.plugin,
             text::title(first_line)
         );
-        scope
-            .event_sender
+        turn.event_sender
             .event(Event::Notice {
                 severity: Severity::Info,
                 title,
@@ -399,16 +396,16 @@ async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
 /// prompt of a hook that continues the turn again.
 pub(super) async fn ended(
     history: &History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     outcome: &TurnOutcome,
     sent_on: u32,
 ) -> Option<String> {
-    let scripts = &scope.resources.extensions.scripts;
-    if scope.depth == 0 {
+    let scripts = &turn.resources.extensions.scripts;
+    if turn.depth == 0 {
         scripts.lend(|| None);
     }
-    remember(history, scope, false);
-    report_end(scope, outcome);
+    remember(history, turn, false);
+    report_end(turn, outcome);
     let word = match outcome {
         TurnOutcome::Ended | TurnOutcome::NotDone | TurnOutcome::Rejected => "ended",
         TurnOutcome::Refused => "refused",
@@ -416,11 +413,11 @@ pub(super) async fn ended(
         TurnOutcome::Failed(_) => "failed",
         TurnOutcome::Cancelled | TurnOutcome::Steered => return None,
     };
-    if scope.depth > 0 || !any(&scope.project.settings, HookPoint::TurnEnd) {
+    if turn.depth > 0 || !any(&turn.project.settings, HookPoint::TurnEnd) {
         return None;
     }
-    let agent = step_context::agent(scope).ok()?;
-    let context = tool_context::context(scope, &agent, &scope.call_id());
+    let agent = step_context::agent(turn).ok()?;
+    let context = tool_context::context(turn, &agent, &turn.call_id());
     let last = next::turn(history)
         .iter()
         .rev()
@@ -429,12 +426,7 @@ pub(super) async fn ended(
         .with("outcome", word)
         .with("continued", sent_on > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
-    let advice = scope
-        .resources
-        .extensions
-        .ask(moment, &context)
-        .await
-        .ok()?;
+    let advice = turn.resources.extensions.ask(moment, &context).await.ok()?;
     if *outcome != TurnOutcome::Ended {
         return None;
     }
@@ -446,8 +438,7 @@ pub(super) async fn ended(
         let title = format!(
             "A hook or plugin asked again to continue the turn; it ends after {MAX_CONTINUATIONS} times."
         );
-        scope
-            .event_sender
+        turn.event_sender
             .event(Event::Notice {
                 severity: Severity::Warning,
                 title,
@@ -459,28 +450,27 @@ pub(super) async fn ended(
     let prompts: Vec<String> = advice
         .goes_on
         .into_iter()
-        .chain(plugin_prompts(scope).await)
+        .chain(plugin_prompts(turn).await)
         .collect();
-    scope.record.events.status(&Status::Busy);
+    turn.record.events.status(&Status::Busy);
     Some(prompts.join("\n\n"))
 }
 
 /// Runs the hooks before a compaction. Returns the texts that they want in the summary.
 pub(super) async fn compaction(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     auto: bool,
     focus: Option<&str>,
 ) -> Vec<String> {
-    if !any(&scope.project.settings, HookPoint::Compaction) {
+    if !any(&turn.project.settings, HookPoint::Compaction) {
         return Vec::new();
     }
-    let context = tool_context::context(scope, agent, &scope.call_id());
+    let context = tool_context::context(turn, agent, &turn.call_id());
     let moment = Moment::new(HookPoint::Compaction, &agent.name)
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
-    scope
-        .resources
+    turn.resources
         .extensions
         .ask(moment, &context)
         .await
@@ -489,15 +479,15 @@ pub(super) async fn compaction(
 }
 
 /// Returns whether a turn continues after an automatic compaction: plugins may end it there.
-pub(super) async fn goes_on(scope: &TurnContext, frame: &StepContext, overflow: bool) -> bool {
-    let extensions = &scope.resources.extensions;
+pub(super) async fn goes_on(turn: &TurnContext, frame: &StepContext, overflow: bool) -> bool {
+    let extensions = &turn.resources.extensions;
     if !extensions
         .scripts
         .hangs_into("experimental.compaction.autocontinue")
     {
         return true;
     }
-    let context = tool_context::context(scope, &frame.agent, &scope.call_id());
+    let context = tool_context::context(turn, &frame.agent, &turn.call_id());
     extensions
         .goes_on(&frame.model, overflow, &context)
         .await
@@ -505,37 +495,36 @@ pub(super) async fn goes_on(scope: &TurnContext, frame: &StepContext, overflow: 
 }
 
 /// Returns the model that plugins choose for small tasks, given the current model.
-pub async fn small_model(scope: &TurnContext, current: &ModelRef) -> Option<ModelRef> {
-    let extensions = &scope.resources.extensions;
+pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<ModelRef> {
+    let extensions = &turn.resources.extensions;
     if !extensions
         .scripts
         .hangs_into("experimental.provider.small_model")
     {
         return None;
     }
-    let agent = step_context::agent(scope).ok()?;
-    let context = tool_context::context(scope, &agent, &scope.call_id());
+    let agent = step_context::agent(turn).ok()?;
+    let context = tool_context::context(turn, &agent, &turn.call_id());
     extensions.small_model(current, &context).await.ok()?
 }
 
 /// Runs the hooks of a closing session. Events have no receiver any more, and the time is limited.
-pub async fn session_end(scope: &TurnContext) {
-    if !scope.resources.extensions.has_begun()
-        || !any(&scope.project.settings, HookPoint::SessionEnd)
+pub async fn session_end(turn: &TurnContext) {
+    if !turn.resources.extensions.has_begun() || !any(&turn.project.settings, HookPoint::SessionEnd)
     {
         return;
     }
-    let scope = TurnContext {
+    let turn = TurnContext {
         cancelled: CancellationToken::new(),
         event_sender: EventSender::new().0,
-        ..scope.clone()
+        ..turn.clone()
     };
-    let Ok(agent) = step_context::agent(&scope) else {
+    let Ok(agent) = step_context::agent(&turn) else {
         return;
     };
-    let context = tool_context::context(&scope, &agent, &scope.call_id());
+    let context = tool_context::context(&turn, &agent, &turn.call_id());
     let moment = Moment::new(HookPoint::SessionEnd, &agent.name);
-    let asked = scope.resources.extensions.ask(moment, &context);
+    let asked = turn.resources.extensions.ask(moment, &context);
     if tokio::time::timeout(SESSION_END_TIMEOUT, asked)
         .await
         .is_err()
@@ -547,8 +536,8 @@ pub async fn session_end(scope: &TurnContext) {
 }
 
 /// Publishes the end of a turn.
-fn report_end(scope: &TurnContext, outcome: &TurnOutcome) {
-    let events = &scope.record.events;
+fn report_end(turn: &TurnContext, outcome: &TurnOutcome) {
+    let events = &turn.record.events;
     match outcome {
         TurnOutcome::Failed(fault) => events.failed(fault),
         TurnOutcome::Cancelled => events.failed(&step::cancelled()),
@@ -566,33 +555,33 @@ fn report_end(scope: &TurnContext, outcome: &TurnOutcome) {
 
 /// Publishes a permission question. Returns its id.
 pub(super) fn asked(
-    scope: &TurnContext,
+    turn: &TurnContext,
     PlacedCall { call, message }: PlacedCall<'_>,
-    needs: &[&AccessRequest],
+    requests: &[&AccessRequest],
 ) -> String {
-    let id = scope.environment.fresh("per");
+    let id = turn.environment.fresh("per");
     let all = |of: fn(&AccessRequest) -> &Vec<String>| -> Vec<&String> {
-        needs.iter().flat_map(|need| of(need)).collect()
+        requests.iter().flat_map(|request| of(request)).collect()
     };
-    let first = needs.first();
-    scope.record.events.asked(|| {
-        let permission = first.map(|need| &need.permission);
-        let patterns = all(|need| &need.patterns);
+    let first = requests.first();
+    turn.record.events.asked(|| {
+        let permission = first.map(|request| &request.permission);
+        let patterns = all(|request| &request.patterns);
         json!({
-            "id": id, "sessionID": scope.session.as_str(), "type": permission, "permission": permission,
-            "pattern": patterns, "patterns": patterns, "always": all(|need| &need.always), "title": call.title,
+            "id": id, "sessionID": turn.session.as_str(), "type": permission, "permission": permission,
+            "pattern": patterns, "patterns": patterns, "always": all(|request| &request.always), "title": call.title,
             "callID": call.call.as_str(), "messageID": message.as_str(),
-            "tool": { "messageID": message.as_str(), "callID": call.call.as_str() }, "metadata": first.map(|need| &need.metadata),
-            "time": { "created": scope.now().0 },
+            "tool": { "messageID": message.as_str(), "callID": call.call.as_str() }, "metadata": first.map(|request| &request.metadata),
+            "time": { "created": turn.now().0 },
         })
     });
     id
 }
 
 /// Publishes the files that a call has changed.
-pub(super) fn edited(scope: &TurnContext, output: &ToolOutput) {
+pub(super) fn edited(turn: &TurnContext, output: &ToolOutput) {
     for change in &output.changes {
-        scope.record.events.edited(&change.path);
+        turn.record.events.edited(&change.path);
     }
 }
 
@@ -633,18 +622,18 @@ async fn rewritten(
 
 /// Returns the texts of a command as plugins have rewritten them.
 pub async fn command(
-    scope: &TurnContext,
+    turn: &TurnContext,
     (name, arguments): (&str, &str),
     content: Vec<Content>,
 ) -> Vec<Content> {
-    let extensions = &scope.resources.extensions;
-    let Ok(agent) = step_context::agent(scope) else {
+    let extensions = &turn.resources.extensions;
+    let Ok(agent) = step_context::agent(turn) else {
         return content;
     };
     if !extensions.scripts.hangs_into("command.execute.before") {
         return content;
     }
-    let context = tool_context::context(scope, &agent, &scope.call_id());
+    let context = tool_context::context(turn, &agent, &turn.call_id());
     rewritten(content, async |texts| {
         extensions
             .command((name, arguments), texts, &context)
@@ -656,14 +645,13 @@ pub async fn command(
 }
 
 /// Lets plugins change a step's request.
-pub(super) async fn request(scope: &TurnContext, frame: &StepContext, request: &mut Request) {
-    if scope.project.settings.scripts.is_empty() {
+pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &mut Request) {
+    if turn.project.settings.scripts.is_empty() {
         return;
     }
-    let context = tool_context::context(scope, &frame.agent, &scope.call_id());
+    let context = tool_context::context(turn, &frame.agent, &turn.call_id());
     // The next wait of the turn notices a cancel.
-    scope
-        .resources
+    turn.resources
         .extensions
         .request(request, &context)
         .await
@@ -671,12 +659,12 @@ pub(super) async fn request(scope: &TurnContext, frame: &StepContext, request: &
 }
 
 /// Lets plugins rewrite the texts of a complete answer.
-pub(super) async fn complete(scope: &TurnContext, frame: &StepContext, message: &mut Message) {
-    let extensions = &scope.resources.extensions;
+pub(super) async fn complete(turn: &TurnContext, frame: &StepContext, message: &mut Message) {
+    let extensions = &turn.resources.extensions;
     if !extensions.scripts.hangs_into("experimental.text.complete") {
         return;
     }
-    let context = tool_context::context(scope, &frame.agent, &scope.call_id());
+    let context = tool_context::context(turn, &frame.agent, &turn.call_id());
     let id = message.id.clone();
     for part in &mut message.parts {
         let Content::Text(text) = &mut part.content else {
@@ -688,7 +676,7 @@ pub(super) async fn complete(scope: &TurnContext, frame: &StepContext, message: 
         let at = (id.as_str(), part.id.as_str());
         if let Ok(Some(replacement)) = extensions.complete(at, &text.text, &context).await {
             text.text = replacement.into();
-            scope.record.part(&id, part).await;
+            turn.record.part(&id, part).await;
         }
     }
 }

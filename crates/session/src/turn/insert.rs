@@ -35,11 +35,11 @@ pub struct PromptDraft {
 
 impl PromptDraft {
     /// Creates a draft without content.
-    pub fn new(message: Message, record: &Record, history: &History, scope: &TurnContext) -> Self {
+    pub fn new(message: Message, record: &Record, history: &History, turn: &TurnContext) -> Self {
         Self {
             message,
             record: record.clone(),
-            instructions: Arc::new(call::instructions(history, scope)),
+            instructions: Arc::new(call::instructions(history, turn)),
             is_stored: false,
             choices_override: None,
             user_text: None,
@@ -48,18 +48,18 @@ impl PromptDraft {
 
     /// Sets the user's text, once. Calls are stored after it, so it must be set before the
     /// first of them.
-    pub fn begin(&mut self, scope: &TurnContext, content: &[Content]) {
+    pub fn begin(&mut self, turn: &TurnContext, content: &[Content]) {
         if self.message.parts.is_empty() {
             self.message.parts = content
                 .iter()
-                .map(|content| scope.part(content.clone()))
+                .map(|content| turn.part(content.clone()))
                 .collect();
         }
     }
 
     /// Returns the complete prompt: the first part of the content, the calls, and the rest of
     /// the content.
-    pub fn end(self, scope: &TurnContext, content: Vec<Content>) -> Message {
+    pub fn end(self, turn: &TurnContext, content: Vec<Content>) -> Message {
         let Self { mut message, .. } = self;
         let mut pieces = content.into_iter();
         if let Some(typed) = message.parts.first_mut()
@@ -69,15 +69,15 @@ impl PromptDraft {
         }
         message
             .parts
-            .extend(pieces.map(|content| scope.part(content)));
+            .extend(pieces.map(|content| turn.part(content)));
         message
     }
 
     /// Stores the present state of a call.
-    async fn store(&mut self, scope: &TurnContext, part: &Part) {
+    async fn store(&mut self, turn: &TurnContext, part: &Part) {
         if !std::mem::replace(&mut self.is_stored, true) {
-            scope.record.session(&self.record).await;
-            scope.record.store_message(&self.message).await;
+            turn.record.session(&self.record).await;
+            turn.record.store_message(&self.message).await;
         }
         match self
             .message
@@ -88,7 +88,7 @@ impl PromptDraft {
             Some(known) => known.clone_from(part),
             None => self.message.parts.push(part.clone()),
         }
-        scope.record.part(&self.message.id, part).await;
+        turn.record.part(&self.message.id, part).await;
     }
 }
 
@@ -98,11 +98,11 @@ impl PromptDraft {
 /// A few words for the model, without a full stop.
 pub async fn run(
     draft: &mut PromptDraft,
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     command: &str,
 ) -> Result<String, String> {
-    let output = make(draft, scope, agent, "bash", json!({ "command": command })).await?;
+    let output = make(draft, turn, agent, "bash", json!({ "command": command })).await?;
     let printed = output.display.unwrap_or(output.text);
     // The output is inserted even if the command failed, so the failure must be part of it.
     match output.facts.exit.and_then(|exit| exit.code) {
@@ -119,7 +119,7 @@ pub async fn run(
 /// A few words for the model, without a full stop.
 pub async fn read(
     draft: &mut PromptDraft,
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     path: &str,
     lines: Option<LineRange>,
@@ -132,20 +132,20 @@ pub async fn read(
         }) => json!({ "filePath": path, "offset": first, "limit": last - first + 1 }),
         None => json!({ "filePath": path }),
     };
-    make(draft, scope, agent, "read", input).await
+    make(draft, turn, agent, "read", input).await
 }
 
 async fn make(
     draft: &mut PromptDraft,
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     tool: &str,
     input: Value,
 ) -> Result<ToolOutput, String> {
-    let Some(tool) = scope.project.tools.find(tool).cloned() else {
+    let Some(tool) = turn.project.tools.find(tool).cloned() else {
         return Err(format!("there is no tool {tool}"));
     };
-    call(draft, scope, agent, &tool, input).await
+    call(draft, turn, agent, &tool, input).await
 }
 
 /// Makes a call for a prompt.
@@ -154,14 +154,14 @@ async fn make(
 /// A few words for the model, without a full stop.
 pub async fn call(
     draft: &mut PromptDraft,
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
     tool: &Arc<dyn AnyTool>,
     input: Value,
 ) -> Result<ToolOutput, String> {
-    let agent = &step_context::restricted(agent, scope);
+    let agent = &step_context::restricted(agent, turn);
     let call = Call {
-        call: scope.call_id(),
+        call: turn.call_id(),
         provider_id: None,
         tool: tool.name().to_owned(),
         input: Arc::new(input),
@@ -173,12 +173,12 @@ pub async fn call(
     };
     let mut one = InsertCall {
         draft,
-        scope,
+        turn,
         agent,
-        part: scope.part(Content::Tool(call.clone())),
+        part: turn.part(Content::Tool(call.clone())),
         call,
     };
-    let context = tool_context::context(scope, agent, &one.call.call);
+    let context = tool_context::context(turn, agent, &one.call.call);
     if let Some(description) = tool.describe(&one.call.input, &context) {
         one.call.title = base::text::title(&description.title);
         one.call.locations = description.locations;
@@ -227,7 +227,7 @@ pub async fn call(
 
 struct InsertCall<'a> {
     draft: &'a mut PromptDraft,
-    scope: &'a TurnContext,
+    turn: &'a TurnContext,
     agent: &'a Agent,
     part: Part,
     call: Call,
@@ -237,26 +237,26 @@ impl InsertCall<'_> {
     /// Stores the present state of the call, then sends the update.
     async fn update(&mut self, update: CallUpdate) {
         self.part.content = Content::Tool(self.call.clone());
-        self.draft.store(self.scope, &self.part).await;
-        self.scope
+        self.draft.store(self.turn, &self.part).await;
+        self.turn
             .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
     }
 
     async fn attempt(&mut self, tool: &Arc<dyn AnyTool>) -> Result<ToolOutput, Failure> {
-        let mut context = tool_context::context(self.scope, self.agent, &self.call.call);
+        let mut context = tool_context::context(self.turn, self.agent, &self.call.call);
         context.call.message = Some(self.draft.message.id.clone());
         context.call.instructions = self.draft.instructions.clone();
         let (prepared, _) = call::prepared(tool, &self.call.input, &context).await?;
         authorize::permit(
-            self.scope,
+            self.turn,
             self.agent,
             PlacedCall {
                 call: &self.call,
                 message: &self.draft.message.id,
             },
-            &prepared.needs,
+            &prepared.requests,
             None,
             false,
             || {},
@@ -288,7 +288,7 @@ impl InsertCall<'_> {
                 () = facts.news() => {
                     self.call.state = facts.running();
                     self.part.content = Content::Tool(self.call.clone());
-                    self.draft.store(self.scope, &self.part).await;
+                    self.draft.store(self.turn, &self.part).await;
                 }
             }
         }

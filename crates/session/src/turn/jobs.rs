@@ -61,8 +61,8 @@ fn shown(printed: &str, how: &str) -> String {
 }
 
 /// Records in the history how jobs have ended.
-pub async fn settle(history: &mut History, scope: &TurnContext) {
-    for ended in scope.resources.shared.jobs.unsettled() {
+pub async fn settle(history: &mut History, turn: &TurnContext) {
+    for ended in turn.resources.shared.jobs.unsettled() {
         // The call is missing if it was undone in the meantime.
         let Some((message, place)) = place(history, &ended.call) else {
             continue;
@@ -85,7 +85,7 @@ pub async fn settle(history: &mut History, scope: &TurnContext) {
             *facts = std::mem::take(facts).and(known(&ended, state));
             *display = Some(shown(&ended.tail, &ended.how));
             *coloured = None;
-            scope.record.part(id, part).await;
+            turn.record.part(id, part).await;
         }
     }
 }
@@ -113,9 +113,9 @@ fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
 }
 
 /// Returns the note for the model about ended jobs, and marks them as reported.
-pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<String> {
-    settle(history, scope).await;
-    if !scope.resources.shared.jobs.untold() {
+pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<String> {
+    settle(history, turn).await;
+    if !turn.resources.shared.jobs.untold() {
         return None;
     }
     let mut lines = Vec::new();
@@ -145,21 +145,20 @@ pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<S
                 .unwrap_or_default();
             lines.push(format!("- {id} (`{command}`): {how}.{path}"));
             *state = JobState::Reported(std::mem::take(how));
-            scope.record.part(&message.id, part).await;
+            turn.record.part(&message.id, part).await;
         }
     }
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::BACKGROUND, lines.join("\n")))
 }
 
 /// Returns the running jobs that these messages have started: ids and command lines.
-pub fn left_by(messages: &[Message], scope: &TurnContext) -> Vec<(String, String)> {
+pub fn left_by(messages: &[Message], turn: &TurnContext) -> Vec<(String, String)> {
     let started: Vec<&str> = messages
         .iter()
         .flat_map(Message::calls)
         .filter_map(|call| id(&call.state))
         .collect();
-    scope
-        .resources
+    turn.resources
         .shared
         .jobs
         .running()
@@ -169,8 +168,8 @@ pub fn left_by(messages: &[Message], scope: &TurnContext) -> Vec<(String, String
 }
 
 /// Returns the list of running jobs, for a model that no longer sees the calls that started them.
-pub(super) fn running(scope: &TurnContext) -> Option<String> {
-    let running = scope.resources.shared.jobs.running();
+pub(super) fn running(turn: &TurnContext) -> Option<String> {
+    let running = turn.resources.shared.jobs.running();
     let lines: Vec<String> = running
         .iter()
         .map(|(id, command)| format!("- {id}: {}", base::text::title(command)))
@@ -180,8 +179,8 @@ pub(super) fn running(scope: &TurnContext) -> Option<String> {
 
 /// Shows the end of jobs in the calls that started them. Nothing may be shown in a call between two
 /// turns, so this runs when the next turn begins.
-pub async fn show(scope: &TurnContext) {
-    for ended in scope.resources.shared.jobs.unshown() {
+pub async fn show(turn: &TurnContext) {
+    for ended in turn.resources.shared.jobs.unshown() {
         let update = CallUpdate {
             kind: Some(ToolKind::Execute),
             progress: if ended.code.is_some_and(|code| code != 0) {
@@ -194,15 +193,12 @@ pub async fn show(scope: &TurnContext) {
             earlier: true,
             ..CallUpdate::of(&ended.call)
         };
-        scope
-            .event_sender
-            .event(Event::Call(Box::new(update)))
-            .await;
+        turn.event_sender.event(Event::Call(Box::new(update))).await;
     }
 }
 
 /// Returns the notices between two turns about ended jobs.
-pub fn notices(scope: &TurnContext) -> Vec<Event> {
+pub fn notices(turn: &TurnContext) -> Vec<Event> {
     let one = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,
         title: format!(
@@ -211,8 +207,7 @@ pub fn notices(scope: &TurnContext) -> Vec<Event> {
         ),
         details: Some(base::text::title(&ended.command)),
     };
-    scope
-        .resources
+    turn.resources
         .shared
         .jobs
         .unnoticed()

@@ -61,12 +61,12 @@ impl LateChanges {
 }
 
 /// Adds the writes of background jobs so far to the steps that started them.
-pub async fn collect(history: &mut History, scope: &TurnContext) {
+pub async fn collect(history: &mut History, turn: &TurnContext) {
     for LateJournal {
         message,
         part,
         journal,
-    } in scope.resources.late_changes.all()
+    } in turn.resources.late_changes.all()
     {
         let taken = spawn_blocking(move || journal.take()).await;
         let JournalEntries { files, unkept } = taken.unwrap_or_else(|e| {
@@ -84,10 +84,10 @@ pub async fn collect(history: &mut History, scope: &TurnContext) {
         if files.is_empty() && unkept.is_empty() {
             continue;
         }
-        if let Some(tracker) = &scope.resources.snapshots {
-            scope.record.contents(tracker, &files).await;
+        if let Some(tracker) = &turn.resources.snapshots {
+            turn.record.contents(tracker, &files).await;
         }
-        if let Some(parent) = &scope.parent_changes {
+        if let Some(parent) = &turn.parent_changes {
             parent.add(&files, &unkept);
         }
         let known = message.parts.iter_mut().find(|known| known.id == part);
@@ -117,6 +117,6 @@ pub async fn collect(history: &mut History, scope: &TurnContext) {
                 part
             }
         };
-        scope.record.part(&message.id, &part).await;
+        turn.record.part(&message.id, &part).await;
     }
 }

@@ -125,17 +125,17 @@ impl DenyWatcher {
 /// Refuses an access that the settings deny by now. With `at_once`, checks the files even if the
 /// interval has not passed.
 pub(super) async fn forbidden(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
-    need: &AccessRequest,
+    request: &AccessRequest,
     at_once: bool,
 ) -> Result<(), Failure> {
-    let read = scope.project.read.clone();
+    let read = turn.project.read.clone();
     let forbidding = if at_once || read.is_due() {
         let place = SettingsSource {
-            environment: scope.environment.clone(),
-            worktree: scope.project.worktree.clone(),
-            cwd: scope.project.cwd.clone(),
+            environment: turn.environment.clone(),
+            worktree: turn.project.worktree.clone(),
+            cwd: turn.project.cwd.clone(),
         };
         base::task::spawn_blocking(move || read.look(&place))
             .await
@@ -147,7 +147,7 @@ pub(super) async fn forbidden(
         let Some(now) = agents.get(&agent.name) else {
             continue;
         };
-        let verdict = evaluate(&now.rules, &Rules::default(), need);
+        let verdict = evaluate(&now.rules, &Rules::default(), request);
         // The unreadable part of an invalid file might lift a built-in rule.
         let by_user = verdict
             .rule
@@ -155,7 +155,7 @@ pub(super) async fn forbidden(
             .is_none_or(|rule| rule.source != BUILT_IN);
         if verdict.action == Action::Deny && by_user {
             return Err(Failure::Denied(Denial::Rule(denial_message::explain(
-                &verdict, need, &now.rules,
+                &verdict, request, &now.rules,
             ))));
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn any(history: &History) -> bool {
 /// a text for the model.
 pub(super) async fn leave_out(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     model: &str,
     why: &str,
 ) -> String {
@@ -73,7 +73,7 @@ pub(super) async fn leave_out(
                 names.push(name(file));
             }
             if names.len() > before {
-                scope.record.part(&message.id, part).await;
+                turn.record.part(&message.id, part).await;
             }
         }
     }
@@ -83,8 +83,7 @@ pub(super) async fn leave_out(
     };
     let title = format!("{what} {is} no longer sent: {model} does not accept it.");
     let details = Some(text::title(why));
-    scope
-        .event_sender
+    turn.event_sender
         .event(Event::Notice {
             severity: Severity::Warning,
             title: title.clone(),

@@ -59,12 +59,12 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
 }
 
 /// Removes old output from view. Returns whether there was any.
-pub async fn prune(history: &mut History, scope: &TurnContext) -> bool {
-    if !scope.project.settings.compaction.prune {
+pub async fn prune(history: &mut History, turn: &TurnContext) -> bool {
+    if !turn.project.settings.compaction.prune {
         return false;
     }
     let old = old(history);
-    let now = scope.now();
+    let now = turn.now();
     for (at, place) in &old {
         let Message { id, parts, .. } = &mut history.messages[*at];
         let part = &mut parts[*place];
@@ -72,7 +72,7 @@ pub async fn prune(history: &mut History, scope: &TurnContext) -> bool {
             && let CallState::Completed(done) = &mut call.state
         {
             done.cleared = Some(now);
-            scope.record.part(id, part).await;
+            turn.record.part(id, part).await;
         }
     }
     if !old.is_empty() {

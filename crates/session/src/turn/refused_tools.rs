@@ -192,17 +192,16 @@ impl Refusals {
 
     /// Disables the rejected tools and fields after the request was accepted, and notifies the
     /// user.
-    pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &StepContext) {
+    pub(super) async fn settle(&mut self, turn: &TurnContext, frame: &StepContext) {
         let provider = &frame.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
-            locked(&scope.resources.refused_tools.fields).insert((key(&frame.model, name), name));
+            locked(&turn.resources.refused_tools.fields).insert((key(&frame.model, name), name));
             let title = format!(
                 "The option {name} is not sent to {} in this session: {provider} does not accept it.",
                 frame.model.id
             );
             let details = Some(text::title(&reason));
-            scope
-                .event_sender
+            turn.event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,
@@ -216,11 +215,10 @@ impl Refusals {
             reason,
         } in self.all.drain(..)
         {
-            locked(&scope.resources.refused_tools.tools)
+            locked(&turn.resources.refused_tools.tools)
                 .extend(names.into_iter().map(|name| (provider.clone(), name)));
             let details = Some(text::title(&reason));
-            scope
-                .event_sender
+            turn.event_sender
                 .event(Event::Notice {
                     severity: Severity::Warning,
                     title,

@@ -34,13 +34,13 @@ pub(super) struct ResolvedCall {
 
 /// Resolves the calls of a message on the thread pool, because their arguments may be large.
 pub(super) async fn resolved(
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     calls: Vec<Call>,
 ) -> Vec<ResolvedCall> {
     let tools = frame.tools.clone();
     let several = calls.len() > 1;
-    let one = |call: Call| (tool_context::context(scope, &frame.agent, &call.call), call);
+    let one = |call: Call| (tool_context::context(turn, &frame.agent, &call.call), call);
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
     poll_on_blocking_threads(async move {
         let one = |(context, call): (ToolContext, Call)| {

@@ -21,46 +21,44 @@ use transcript::{Content, Fault, FaultKind, Message, ModelRef, Text};
 
 /// Runs the turn whose prompt is the history's last message. Events are sent and messages are
 /// stored as they arise; the history is returned with the outcome.
-pub async fn run(mut history: History, scope: TurnContext) -> (History, TurnOutcome) {
-    scope.report(Status::Busy).await;
-    let mut outcome = make_steps(&mut history, &scope).await;
+pub async fn run(mut history: History, turn: TurnContext) -> (History, TurnOutcome) {
+    turn.report(Status::Busy).await;
+    let mut outcome = make_steps(&mut history, &turn).await;
     let mut sent_on = 0;
-    while let Some(prompt) = hooks::ended(&history, &scope, &outcome, sent_on).await {
-        let Ok(frame) = step_context::capture(&scope, false, &history) else {
+    while let Some(prompt) = hooks::ended(&history, &turn, &outcome, sent_on).await {
+        let Ok(frame) = step_context::capture(&turn, false, &history) else {
             break;
         };
-        add(&mut history, &scope, &frame, remind::note(&prompt)).await;
+        add(&mut history, &turn, &frame, remind::note(&prompt)).await;
         sent_on += 1;
-        outcome = make_steps(&mut history, &scope).await;
+        outcome = make_steps(&mut history, &turn).await;
     }
-    prune::prune(&mut history, &scope).await;
-    evict::evict(&mut history, &scope).await;
-    scope.report(Status::Idle).await;
+    prune::prune(&mut history, &turn).await;
+    evict::evict(&mut history, &turn).await;
+    turn.report(Status::Idle).await;
     (history, outcome)
 }
 
 /// Summarises the history at the user's request, with an optional focus.
 pub async fn summarise(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     focus: Option<String>,
 ) -> TurnOutcome {
-    let made = match step_context::capture(scope, false, history) {
-        Ok(frame) => {
-            compact::compact(history, scope, &frame, CompactionTrigger::Asked, focus).await
-        }
+    let made = match step_context::capture(turn, false, history) {
+        Ok(frame) => compact::compact(history, turn, &frame, CompactionTrigger::Asked, focus).await,
         Err(fault) => Err(TurnOutcome::Failed(fault)),
     };
-    evict::evict(history, scope).await;
-    scope.publish(&Status::Idle);
-    scope.record.events.idle();
+    evict::evict(history, turn).await;
+    turn.publish(&Status::Idle);
+    turn.record.events.idle();
     made.map_or_else(|outcome| outcome, |()| TurnOutcome::Ended)
 }
 
 /// Returns the notice about the limit that has ended the turn.
-pub fn limit(history: &History, scope: &TurnContext) -> Event {
-    let title = match scope.project.settings.budget.cost {
-        Some(max) if scope.budget.is_empty(Some(max)) => budget::spent_message(max),
+pub fn limit(history: &History, turn: &TurnContext) -> Event {
+    let title = match turn.project.settings.budget.cost {
+        Some(max) if turn.budget.is_empty(Some(max)) => budget::spent_message(max),
         _ => next::steps(history),
     };
     let details = Some("Say \"continue\" to continue.".to_owned());
@@ -72,23 +70,23 @@ pub fn limit(history: &History, scope: &TurnContext) -> Event {
 }
 
 /// Makes steps until the turn ends. Their file changes are in the history afterwards.
-async fn make_steps(history: &mut History, scope: &TurnContext) -> TurnOutcome {
+async fn make_steps(history: &mut History, turn: &TurnContext) -> TurnOutcome {
     let mut changed = None;
-    let outcome = steps(history, scope, &mut changed).await;
-    step::enter(history, scope, changed).await;
+    let outcome = steps(history, turn, &mut changed).await;
+    step::enter(history, turn, changed).await;
     if outcome == TurnOutcome::Rejected {
-        step::say_rejected(history, scope).await;
+        step::say_rejected(history, turn).await;
     }
     outcome
 }
 
 /// Adds a note about interrupted work to the prompt that follows it.
-async fn interrupted(history: &mut History, scope: &TurnContext) {
+async fn interrupted(history: &mut History, turn: &TurnContext) {
     if let Some(note) = remind::interrupted(history)
         && let Some(prompt) = history.messages.last_mut()
     {
-        let part = scope.part(remind::note(&note));
-        scope.record.part(&prompt.id, &part).await;
+        let part = turn.part(remind::note(&note));
+        turn.record.part(&prompt.id, &part).await;
         prompt.parts.push(part);
     }
 }
@@ -101,36 +99,36 @@ async fn interrupted(history: &mut History, scope: &TurnContext) {
 )]
 async fn steps(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     changed: &mut Option<StepChanges>,
 ) -> TurnOutcome {
     let mut asked = None;
-    if let Ok(agent) = step_context::agent(scope) {
-        let wanted = step_context::model(scope, &agent);
+    if let Ok(agent) = step_context::agent(turn) {
+        let wanted = step_context::model(turn, &agent);
         tokio::select! {
-            () = scope.project.models.prepare(&wanted) => {}
-            () = scope.cancelled.cancelled() => {}
+            () = turn.project.models.prepare(&wanted) => {}
+            () = turn.cancelled.cancelled() => {}
         }
     }
     // Whether the last step without budget has been made, for the model's final text.
     let mut spoken_last = false;
     // Before a compaction or a subtask, because the note is about the work before the prompt.
-    interrupted(history, scope).await;
+    interrupted(history, turn).await;
     loop {
-        if scope.cancelled.is_cancelled() || scope.leaving.is_cancelled() {
+        if turn.cancelled.is_cancelled() || turn.leaving.is_cancelled() {
             return TurnOutcome::Cancelled;
         }
-        if scope.record.is_exhausted().await {
+        if turn.record.is_exhausted().await {
             return TurnOutcome::Failed(exhausted());
         }
-        let agent = match step_context::agent(scope) {
+        let agent = match step_context::agent(turn) {
             Ok(agent) => agent,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
-        let limits = limits(scope, &agent, spoken_last);
+        let limits = limits(turn, &agent, spoken_last);
         let next = next::decide_next(history, &limits);
         if !matches!(next, NextAction::Step { .. }) {
-            step::enter(history, scope, changed.take()).await;
+            step::enter(history, turn, changed.take()).await;
         }
         let (made, last) = match next {
             NextAction::Finish(outcome) => return outcome,
@@ -138,58 +136,57 @@ async fn steps(
             | NextAction::LeaveOut
             | NextAction::Insist
             | NextAction::Resume
-            | NextAction::GoOn) => match perform_between_steps(&work, history, scope).await {
+            | NextAction::GoOn) => match perform_between_steps(&work, history, turn).await {
                 Ok(()) => continue,
                 Err(fault) => return TurnOutcome::Failed(fault),
             },
             // A message sent in the meantime comes with its own turn.
-            NextAction::Step { made: 1.., .. } if *scope.spoken.borrow() => {
+            NextAction::Step { made: 1.., .. } if *turn.spoken.borrow() => {
                 return TurnOutcome::Steered;
             }
             NextAction::Step { made, last } => (made, last),
             // Old results are cleared first; if that is enough, no summary is needed.
-            NextAction::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => {
+            NextAction::Compact(CompactionTrigger::Full) if prune::prune(history, turn).await => {
                 continue;
             }
             NextAction::Compact(why) => {
                 asked = None;
-                match compact_to_continue(history, scope, &limits, why).await {
+                match compact_to_continue(history, turn, &limits, why).await {
                     Ok(()) => continue,
                     Err(outcome) => return outcome,
                 }
             }
         };
-        scope
-            .resources
+        turn.resources
             .servers
-            .refresh(&scope.event_sender, &scope.cancelled)
+            .refresh(&turn.event_sender, &turn.cancelled)
             .await;
-        let frozen = step_context::capture(scope, last, history)
-            .and_then(|frame| frame.with_format(history));
+        let frozen =
+            step_context::capture(turn, last, history).and_then(|frame| frame.with_format(history));
         let frame = match frozen.and_then(fitting) {
             Ok(frame) => frame,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
         if size::load(history) == 0 && next::overfull(history, &limits, frame.fixed()) {
             asked = None;
-            step::enter(history, scope, changed.take()).await;
-            if !prune::prune(history, scope).await
+            step::enter(history, turn, changed.take()).await;
+            if !prune::prune(history, turn).await
                 && let Err(outcome) =
-                    compact_to_continue(history, scope, &limits, CompactionTrigger::Full).await
+                    compact_to_continue(history, turn, &limits, CompactionTrigger::Full).await
             {
                 return outcome;
             }
             continue;
         }
         if made == 0 {
-            report_limits(history, scope, &frame).await;
+            report_limits(history, turn, &frame).await;
         }
-        remind_of(history, scope, &frame, made, last).await;
-        if let Some(news) = jobs::news(history, scope).await {
-            note(history, scope, &frame, &news).await;
+        remind_of(history, turn, &frame, made, last).await;
+        if let Some(news) = jobs::news(history, turn).await {
+            note(history, turn, &frame, &news).await;
         }
         spoken_last |= limits.money == Remaining::Spent;
-        step::step(history, scope, &frame, &mut asked, changed, made == 0).await;
+        step::step(history, turn, &frame, &mut asked, changed, made == 0).await;
     }
 }
 
@@ -209,74 +206,73 @@ fn exhausted() -> Fault {
 async fn perform_between_steps(
     work: &NextAction,
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
 ) -> Result<(), Fault> {
     let text = match work {
-        NextAction::LeaveOut => return leave_out(history, scope).await,
+        NextAction::LeaveOut => return leave_out(history, turn).await,
         NextAction::Insist => prompts::reminder::STRUCTURED,
         NextAction::Resume => prompts::reminder::CUT_OFF,
         NextAction::GoOn => prompts::reminder::GO_ON,
-        _ => return subtask::subtasks(history, scope).await,
+        _ => return subtask::subtasks(history, turn).await,
     };
-    let frame = step_context::capture(scope, false, history)?;
-    add(history, scope, &frame, remind::note(text)).await;
+    let frame = step_context::capture(turn, false, history)?;
+    add(history, turn, &frame, remind::note(text)).await;
     Ok(())
 }
 
 /// Leaves out the pictures that the provider has just rejected, so that the turn can continue.
-async fn leave_out(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
-    let frame = step_context::capture(scope, false, history)?;
+async fn leave_out(history: &mut History, turn: &TurnContext) -> Result<(), Fault> {
+    let frame = step_context::capture(turn, false, history)?;
     let fault = history
         .messages
         .last()
         .and_then(Message::assistant)
         .and_then(|answer| answer.fault.clone());
     let why = fault.map(|fault| fault.message).unwrap_or_default();
-    let text = pictures::leave_out(history, scope, &frame.model.name, &why).await;
-    add(history, scope, &frame, remind::note(&text)).await;
+    let text = pictures::leave_out(history, turn, &frame.model.name, &why).await;
+    add(history, turn, &frame, remind::note(&text)).await;
     Ok(())
 }
 
 /// Summarises the history, so that the turn can continue.
 async fn compact_to_continue(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     limits: &Limits,
     why: CompactionTrigger,
 ) -> Result<(), TurnOutcome> {
     if let Some(fault) = next::stuck(history, limits) {
         return Err(TurnOutcome::Failed(fault));
     }
-    let frame = step_context::capture(scope, false, history).map_err(TurnOutcome::Failed)?;
+    let frame = step_context::capture(turn, false, history).map_err(TurnOutcome::Failed)?;
     // As before a turn's first step: the prompt is stored before it has any effect.
-    if let Err(e) = scope.record.flush().await {
+    if let Err(e) = turn.record.flush().await {
         tracing::error!("the conversation is not saved: {e}");
-        scope.unsaved(&e).await;
+        turn.unsaved(&e).await;
     }
-    compact::compact(history, scope, &frame, why, None).await?;
-    evict::evict(history, scope).await;
+    compact::compact(history, turn, &frame, why, None).await?;
+    evict::evict(history, turn).await;
     let overflow = why == CompactionTrigger::Refused;
-    if hooks::goes_on(scope, &frame, overflow).await {
+    if hooks::goes_on(turn, &frame, overflow).await {
         Ok(())
     } else {
         Err(TurnOutcome::Ended)
     }
 }
 
-fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
-    let settings = &scope.project.settings.compaction;
+fn limits(turn: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
+    let settings = &turn.project.settings.compaction;
     // If there is no model, the step reports the error.
     let model = if settings.auto {
-        scope
-            .project
+        turn.project
             .models
-            .find(&step_context::model(scope, agent))
+            .find(&step_context::model(turn, agent))
             .ok()
     } else {
         None
     };
-    let budget = scope.project.settings.budget;
-    let money = if !scope.budget.is_empty(budget.cost) {
+    let budget = turn.project.settings.budget;
+    let money = if !turn.budget.is_empty(budget.cost) {
         Remaining::Left
     } else if spoken_last {
         Remaining::Over
@@ -290,7 +286,7 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
                 .map_or(budget.steps, |steps| steps.min(budget.steps)),
         ),
         money,
-        continue_on_deny: scope.goes_on_after_rejection(),
+        continue_on_deny: turn.goes_on_after_rejection(),
         usable: model.map(|(model, _)| model.usable(settings.reserved)),
     }
 }
@@ -306,11 +302,11 @@ fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
 
 /// Reports the limits of the model before its first answer in the session: it cannot call tools, or
 /// its window is too small for all of them.
-async fn report_limits(history: &History, scope: &TurnContext, frame: &StepContext) {
+async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContext) {
     let model = &frame.model.id;
     let listed = frame.tools.iter().filter(|tool| tool.listed());
     let names: Vec<&str> = listed.map(|tool| tool.name()).collect();
-    let title = if let Some(other) = passed_over(scope, frame) {
+    let title = if let Some(other) = passed_over(turn, frame) {
         format!(
             "No model here can call tools, so adjutant's offline model answers. `adjutant run -m {other}` asks one \
              that only answers in text; `adjutant models` lists all."
@@ -336,17 +332,17 @@ async fn report_limits(history: &History, scope: &TurnContext, frame: &StepConte
         title,
         details: None,
     };
-    scope.event_sender.event(notice).await;
+    turn.event_sender.event(notice).await;
 }
 
 /// Returns a model that is not used because it cannot call tools, if the offline model answers in its
 /// place.
-fn passed_over(scope: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
-    let is_chosen = scope.choice.borrow().model.is_some() || scope.project.settings.model.is_some();
+fn passed_over(turn: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
+    let is_chosen = turn.choice.borrow().model.is_some() || turn.project.settings.model.is_some();
     if is_chosen || frame.model.id.provider != Registry::OFFLINE {
         return None;
     }
-    let all = scope.project.models.all();
+    let all = turn.project.models.all();
     all.iter()
         .find(|model| !model.tools)
         .map(|model| model.id.clone())
@@ -355,43 +351,35 @@ fn passed_over(scope: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
 /// Adds the notes that belong before this step.
 async fn remind_of(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     made: u32,
     last: bool,
 ) {
     if let Some(text) = remind::switched(history, &frame.agent.name) {
-        note(history, scope, frame, &text).await;
+        note(history, turn, frame, &text).await;
     }
     match made {
         _ if !last => {}
-        0 => note(history, scope, frame, prompts::reminder::STEPS).await,
-        _ => {
-            add(
-                history,
-                scope,
-                frame,
-                remind::note(prompts::reminder::STEPS),
-            )
-            .await
-        }
+        0 => note(history, turn, frame, prompts::reminder::STEPS).await,
+        _ => add(history, turn, frame, remind::note(prompts::reminder::STEPS)).await,
     }
-    resources(history, scope, frame).await;
+    resources(history, turn, frame).await;
 }
 
 /// Notifies the model of MCP resources that have changed since they were read. Their contents are
 /// data, and are added as a part of their own after the note.
-async fn resources(history: &mut History, scope: &TurnContext, frame: &StepContext) {
-    let servers = &scope.resources.servers;
+async fn resources(history: &mut History, turn: &TurnContext, frame: &StepContext) {
+    let servers = &turn.resources.servers;
     // Nothing that the session asks about is read unasked.
-    let rules = frame.agent.rules.clone().then(&scope.permissions.asks);
-    for changed in servers.changed_resources(&rules, &scope.cancelled).await {
+    let rules = frame.agent.rules.clone().then(&turn.permissions.asks);
+    for changed in servers.changed_resources(&rules, &turn.cancelled).await {
         let ChangedResource { server, uri, now } = changed;
         let text = prompts::reminder::RESOURCE_CHANGED;
         let text = text
             .replace("{uri}", &text::title(&uri))
             .replace("{server}", &text::title(&server));
-        note(history, scope, frame, &text).await;
+        note(history, turn, frame, &text).await;
         if let Some(now) = now {
             let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
             let text = Text {
@@ -399,7 +387,7 @@ async fn resources(history: &mut History, scope: &TurnContext, frame: &StepConte
                 synthetic: true,
                 ..Text::default()
             };
-            put(history, scope, frame, Content::Text(text)).await;
+            put(history, turn, frame, Content::Text(text)).await;
         }
     }
 }

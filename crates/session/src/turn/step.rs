@@ -63,18 +63,18 @@ const BROKEN_OFF: &str = "Not run: the model's answer was incomplete.";
 /// step.
 pub async fn step(
     history: &mut History,
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     asked: &mut Option<Request>,
     changed: &mut Option<StepChanges>,
     first: bool,
 ) {
-    let mut request = request::request(history, frame, scope.session.as_str());
-    request.params.omitted = scope.resources.refused_tools.fields(&frame.model);
+    let mut request = request::request(history, frame, turn.session.as_str());
+    request.params.omitted = turn.resources.refused_tools.fields(&frame.model);
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
-    hooks::remember(history, scope, true);
-    hooks::lend(scope, frame);
-    hooks::request(scope, frame, &mut request).await;
+    hooks::remember(history, turn, true);
+    hooks::lend(turn, frame);
+    hooks::request(turn, frame, &mut request).await;
     let mut request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
     let assistant = Assistant {
@@ -89,34 +89,34 @@ pub async fn step(
         completed: None,
     };
     let mut message = Message {
-        id: scope.message_id(),
-        created: scope.now(),
+        id: turn.message_id(),
+        created: turn.now(),
         role: Role::Assistant(assistant),
         parts: Vec::new(),
     };
-    scope.record.message(&message).await;
+    turn.record.message(&message).await;
 
-    let changes = ChangeRecorder::new(scope, &message.id);
-    let answered = ask(scope, frame, &mut request, &mut message, &changes, first);
-    let (answered, ()) = tokio::join!(answered, enter(history, scope, changed.take()));
+    let changes = ChangeRecorder::new(turn, &message.id);
+    let answered = ask(turn, frame, &mut request, &mut message, &changes, first);
+    let (answered, ()) = tokio::join!(answered, enter(history, turn, changed.take()));
     *asked = Arc::into_inner(request);
     let mut paid = None;
     if let Ok((_, usage)) = &answered {
         paid = cost(&frame.model, usage);
         // Before the calls are made: they may start subagents, which share the rest of the budget.
-        scope.budget.pay(usage, paid);
+        turn.budget.pay(usage, paid);
     }
     if let Ok((finish, _)) = &answered {
-        hooks::complete(scope, frame, &mut message).await;
-        call::set_aside(scope, &mut message, *finish).await;
-        wrapped_calls::unwrap(scope, frame, &mut message, &changes).await;
-        call::make(history, scope, frame, &mut message, &changes).await;
+        hooks::complete(turn, frame, &mut message).await;
+        call::set_aside(turn, &mut message, *finish).await;
+        wrapped_calls::unwrap(turn, frame, &mut message, &changes).await;
+        call::make(history, turn, frame, &mut message, &changes).await;
     } else {
-        call::abandon(scope, &mut message, BROKEN_OFF).await;
+        call::abandon(turn, &mut message, BROKEN_OFF).await;
     }
-    *changed = changes.finish(scope);
+    *changed = changes.finish(turn);
     if let Role::Assistant(assistant) = &mut message.role {
-        assistant.completed = Some(scope.now());
+        assistant.completed = Some(turn.now());
         match answered {
             Ok((finish, usage)) => {
                 assistant.finish = Some(finish);
@@ -126,18 +126,18 @@ pub async fn step(
             Err(fault) => assistant.fault = Some(fault),
         }
         // The cost of its subagents belongs to this step.
-        assistant.cost = super::sum(assistant.cost, scope.spent.take());
+        assistant.cost = super::sum(assistant.cost, turn.spent.take());
     }
-    scope.record.message(&message).await;
+    turn.record.message(&message).await;
     history.messages.push(message);
-    usage(history, scope, &frame.model).await;
+    usage(history, turn, &frame.model).await;
 }
 
 /// Adds the file changes of a step to its message, and late changes of background jobs to earlier
 /// messages.
-pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<StepChanges>) {
+pub async fn enter(history: &mut History, turn: &TurnContext, changed: Option<StepChanges>) {
     if let Some(changed) = changed
-        && let Some((message, part)) = changed.into_part(scope).await
+        && let Some((message, part)) = changed.into_part(turn).await
         && let Some(message) = history
             .messages
             .iter_mut()
@@ -146,20 +146,20 @@ pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<S
     {
         message.parts.push(part);
     }
-    late_changes::collect(history, scope).await;
+    late_changes::collect(history, turn).await;
 }
 
 /// Requests an answer until one is complete or another attempt would not help. Returns the reason
 /// of its end, and its tokens.
 async fn ask(
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     request: &mut Arc<Request>,
     message: &mut Message,
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<(Finish, Usage), Fault> {
-    let mut refusals = Refusals::after(&scope.resources.refused_tools, &frame.model);
+    let mut refusals = Refusals::after(&turn.resources.refused_tools, &frame.model);
     let mut waits = retry::Backoff::new(!first);
     let mut attempt = 0;
     // The last failure's.
@@ -169,23 +169,23 @@ async fn ask(
     loop {
         let answer = frame.provider.ask(request.clone());
         let purpose = RequestPurpose::Step(&message.id);
-        let mut answer = trace::observed(scope, &frame.model, purpose, answer).peekable();
+        let mut answer = trace::observed(turn, &frame.model, purpose, answer).peekable();
         if first && attempt == 0 && empty == 0 {
             // The store and the model work in parallel.
             let begun = async { Pin::new(&mut answer).peek().await.is_some() };
-            let both = async { tokio::join!(scope.record.flush(), begun) };
+            let both = async { tokio::join!(turn.record.flush(), begun) };
             tokio::select! {
                 biased;
-                () = scope.cancelled.cancelled() => {}
-                (flushed, _) = both => report_unsaved(scope, flushed).await,
+                () = turn.cancelled.cancelled() => {}
+                (flushed, _) = both => report_unsaved(turn, flushed).await,
             }
         }
         let first = message.parts.len();
-        let ended = fold(scope, frame, answer, message, changes, &mut shown).await;
+        let ended = fold(turn, frame, answer, message, changes, &mut shown).await;
         let error = match ended {
             None => return Err(cancelled()),
             Some(Ok((finish, usage))) => {
-                refusals.settle(scope, frame).await;
+                refusals.settle(turn, frame).await;
                 let has_content = message.parts[first..]
                     .iter()
                     .any(|part| !matches!(part.content, Content::Reasoning(_)));
@@ -193,13 +193,13 @@ async fn ask(
                 if has_content || finish == Finish::Refusal || finish == Finish::Length || empty > 1
                 {
                     match finish {
-                        Finish::Stop if !has_content => remark(scope, message, EMPTY).await,
-                        Finish::Refusal if !has_content => remark(scope, message, REFUSED).await,
+                        Finish::Stop if !has_content => remark(turn, message, EMPTY).await,
+                        Finish::Refusal if !has_content => remark(turn, message, REFUSED).await,
                         _ => {}
                     }
                     return Ok((finish, usage));
                 }
-                pay_unused(scope, &frame.model, &usage);
+                pay_unused(turn, &frame.model, &usage);
                 Error::InvalidResult("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
@@ -216,15 +216,15 @@ async fn ask(
             return Err(error.fault());
         };
         attempt += 1;
-        let part = scope.part(Content::Retry {
+        let part = turn.part(Content::Retry {
             attempt,
             reason: error.to_string(),
         });
-        scope.record.part(&message.id, &part).await;
-        call::abandon(scope, message, BROKEN_OFF).await;
+        turn.record.part(&message.id, &part).await;
+        call::abandon(turn, message, BROKEN_OFF).await;
         message.parts.push(part);
         let next =
-            Timestamp(scope.now().0 + u64::try_from(again.delay.as_millis()).unwrap_or_default());
+            Timestamp(turn.now().0 + u64::try_from(again.delay.as_millis()).unwrap_or_default());
         let status = Status::Retrying {
             attempt,
             limit: again.limit,
@@ -233,12 +233,12 @@ async fn ask(
             cause: error.to_string(),
             is_repeated: cause.replace(error.to_string()) == Some(error.to_string()),
         };
-        scope.report(status).await;
+        turn.report(status).await;
         tokio::select! {
             () = tokio::time::sleep(again.delay) => {} // the backoff before a retry
-            () = scope.cancelled.cancelled() => return Err(cancelled()),
+            () = turn.cancelled.cancelled() => return Err(cancelled()),
         }
-        scope.publish(&Status::Busy);
+        turn.publish(&Status::Busy);
     }
 }
 
@@ -247,13 +247,13 @@ const REFUSED: &str = "(The model, or a filter at its provider, refused to answe
 
 /// Adds a text that lists the rejected calls and announces the end of the turn, for clients that
 /// show only the answer. The model knows it from the calls.
-pub async fn say_rejected(history: &mut History, scope: &TurnContext) {
+pub async fn say_rejected(history: &mut History, turn: &TurnContext) {
     let Some(message) = history.messages.last_mut() else {
         return;
     };
-    let text = next::rejection(message, scope.permissions.attended);
+    let text = next::rejection(message, turn.permissions.attended);
     add_text(
-        scope,
+        turn,
         message,
         Text {
             text: text.into(),
@@ -265,9 +265,9 @@ pub async fn say_rejected(history: &mut History, scope: &TurnContext) {
 }
 
 /// Adds a text to an answer without one, because a turn must not end without any text.
-async fn remark(scope: &TurnContext, message: &mut Message, text: &str) {
+async fn remark(turn: &TurnContext, message: &mut Message, text: &str) {
     add_text(
-        scope,
+        turn,
         message,
         Text {
             text: text.into(),
@@ -277,17 +277,16 @@ async fn remark(scope: &TurnContext, message: &mut Message, text: &str) {
     .await;
 }
 
-async fn add_text(scope: &TurnContext, message: &mut Message, text: Text) {
+async fn add_text(turn: &TurnContext, message: &mut Message, text: Text) {
     let delta = text.text.to_string();
-    let part = scope.part(Content::Text(text));
-    scope
-        .event_sender
+    let part = turn.part(Content::Text(text));
+    turn.event_sender
         .event(Event::Text {
             part: part.id.clone(),
             delta,
         })
         .await;
-    scope.record.part(&message.id, &part).await;
+    turn.record.part(&message.id, &part).await;
     message.parts.push(part);
 }
 
@@ -301,7 +300,7 @@ pub(super) fn cancelled() -> Fault {
 }
 
 struct AnswerBuilder<'a> {
-    scope: &'a TurnContext,
+    turn: &'a TurnContext,
     frame: &'a StepContext,
     message: &'a mut Message,
     changes: &'a ChangeRecorder,
@@ -339,10 +338,10 @@ enum SaveReason {
 }
 
 /// Reports that the prompt could not be stored; the turn continues in memory.
-async fn report_unsaved(scope: &TurnContext, flushed: Result<(), store::Error>) {
+async fn report_unsaved(turn: &TurnContext, flushed: Result<(), store::Error>) {
     if let Err(e) = flushed {
         tracing::error!("the prompt is not saved: {e}");
-        scope.unsaved(&e).await;
+        turn.unsaved(&e).await;
     }
 }
 
@@ -350,7 +349,7 @@ async fn report_unsaved(scope: &TurnContext, flushed: Result<(), store::Error>) 
 /// off, the next one is shown only when it is longer than the `shown` bytes of text already sent,
 /// so that half an answer is not shown twice.
 async fn fold(
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     mut answer: Peekable<AnswerStream>,
     message: &mut Message,
@@ -358,7 +357,7 @@ async fn fold(
     shown: &mut usize,
 ) -> Option<Result<(Finish, Usage), Error>> {
     let mut folded = AnswerBuilder {
-        scope,
+        turn,
         frame,
         message,
         changes,
@@ -377,9 +376,9 @@ async fn fold(
     let failed = loop {
         let delta = tokio::select! {
             biased;
-            () = scope.cancelled.cancelled() => {
+            () = turn.cancelled.cancelled() => {
                 folded.save(SaveReason::End).await;
-                pay_unused(scope, &frame.model, &folded.usage);
+                pay_unused(turn, &frame.model, &folded.usage);
                 return None;
             }
             delta = answer.next() => delta,
@@ -433,7 +432,7 @@ async fn fold(
     let usage = folded.usage;
     let finish = folded.finish;
     if failed.is_some() || finish.is_none() {
-        pay_unused(scope, &frame.model, &usage);
+        pay_unused(turn, &frame.model, &usage);
     }
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
@@ -501,11 +500,11 @@ impl AnswerBuilder<'_> {
         self.held = 0;
         self.send().await;
         let call = Call {
-            call: self.scope.call_id(),
+            call: self.turn.call_id(),
             provider_id: id,
             tool: name.clone(),
             input: Arc::new(Map::new().into()),
-            kind: match self.scope.project.tools.find(&name) {
+            kind: match self.turn.project.tools.find(&name) {
                 Some(tool) => tool.kind(),
                 None => argument_repair::kind(&self.frame.tools, &name),
             },
@@ -514,7 +513,7 @@ impl AnswerBuilder<'_> {
             state: CallState::Pending,
             provider: Map::new(),
         };
-        self.changes.announced(self.scope, call.kind, &name);
+        self.changes.announced(self.turn, call.kind, &name);
         let update = CallUpdate {
             title: Some(call.title.clone()),
             tool: Some(name),
@@ -523,7 +522,7 @@ impl AnswerBuilder<'_> {
             ..CallUpdate::of(&call.call)
         };
         self.place(index, || Content::Tool(call)).await;
-        self.scope
+        self.turn
             .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
@@ -534,8 +533,8 @@ impl AnswerBuilder<'_> {
             return *place;
         }
         let place = self.message.parts.len();
-        let part = self.scope.part(content());
-        self.scope.record.part(&self.message.id, &part).await;
+        let part = self.turn.part(content());
+        self.turn.record.part(&self.message.id, &part).await;
         self.message.parts.push(part);
         self.places.insert(index, place);
         place
@@ -575,7 +574,7 @@ impl AnswerBuilder<'_> {
                 continue;
             }
             self.sent += delta.len();
-            let events = &self.scope.record.events;
+            let events = &self.turn.record.events;
             events.delta(&self.message.id, &part.id, &delta);
             let event = match part.content {
                 Content::Reasoning(_) => Event::Thought {
@@ -587,7 +586,7 @@ impl AnswerBuilder<'_> {
                     delta,
                 },
             };
-            self.scope.event_sender.event(event).await;
+            self.turn.event_sender.event(event).await;
         }
     }
 
@@ -623,7 +622,7 @@ impl AnswerBuilder<'_> {
         self.length = length;
         for place in std::mem::take(&mut self.unsaved) {
             let part = &self.message.parts[place];
-            let record = &self.scope.record;
+            let record = &self.turn.record;
             if reason == SaveReason::End {
                 record.part(&self.message.id, part).await;
                 continue;
@@ -650,7 +649,7 @@ impl AnswerBuilder<'_> {
                 Content::Reasoning(Reasoning { text, .. }) => text.truncate(from),
                 _ => {}
             }
-            self.scope
+            self.turn
                 .record
                 .part(&self.message.id, &self.message.parts[place])
                 .await;
@@ -678,7 +677,7 @@ impl AnswerBuilder<'_> {
             if let Content::Tool(call) = &mut self.message.parts[place].content {
                 call.input = Arc::new(input);
             }
-            self.scope
+            self.turn
                 .record
                 .part(&self.message.id, &self.message.parts[place])
                 .await;
@@ -723,22 +722,21 @@ pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
 
 /// Counts the tokens and the cost of an answer that is not used, as far as its provider reported
 /// usage. The next complete message includes it in its cost.
-pub fn pay_unused(scope: &TurnContext, model: &Model, usage: &Usage) {
+pub fn pay_unused(turn: &TurnContext, model: &Model, usage: &Usage) {
     let dollars = cost(model, usage).filter(|dollars| *dollars > 0.0);
-    scope.budget.pay(usage, dollars);
+    turn.budget.pay(usage, dollars);
     if let Some(dollars) = dollars {
-        scope.spent.add(dollars);
+        turn.spent.add(dollars);
     }
 }
 
 /// Sends the current size of the context and the cost so far.
-pub(super) async fn usage(history: &History, scope: &TurnContext, model: &Model) {
+pub(super) async fn usage(history: &History, turn: &TurnContext, model: &Model) {
     let cost = history.cost();
     let Some(used) = size::used_tokens(history) else {
         return;
     };
-    scope
-        .event_sender
+    turn.event_sender
         .event(Event::Usage {
             used,
             size: model.window(),

@@ -111,50 +111,50 @@ impl StepContext {
 ///
 /// # Errors
 /// A fault for the user if there is no such agent.
-pub fn agent(scope: &TurnContext) -> Result<Arc<Agent>, Fault> {
-    let chosen = scope.choice.borrow().agent.clone();
-    let agent = scope.project.agents.get(&chosen).ok_or_else(|| Fault {
+pub fn agent(turn: &TurnContext) -> Result<Arc<Agent>, Fault> {
+    let chosen = turn.choice.borrow().agent.clone();
+    let agent = turn.project.agents.get(&chosen).ok_or_else(|| Fault {
         kind: FaultKind::Internal,
         message: format!("There is no agent named \"{chosen}\"."),
         advice: Some("Choose another mode.".into()),
     })?;
-    if scope.permissions.inherited.is_empty() {
+    if turn.permissions.inherited.is_empty() {
         return Ok(agent);
     }
-    Ok(Arc::new(restricted(&agent, scope)))
+    Ok(Arc::new(restricted(&agent, turn)))
 }
 
 /// Returns an agent with the denials of this session: those of the session that delegated, or of
 /// the client.
-pub fn restricted(agent: &Agent, scope: &TurnContext) -> Agent {
+pub fn restricted(agent: &Agent, turn: &TurnContext) -> Agent {
     Agent {
-        rules: agent.rules.clone().then(&scope.permissions.inherited),
+        rules: agent.rules.clone().then(&turn.permissions.inherited),
         ..agent.clone()
     }
 }
 
 /// Returns the tool that delegates work to subagents; `None` if it is not offered.
 fn delegates(
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Arc<Agent>,
     model: &ModelRef,
     named: &[String],
 ) -> Option<TaskTool> {
-    if scope.depth >= scope.project.settings.general.subagent_depth {
+    if turn.depth >= turn.project.settings.general.subagent_depth {
         return None;
     }
     let may = if agent.rules.hides("task") {
         Vec::new()
     } else {
-        scope.project.agents.subagents_for(&agent.rules)
+        turn.project.agents.subagents_for(&agent.rules)
     };
     let task = TaskTool::new(may, named, agent, model);
     task.offers_something().then_some(task)
 }
 
 /// Returns the model of the user's present choice.
-pub fn model(scope: &TurnContext, agent: &Agent) -> ModelRef {
-    resolve_model(&scope.choice.borrow(), Some(agent), &scope.project.models)
+pub fn model(turn: &TurnContext, agent: &Agent) -> ModelRef {
+    resolve_model(&turn.choice.borrow(), Some(agent), &turn.project.models)
 }
 
 /// Returns the model of a choice: the chosen one, or else the agent's with the agent's effort if
@@ -201,14 +201,14 @@ fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
 
 /// Returns the agent for a prompt that disables tools: their permissions are denied, to subagents
 /// and commands of the prompt as well.
-fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> Arc<Agent> {
+fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> Arc<Agent> {
     let built_in = PROPERTIES
         .iter()
         .map(|tool| (tool.name, tool.permission))
         .chain(PARTIAL_KEYS.map(|(key, _)| (key, key)))
         .map(|(name, key)| (name.to_owned(), key.to_owned()));
-    let custom = scope.resources.extensions.scripts.tools(&agent.rules);
-    let servers = scope
+    let custom = turn.resources.extensions.scripts.tools(&agent.rules);
+    let servers = turn
         .resources
         .servers
         .tools(&agent.rules)
@@ -240,10 +240,10 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> 
 ///
 /// # Errors
 /// A fault for the user if the agent or the model is not available.
-pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<StepContext, Fault> {
-    let mut frame = with_tools(scope, history, false)?;
+pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<StepContext, Fault> {
+    let mut frame = with_tools(turn, history, false)?;
     if !frame.tools.is_empty() && !frame.fits() {
-        let reduced = with_tools(scope, history, true)?;
+        let reduced = with_tools(turn, history, true)?;
         // An agent that has none of them needs a larger window.
         if reduced.fits() && !reduced.tools.is_empty() {
             frame = reduced;
@@ -259,35 +259,31 @@ pub fn capture(scope: &TurnContext, last: bool, history: &History) -> Result<Ste
 
 /// Captures the inputs of a step with all its tools, or with the essential ones.
 fn with_tools(
-    scope: &TurnContext,
+    turn: &TurnContext,
     history: &History,
     is_reduced: bool,
 ) -> Result<StepContext, Fault> {
     let options = next::turn(history).first().and_then(Message::options);
     let agent = match options {
-        Some(options) => without(&agent(scope)?, options, scope),
-        None => agent(scope)?,
+        Some(options) => without(&agent(turn)?, options, turn),
+        None => agent(turn)?,
     };
-    let wanted = model(scope, &agent);
-    let (model, provider) = scope
-        .project
-        .models
-        .find(&wanted)
-        .map_err(|missing| Fault {
-            kind: FaultKind::Internal,
-            message: missing.to_string(),
-            advice: None,
-        })?;
+    let wanted = model(turn, &agent);
+    let (model, provider) = turn.project.models.find(&wanted).map_err(|missing| Fault {
+        kind: FaultKind::Internal,
+        message: missing.to_string(),
+        advice: None,
+    })?;
     let tools = if model.tools {
-        let task = delegates(scope, &agent, &model.id, &next::named(history)).map(erase);
-        let skill = SkillTool::new(&scope.project.background.skills, &agent.rules).map(erase);
-        let servers = scope.resources.servers.tools(&agent.rules);
-        let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME))
+        let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
+        let skill = SkillTool::new(&turn.project.background.skills, &agent.rules).map(erase);
+        let servers = turn.resources.servers.tools(&agent.rules);
+        let lsp = (offered(&turn.project.settings) && !agent.rules.hides(LspTool::NAME))
             .then(|| erase(LspTool));
-        let searches = websearch::offered(&scope.environment, || provider.searches(&model))
+        let searches = websearch::offered(&turn.environment, || provider.searches(&model))
             && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
-        let custom = scope.resources.extensions.scripts.tools(&agent.rules);
+        let custom = turn.resources.extensions.scripts.tools(&agent.rules);
         let made = task
             .into_iter()
             .chain(skill)
@@ -295,7 +291,7 @@ fn with_tools(
             .chain(search)
             .chain(servers)
             .collect();
-        let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
+        let mut tools = turn.project.tools.callable(&agent.rules, &model, made);
         for tool in custom {
             // A custom tool has the name of a built-in one only if the settings allow
             // it.
@@ -304,13 +300,13 @@ fn with_tools(
             tools.insert(at, tool);
         }
         // The parent agent answers a subagent's questions.
-        let asks = scope.permissions.attended && scope.depth == 0;
+        let asks = turn.permissions.attended && turn.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
         tools.retain(|tool| {
             options.is_none_or(|options| is_enabled(options, tool.name(), tool.permission()))
         });
         tools.retain(|tool| {
-            !scope
+            !turn
                 .resources
                 .refused_tools
                 .has(&model.id.provider, tool.name())
@@ -318,7 +314,7 @@ fn with_tools(
         if is_reduced {
             tools.retain(|tool| ESSENTIAL_TOOLS.contains(&tool.name()));
         }
-        search::fit_into_budget(tools, scope.project.settings.experimental.mcp_budget)
+        search::fit_into_budget(tools, turn.project.settings.experimental.mcp_budget)
     } else {
         Vec::new()
     };
@@ -328,12 +324,12 @@ fn with_tools(
         .map(|tool| tool.name())
         .collect();
     let skills = if names.contains(&SkillTool::NAME) {
-        scope.project.background.skills.block(&agent.rules)
+        turn.project.background.skills.block(&agent.rules)
     } else {
         String::new()
     };
     let own = options.and_then(|options| options.system.as_deref());
-    let extra: Vec<&str> = scope
+    let extra: Vec<&str> = turn
         .system_prompt_addition
         .as_deref()
         .into_iter()
@@ -344,16 +340,16 @@ fn with_tools(
         agent: &agent,
         model: &model,
         tools: &names,
-        surroundings: &scope.project.background.surroundings,
-        commands: &scope
+        surroundings: &turn.project.background.surroundings,
+        commands: &turn
             .permissions
             .confinement
-            .for_agent(&agent.rules, &scope.project.settings)
+            .for_agent(&agent.rules, &turn.project.settings)
             .reach(),
-        mark: &scope.mark,
-        references: &scope.project.background.references,
-        instructions: &scope.project.background.instructions,
-        servers: &scope.resources.servers.words(&names),
+        mark: &turn.mark,
+        references: &turn.project.background.references,
+        instructions: &turn.project.background.instructions,
+        servers: &turn.resources.servers.words(&names),
         skills: &skills,
         extra: (!extra.is_empty()).then_some(&*extra),
     });
@@ -363,7 +359,7 @@ fn with_tools(
         provider,
         tools,
         system,
-        mark: scope.mark.clone(),
+        mark: turn.mark.clone(),
         is_reduced,
     })
 }

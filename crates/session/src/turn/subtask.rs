@@ -26,7 +26,7 @@ struct SubtaskInput {
 ///
 /// # Errors
 /// A fault for the user if the agent or the model of the turn is not available.
-pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
+pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), Fault> {
     let Some(prompt) = history.messages.last() else {
         return Ok(());
     };
@@ -50,9 +50,9 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
             _ => {}
         }
     }
-    if let Err(e) = scope.record.flush().await {
+    if let Err(e) = turn.record.flush().await {
         tracing::error!("the prompt is not saved: {e}");
-        scope.unsaved(&e).await;
+        turn.unsaved(&e).await;
     }
     for SubtaskInput {
         agent,
@@ -61,7 +61,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         model,
     } in work
     {
-        let mut frame = step_context::capture(scope, false, history)?;
+        let mut frame = step_context::capture(turn, false, history)?;
         let task = TaskTool::new(
             Vec::new(),
             std::slice::from_ref(&agent),
@@ -70,7 +70,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         );
         frame.tools = vec![erase(task.ordered(model, files.clone()))];
         let call = Call {
-            call: scope.call_id(),
+            call: turn.call_id(),
             provider_id: None,
             tool: TaskTool::NAME.into(),
             input: Arc::new(
@@ -100,36 +100,33 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
             cost: None,
             completed: None,
         };
-        let parts = vec![scope.part(Content::Tool(call))];
+        let parts = vec![turn.part(Content::Tool(call))];
         let mut message = Message {
-            id: scope.message_id(),
-            created: scope.now(),
+            id: turn.message_id(),
+            created: turn.now(),
             role: Role::Assistant(assistant),
             parts,
         };
-        scope.record.store_message(&message).await;
-        scope
-            .event_sender
-            .event(Event::Call(Box::new(update)))
-            .await;
-        let changes = ChangeRecorder::new(scope, &message.id);
-        call::make(history, scope, &frame, &mut message, &changes).await;
-        let changed = changes.finish(scope);
+        turn.record.store_message(&message).await;
+        turn.event_sender.event(Event::Call(Box::new(update))).await;
+        let changes = ChangeRecorder::new(turn, &message.id);
+        call::make(history, turn, &frame, &mut message, &changes).await;
+        let changed = changes.finish(turn);
         if let Role::Assistant(assistant) = &mut message.role {
-            assistant.completed = Some(scope.now());
-            assistant.cost = scope.spent.take();
+            assistant.completed = Some(turn.now());
+            assistant.cost = turn.spent.take();
         }
-        scope.record.message(&message).await;
+        turn.record.message(&message).await;
         let stopped = message.calls().any(|call| next::rejected(&call.state));
         history.messages.push(message);
-        step::enter(history, scope, changed).await;
-        step::usage(history, scope, &frame.model).await;
-        if stopped && !scope.goes_on_after_rejection() || scope.cancelled.is_cancelled() {
+        step::enter(history, turn, changed).await;
+        step::usage(history, turn, &frame.model).await;
+        if stopped && !turn.goes_on_after_rejection() || turn.cancelled.is_cancelled() {
             return Ok(());
         }
         note::add(
             history,
-            scope,
+            turn,
             &frame,
             remind::note(prompts::reminder::SUBTASK),
         )

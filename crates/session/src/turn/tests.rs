@@ -600,10 +600,10 @@ async fn interrupted_call_is_reported_once() {
 #[tokio::test]
 async fn shown_text_is_stored_when_model_stalls() {
     let mut stage = Stage::new([ScriptedAnswer::text("half an answer").then_hangs()]);
-    let played = stage.play_with("go", |environment, history, scope| {
+    let played = stage.play_with("go", |environment, history, turn| {
         Box::pin(async move {
             let store = Store::start(&environment.dirs.data);
-            let session = scope.session.clone();
+            let session = turn.session.clone();
             let stored = async {
                 let has_text = |stored: &StoredSession| {
                     stored.messages.last().is_some_and(|m| m.visible_text() == "half an answer")
@@ -614,7 +614,7 @@ async fn shown_text_is_stored_when_model_stalls() {
             };
             // As if the process had been killed at this point.
             let done = tokio::select! {
-                done = run::run(history, scope) => done,
+                done = run::run(history, turn) => done,
                 stored = tokio::time::timeout(Duration::from_secs(20), stored) => {
                     let outcome = if stored.is_ok() { TurnOutcome::Cancelled } else { TurnOutcome::Ended };
                     (History::default(), outcome)

@@ -12,87 +12,80 @@ use tools::process::scratch;
 use tools::{CallContext, ClientContext, ProjectContext, ToolContext};
 
 /// Returns the present rules, grants and approvals of an agent.
-pub fn rules(scope: &TurnContext, agent: &Agent) -> Policy {
+pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
     Policy {
         rules: agent.rules.clone(),
-        grants: scope.permissions.grants.of(&agent.name),
-        asks: scope.permissions.asks.clone(),
-        approvals: scope.permissions.chosen.borrow().approvals(),
-        doubt: scope.project.settings.doubt(),
+        grants: turn.permissions.grants.of(&agent.name),
+        asks: turn.permissions.asks.clone(),
+        approvals: turn.permissions.chosen.borrow().approvals(),
+        doubt: turn.project.settings.doubt(),
         ..Policy::default()
     }
 }
 
 /// Returns the policy for an agent's tools and commands.
-pub(super) fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
-    let scratch = Some(scratch::directory(
-        &scope.environment,
-        scope.session.as_str(),
-    ));
-    let trusted = scope.project.settings.trusted;
+pub(super) fn policy(turn: &TurnContext, agent: &Agent) -> Policy {
+    let scratch = Some(scratch::directory(&turn.environment, turn.session.as_str()));
+    let trusted = turn.project.settings.trusted;
     Policy {
-        private: scope.project.settings.webfetch.private.clone(),
+        private: turn.project.settings.webfetch.private.clone(),
         place: PermissionContext {
             scratch,
             trusted,
-            ..PermissionContext::new(
-                &scope.environment,
-                &scope.project.worktree,
-                &scope.project.cwd,
-            )
+            ..PermissionContext::new(&turn.environment, &turn.project.worktree, &turn.project.cwd)
         },
-        ..rules(scope, agent)
+        ..rules(turn, agent)
     }
 }
 
 /// Returns whether an agent may start the agent `explore`, at least after a question.
-fn can_explore(scope: &TurnContext, agent: &Agent) -> bool {
+fn can_explore(turn: &TurnContext, agent: &Agent) -> bool {
     const EXPLORE: &str = "explore";
-    let need = AccessRequest::new("task", EXPLORE);
-    scope.depth < scope.project.settings.general.subagent_depth
-        && scope
+    let request = AccessRequest::new("task", EXPLORE);
+    turn.depth < turn.project.settings.general.subagent_depth
+        && turn
             .project
             .agents
             .get(EXPLORE)
             .is_some_and(|explore| explore.is_subagent())
         && !agent.rules.hides("task")
-        && evaluate(&agent.rules, &Rules::default(), &need).action != Action::Deny
+        && evaluate(&agent.rules, &Rules::default(), &request).action != Action::Deny
 }
 
 /// Returns the context of a call.
-pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
+pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
     ToolContext {
         call: CallContext {
             id: call.clone(),
             message: None,
             order: None,
             agent: agent.name.clone(),
-            can_explore: can_explore(scope, agent),
+            can_explore: can_explore(turn, agent),
             variables: Vec::new(),
             facts: LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
             analysis: SharedAnalysis::default(),
-            trace: trace::of_call(scope, call),
+            trace: trace::of_call(turn, call),
         },
-        session: scope.resources.shared.clone(),
+        session: turn.resources.shared.clone(),
         project: ProjectContext {
-            cwd: scope.project.cwd.clone(),
-            worktree: scope.project.worktree.clone(),
-            environment: scope.environment.clone(),
-            settings: scope.project.settings.clone(),
+            cwd: turn.project.cwd.clone(),
+            worktree: turn.project.worktree.clone(),
+            environment: turn.environment.clone(),
+            settings: turn.project.settings.clone(),
         },
         client: ClientContext {
-            event_sender: scope.event_sender.clone(),
-            session_requests: scope.session_requests.clone(),
-            files: scope.resources.files,
+            event_sender: turn.event_sender.clone(),
+            session_requests: turn.session_requests.clone(),
+            files: turn.resources.files,
         },
-        policy: Arc::new(policy(scope, agent)),
-        confinement: scope
+        policy: Arc::new(policy(turn, agent)),
+        confinement: turn
             .permissions
             .confinement
-            .for_agent(&agent.rules, &scope.project.settings),
-        cancelled: scope.cancelled.clone(),
-        limits: scope.project.settings.tool_output,
+            .for_agent(&agent.rules, &turn.project.settings),
+        cancelled: turn.cancelled.clone(),
+        limits: turn.project.settings.tool_output,
     }
 }

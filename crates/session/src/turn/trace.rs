@@ -22,31 +22,31 @@ const MAX_PROMPT_BYTES: usize = 20_000;
 /// Returns the context of a turn with its place in a trace, and publishes its beginning: below the
 /// span that the client has sent with the prompt, or below the call that has started this subagent.
 /// Without an observer that makes traces, the place of the parent is passed on unchanged.
-pub(crate) fn begin(history: &History, scope: TurnContext) -> TurnContext {
+pub(crate) fn begin(history: &History, turn: TurnContext) -> TurnContext {
     let prompt = history.messages.last();
     let given = prompt
         .and_then(Message::options)
         .and_then(|options| options.trace.clone());
-    let parent = given.or_else(|| scope.trace.clone());
-    if !scope.record.events.publisher.bus().is_traced() {
+    let parent = given.or_else(|| turn.trace.clone());
+    if !turn.record.events.publisher.bus().is_traced() {
         return TurnContext {
             trace: parent,
-            ..scope
+            ..turn
         };
     }
-    let subject = prompt.map_or(scope.session.as_str(), |prompt| prompt.id.as_str());
+    let subject = prompt.map_or(turn.session.as_str(), |prompt| prompt.id.as_str());
     let own = parent.as_ref().map_or_else(
         || TraceContext::root(subject),
         |parent| parent.child(subject),
     );
-    let own = Sampler::of(&scope.environment).sampled(own, parent.as_ref());
-    scope.record.events.publisher.trace(TURN_STARTED, || {
-        let agent = step_context::agent(&scope).ok();
+    let own = Sampler::of(&turn.environment).sampled(own, parent.as_ref());
+    turn.record.events.publisher.trace(TURN_STARTED, || {
+        let agent = step_context::agent(&turn).ok();
         let model = agent
             .as_ref()
-            .map(|agent| step_context::model(&scope, agent));
+            .map(|agent| step_context::model(&turn, agent));
         json!({
-            "sessionID": scope.session.as_str(), "messageID": subject, "depth": scope.depth,
+            "sessionID": turn.session.as_str(), "messageID": subject, "depth": turn.depth,
             "agent": agent.map(|agent| agent.name.clone()),
             "providerID": model.as_ref().map(|model| &model.provider),
             "modelID": model.as_ref().map(|model| &model.model),
@@ -56,19 +56,19 @@ pub(crate) fn begin(history: &History, scope: TurnContext) -> TurnContext {
     });
     TurnContext {
         trace: Some(own),
-        ..scope
+        ..turn
     }
 }
 
 /// Publishes the end of a turn.
-pub(crate) fn end(scope: &TurnContext, outcome: &TurnOutcome) {
-    scope.record.events.publisher.trace(TURN_ENDED, || {
+pub(crate) fn end(turn: &TurnContext, outcome: &TurnOutcome) {
+    turn.record.events.publisher.trace(TURN_ENDED, || {
         let fault = match outcome {
             TurnOutcome::Failed(fault) => Some(fault),
             _ => None,
         };
         json!({
-            "sessionID": scope.session.as_str(), "outcome": word(outcome),
+            "sessionID": turn.session.as_str(), "outcome": word(outcome),
             "error": fault.map(|fault| fault_name(fault.kind)),
         })
     });
@@ -101,13 +101,13 @@ fn fault_name(kind: FaultKind) -> &'static str {
 }
 
 /// Returns the place of a call in the trace of its turn.
-pub(crate) fn of_call(scope: &TurnContext, call: &CallId) -> Option<TraceContext> {
-    let turn = scope.trace.as_ref()?;
-    if scope.record.events.publisher.bus().is_traced() {
-        Some(turn.child(call.as_str()))
+pub(crate) fn of_call(turn: &TurnContext, call: &CallId) -> Option<TraceContext> {
+    let trace = turn.trace.as_ref()?;
+    if turn.record.events.publisher.bus().is_traced() {
+        Some(trace.child(call.as_str()))
     } else {
         // There is no span of the call.
-        Some(turn.clone())
+        Some(trace.clone())
     }
 }
 
@@ -142,23 +142,23 @@ impl RequestPurpose<'_> {
 
 /// Publishes the beginning of a request, and its further times as the returned answer is read.
 pub(crate) fn observed(
-    scope: &TurnContext,
+    turn: &TurnContext,
     model: &Arc<Model>,
     purpose: RequestPurpose<'_>,
     answer: AnswerStream,
 ) -> AnswerStream {
-    let publisher = &scope.record.events.publisher;
+    let publisher = &turn.record.events.publisher;
     if !publisher.bus().is_traced() {
         return answer;
     }
-    let request = scope.environment.fresh("req");
+    let request = turn.environment.fresh("req");
     publisher.trace(REQUEST_STARTED, || {
-        let parent = match (&scope.trace, purpose) {
-            (Some(turn), RequestPurpose::Step(message)) => Some(turn.child(message.as_str())),
-            (turn, _) => turn.clone(),
+        let parent = match (&turn.trace, purpose) {
+            (Some(trace), RequestPurpose::Step(message)) => Some(trace.child(message.as_str())),
+            (trace, _) => trace.clone(),
         };
         json!({
-            "sessionID": scope.session.as_str(), "requestID": request, "purpose": purpose.name(),
+            "sessionID": turn.session.as_str(), "requestID": request, "purpose": purpose.name(),
             "providerID": model.id.provider, "modelID": model.id.model,
             "trace": parent.as_ref().map(members),
         })

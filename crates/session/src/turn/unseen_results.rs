@@ -123,7 +123,7 @@ fn shares(sizes: &[u64], limit: u64) -> Vec<u64> {
 pub(super) async fn cut_to_fit(
     history: &mut History,
     unseen: Option<UnseenResults>,
-    scope: &TurnContext,
+    turn: &TurnContext,
     agent: &Agent,
 ) -> CutResults {
     let Some(UnseenResults {
@@ -150,7 +150,7 @@ pub(super) async fn cut_to_fit(
         if *size <= share {
             continue;
         }
-        let context = tool_context::context(scope, agent, &call.call);
+        let context = tool_context::context(turn, agent, &call.call);
         let bytes = usize::try_from(share * 4).unwrap_or(usize::MAX);
         let call = poll_on_blocking_threads(async move { shortened(call, bytes, &context) }).await;
         before.push((at, message.parts[at].clone()));
@@ -175,13 +175,13 @@ impl CutResults {
     }
 
     /// Stores the results as they are now.
-    pub(super) async fn record(&self, history: &History, scope: &TurnContext) {
+    pub(super) async fn record(&self, history: &History, turn: &TurnContext) {
         let is_own = |message: &&Message| Some(&message.id) == self.message.as_ref();
         let Some(message) = history.messages.iter().rfind(is_own) else {
             return;
         };
         for (at, _) in &self.before {
-            scope.record.part(&message.id, &message.parts[*at]).await;
+            turn.record.part(&message.id, &message.parts[*at]).await;
         }
     }
 }

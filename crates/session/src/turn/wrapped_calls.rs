@@ -15,7 +15,7 @@ use transcript::{Call, CallState, Content, Message};
 /// are checked, shown and stored like any other call. The first one takes the place of the wrapper,
 /// the others follow at the end of the message.
 pub(super) async fn unwrap(
-    scope: &TurnContext,
+    turn: &TurnContext,
     frame: &StepContext,
     message: &mut Message,
     changes: &ChangeRecorder,
@@ -38,16 +38,13 @@ pub(super) async fn unwrap(
             call.tool = tool;
             call.input = Arc::new(input);
             let update = announcement(call);
-            changes.announced(scope, call.kind, &call.tool);
-            scope.record.part(&message.id, &message.parts[place]).await;
-            scope
-                .event_sender
-                .event(Event::Call(Box::new(update)))
-                .await;
+            changes.announced(turn, call.kind, &call.tool);
+            turn.record.part(&message.id, &message.parts[place]).await;
+            turn.event_sender.event(Event::Call(Box::new(update))).await;
         }
         for argument_repair::WrappedCall { tool, input } in others {
             let call = Call {
-                call: scope.call_id(),
+                call: turn.call_id(),
                 provider_id: None,
                 kind: argument_repair::kind(&frame.tools, &tool),
                 title: base::text::title(&tool),
@@ -58,14 +55,11 @@ pub(super) async fn unwrap(
                 provider: Map::new(),
             };
             let update = announcement(&call);
-            changes.announced(scope, call.kind, &call.tool);
-            let part = scope.part(Content::Tool(call));
-            scope.record.part(&message.id, &part).await;
+            changes.announced(turn, call.kind, &call.tool);
+            let part = turn.part(Content::Tool(call));
+            turn.record.part(&message.id, &part).await;
             message.parts.push(part);
-            scope
-                .event_sender
-                .event(Event::Call(Box::new(update)))
-                .await;
+            turn.event_sender.event(Event::Call(Box::new(update))).await;
         }
     }
 }

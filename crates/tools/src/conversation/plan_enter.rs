@@ -57,11 +57,11 @@ impl Tool for PlanEnterTool {
         let question =
             format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
         // The user decides, whatever the rules allow.
-        let need = AccessRequest {
+        let request = AccessRequest {
             minimum: Some((Action::Ask, question.trim_end().into())),
             ..AccessRequest::new(Self::NAME, "*")
         };
-        Ok((vec![need], ()))
+        Ok((vec![request], ()))
     }
 
     async fn run(&self, (): (), context: ToolContext) -> Result<ToolOutput, Failure> {

@@ -60,8 +60,8 @@ impl Tool for PlanExitTool {
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Option<String>), Failure> {
         let mut question = "The plan is ready. Leave plan mode and carry it out?".to_owned();
-        let mut needs = Vec::new();
-        let mut need = AccessRequest::new(Self::NAME, "*");
+        let mut requests = Vec::new();
+        let mut request = AccessRequest::new(Self::NAME, "*");
         let mut plan = None;
         let given = input
             .plan
@@ -104,17 +104,17 @@ impl Tool for PlanExitTool {
                     words.len() - MAX_SHOWN_BYTES
                 ));
             }
-            need.metadata.insert(
+            request.metadata.insert(
                 "plan".into(),
                 Value::String(place.path.display().to_string()),
             );
             plan = Some(place.shown.clone());
-            needs.extend(place.real.needs(Access::Read));
+            requests.extend(place.real.requests(Access::Read));
         }
         // The user decides, whatever the rules allow.
-        need.minimum = Some((Action::Ask, question));
-        needs.push(need);
-        Ok((needs, plan))
+        request.minimum = Some((Action::Ask, question));
+        requests.push(request);
+        Ok((requests, plan))
     }
 
     async fn run(&self, plan: Option<String>, context: ToolContext) -> Result<ToolOutput, Failure> {

@@ -233,7 +233,7 @@ mod tests {
             .prepare(input, &context)
             .await
             .map_err(|e| e.to_string())?;
-        assert!(prepared.needs.is_empty());
+        assert!(prepared.requests.is_empty());
         let answering = async {
             let Some(TurnMessage::AskQuestions(inquiry)) = up.recv().await else {
                 panic!("nothing was asked")

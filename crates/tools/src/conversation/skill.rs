@@ -80,8 +80,9 @@ impl Tool for SkillTool {
                 "There is no skill \"{name}\". There are: {there}."
             )));
         };
-        let need = AccessRequest::new(Self::NAME, skill.name.as_str()).always(skill.name.as_str());
-        Ok((vec![need], skill.clone()))
+        let request =
+            AccessRequest::new(Self::NAME, skill.name.as_str()).always(skill.name.as_str());
+        Ok((vec![request], skill.clone()))
     }
 
     async fn run(&self, skill: skill::Skill, _: ToolContext) -> Result<ToolOutput, Failure> {

@@ -202,7 +202,7 @@ impl AnyTool for StructuredOutputTool {
                 ..ToolOutput::text("The result was accepted.")
             };
             Ok(PreparedCall {
-                needs: Vec::new(),
+                requests: Vec::new(),
                 run: Box::new(move |_| Box::pin(async move { Ok(output) })),
             })
         })

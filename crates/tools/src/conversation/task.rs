@@ -191,8 +191,8 @@ impl Tool for TaskTool {
         if !self.agents.iter().any(|agent| agent.name == *name) {
             return Err(self.unavailable(name));
         }
-        let need = AccessRequest::new(Self::NAME, name.as_str()).always(name.as_str());
-        Ok((vec![need], input))
+        let request = AccessRequest::new(Self::NAME, name.as_str()).always(name.as_str());
+        Ok((vec![request], input))
     }
 
     async fn run(&self, input: Input, context: ToolContext) -> Result<ToolOutput, Failure> {

@@ -80,18 +80,20 @@ impl PatchStep {
         std::iter::once(&self.document).chain(&self.from)
     }
 
-    fn needs(&self) -> Vec<AccessRequest> {
-        let mut needs = self.document.needs(&self.change);
-        let Some(from) = &self.from else { return needs };
+    fn requests(&self) -> Vec<AccessRequest> {
+        let mut requests = self.document.requests(&self.change);
+        let Some(from) = &self.from else {
+            return requests;
+        };
         // Undo would remove the file from its new name and could not restore it under the old one. Without the change,
         // undo leaves the file and reports that the content under the old name was not stored.
         if !from.can_be_restored()
-            && let Some(edit) = needs.last_mut()
+            && let Some(edit) = requests.last_mut()
         {
             edit.changes.clear();
         }
-        needs.extend(from.needs(&from.deletion()));
-        needs
+        requests.extend(from.requests(&from.deletion()));
+        requests
     }
 
     /// Returns the changes for language servers; none for a file that is not text.
@@ -253,7 +255,7 @@ impl Tool for ApplyPatchTool {
             return Err(verification_failed(&wrong.join("\n\n")));
         }
         let ready = Ready { steps };
-        Ok((ready.needs(), ready))
+        Ok((ready.requests(), ready))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -281,23 +283,23 @@ impl Ready {
     }
 
     /// Returns the access requests: first those for leaving the project, then one per file.
-    pub(crate) fn needs(&self) -> Vec<AccessRequest> {
-        let mut needs: Vec<AccessRequest> = Vec::new();
+    pub(crate) fn requests(&self) -> Vec<AccessRequest> {
+        let mut requests: Vec<AccessRequest> = Vec::new();
         for step in &self.steps {
-            for need in step.needs() {
+            for request in step.requests() {
                 let known = |seen: &AccessRequest| {
-                    seen.permission == "external_directory" && seen.patterns == need.patterns
+                    seen.permission == "external_directory" && seen.patterns == request.patterns
                 };
-                if !needs
+                if !requests
                     .iter()
-                    .any(|seen| need.permission == "external_directory" && known(seen))
+                    .any(|seen| request.permission == "external_directory" && known(seen))
                 {
-                    needs.push(need);
+                    requests.push(request);
                 }
             }
         }
-        needs.sort_by_key(|need| need.permission != "external_directory");
-        needs
+        requests.sort_by_key(|request| request.permission != "external_directory");
+        requests
     }
 
     /// Applies the shown changes: all or none.
@@ -647,7 +649,7 @@ mod tests {
         let context = stage.context();
         look(&context, &["up.txt", "old/name.txt", "gone.txt"]).await;
         let body = "*** Update File: up.txt\n@@\n a\n-b\n+B\n*** Add File: new/dir/n.txt\n+n\n*** Update File: old/name.txt\n*** Move to: moved.txt\n@@\n-y\n+Y\n*** Delete File: gone.txt";
-        let (needs, output) = call(&erase(ApplyPatchTool), patch(body), &context)
+        let (requests, output) = call(&erase(ApplyPatchTool), patch(body), &context)
             .await
             .unwrap();
         assert_eq!(stage.read("up.txt"), b"a\nB\n");
@@ -660,9 +662,9 @@ mod tests {
             output.text,
             "Success. Updated the following files:\nM up.txt\nA new/dir/n.txt\nM moved.txt\nD gone.txt"
         );
-        let asked: Vec<_> = needs
+        let asked: Vec<_> = requests
             .iter()
-            .map(|need| (need.patterns[0].as_str(), need.changes.len()))
+            .map(|request| (request.patterns[0].as_str(), request.changes.len()))
             .collect();
         assert_eq!(
             asked,
@@ -738,9 +740,9 @@ mod tests {
             .await
             .unwrap();
         let asked: Vec<&str> = prepared
-            .needs
+            .requests
             .iter()
-            .map(|need| need.permission.as_str())
+            .map(|request| request.permission.as_str())
             .collect();
         assert_eq!(asked, ["external_directory", "edit", "edit"]);
     }
@@ -910,7 +912,7 @@ mod tests {
             stage.write_bytes(name, bytes);
             set_mode(&stage, name, 0o750);
             let body = format!("*** Update File: {name}\n*** Move to: to/{name}");
-            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
+            let (requests, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
                 .await
                 .unwrap();
             assert_eq!(
@@ -926,9 +928,9 @@ mod tests {
                 format!("Success. Updated the following files:\nM to/{name}")
             );
             // Both names are judged and recorded for undo, neither of them with a text.
-            let told: Vec<_> = needs
+            let told: Vec<_> = requests
                 .iter()
-                .map(|need| (&*need.patterns[0], &need.changes[..]))
+                .map(|request| (&*request.patterns[0], &request.changes[..]))
                 .collect();
             let [(to, [new]), (from, [old])] = &told[..] else {
                 panic!("{told:?}")
@@ -946,15 +948,15 @@ mod tests {
             let description =
                 ApplyPatchTool::describe(&serde_json::from_value(patch(&body)).unwrap(), &context);
             assert_eq!(description.title, format!("Delete to/{name}"));
-            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
+            let (requests, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
                 .await
                 .unwrap();
             assert!(!stage.cwd().join("to").join(name).exists());
-            assert_eq!(*needs[0].changes[0], output.changes[0]);
+            assert_eq!(*requests[0].changes[0], output.changes[0]);
         }
         large().unwrap();
         let body = "*** Update File: large\n*** Move to: to/large";
-        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context)
+        let (requests, _) = call(&erase(ApplyPatchTool), patch(body), &context)
             .await
             .unwrap();
         assert_eq!(
@@ -965,9 +967,9 @@ mod tests {
         );
         // Undo cannot restore the file under its old name, so it must not remove it under the new
         // one.
-        let told: Vec<_> = needs
+        let told: Vec<_> = requests
             .iter()
-            .map(|need| (&*need.patterns[0], need.changes.len()))
+            .map(|request| (&*request.patterns[0], request.changes.len()))
             .collect();
         assert_eq!(told, [("to/large", 0), ("large", 1)]);
         call(
@@ -1194,7 +1196,7 @@ mod tests {
         stage.write("anew", "a\r\n");
         look(&context, &["windows", "anew"]).await;
         let body = "*** Add File: windows\n+c\n+d\n*** Delete File: anew\n*** Add File: anew\n+e\n*** Add File: fresh\n+f";
-        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context)
+        let (requests, _) = call(&erase(ApplyPatchTool), patch(body), &context)
             .await
             .unwrap();
         assert_eq!(stage.read("windows"), "\u{feff}c\r\nd\r\n".as_bytes());
@@ -1202,7 +1204,7 @@ mod tests {
             (stage.read("anew"), stage.read("fresh")),
             (b"e\r\n".to_vec(), b"f\n".to_vec())
         );
-        assert_eq!(needs[0].changes[0].new, "c\r\nd\r\n");
+        assert_eq!(requests[0].changes[0].new, "c\r\nd\r\n");
     }
 
     #[tokio::test]

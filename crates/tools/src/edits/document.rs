@@ -479,13 +479,13 @@ impl Document {
 
     /// Returns the access request for the change, and the one for leaving the project if the file
     /// is outside.
-    pub fn needs(&self, change: &Change) -> Vec<AccessRequest> {
-        let mut needs = self.place.real.needs(Access::Edit);
-        if let Some(edit) = needs.last_mut() {
+    pub fn requests(&self, change: &Change) -> Vec<AccessRequest> {
+        let mut requests = self.place.real.requests(Access::Edit);
+        if let Some(edit) = requests.last_mut() {
             edit.metadata = facts(change);
             edit.changes = vec![Arc::new(change.clone())];
         }
-        needs
+        requests
     }
 
     /// Returns the change to a new text, or the removal, for diagnostics before and after it.
@@ -847,9 +847,9 @@ pub(crate) fn is_misread(
 fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
     place
         .real
-        .needs(Access::Read)
+        .requests(Access::Read)
         .iter()
-        .all(|need| context.policy.judge(need).action == Action::Allow)
+        .all(|request| context.policy.judge(request).action == Action::Allow)
 }
 
 /// Describes the difference between two texts: the changed lines if they are few, otherwise their

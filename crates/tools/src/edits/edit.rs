@@ -226,7 +226,7 @@ async fn ready(
         let EditResult { new, done, remarks } = made(&mut document, &pieces, &context)?;
         let change = document.change(new.into())?;
         Ok((
-            document.needs(&change),
+            document.requests(&change),
             Ready {
                 document,
                 change,
@@ -462,17 +462,17 @@ mod tests {
         stage.write("f", "a\nb\n");
         let context = stage.context();
         let input = json!({"filePath": "f", "oldString": "b", "newString": "c"});
-        let (needs, output) = edit(&context, input.clone()).await.unwrap();
+        let (requests, output) = edit(&context, input.clone()).await.unwrap();
         assert_eq!(stage.read("f"), b"a\nc\n");
         assert_eq!(
             (
-                needs[0].permission.as_str(),
-                &needs[0].patterns[..],
-                &needs[0].always[..]
+                requests[0].permission.as_str(),
+                &requests[0].patterns[..],
+                &requests[0].always[..]
             ),
             ("edit", &["f".to_owned()][..], &["f".to_owned()][..])
         );
-        assert_eq!(*needs[0].changes[0], output.changes[0]);
+        assert_eq!(*requests[0].changes[0], output.changes[0]);
         assert_eq!(output.text, "Edit applied at line 2.");
         assert_eq!(output.locations[0].line, Some(2));
         assert_eq!(output.metadata["additions"], 1);
@@ -702,14 +702,14 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let stage = TestProject::new();
         let context = stage.context();
-        let (needs, output) = edit(
+        let (requests, output) = edit(
             &context,
             json!({"filePath": "new/dir/f", "oldString": "", "newString": "x\n"}),
         )
         .await
         .unwrap();
         assert_eq!(stage.read("new/dir/f"), b"x\n");
-        assert_eq!(needs[0].changes[0].old, None);
+        assert_eq!(requests[0].changes[0].old, None);
         assert_eq!(
             output.changes[0].path,
             stage.cwd().join("new/dir/f").display().to_string()
@@ -747,13 +747,13 @@ mod tests {
         .unwrap();
         std::os::unix::fs::symlink("run.sh", stage.cwd().join("link")).unwrap();
         look(&context, "link").await;
-        let (needs, _) = edit(
+        let (requests, _) = edit(
             &context,
             json!({"filePath": "link", "oldString": "/bin/sh", "newString": "/bin/bash"}),
         )
         .await
         .unwrap();
-        assert_eq!(needs[0].patterns, ["run.sh"]);
+        assert_eq!(requests[0].patterns, ["run.sh"]);
         assert_eq!(stage.read("run.sh"), b"#!/bin/bash\n");
         assert!(
             std::fs::symlink_metadata(stage.cwd().join("link"))
@@ -772,13 +772,16 @@ mod tests {
         std::fs::write(stage.outside().join("o"), "o\n").unwrap();
         let outside = stage.outside().join("o").display().to_string();
         look(&context, &outside).await;
-        let (needs, _) = edit(
+        let (requests, _) = edit(
             &context,
             json!({"filePath": outside, "oldString": "o", "newString": "p"}),
         )
         .await
         .unwrap();
-        let asked: Vec<&str> = needs.iter().map(|need| need.permission.as_str()).collect();
+        let asked: Vec<&str> = requests
+            .iter()
+            .map(|request| request.permission.as_str())
+            .collect();
         assert_eq!(asked, ["external_directory", "edit"]);
     }
 

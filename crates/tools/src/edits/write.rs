@@ -83,7 +83,7 @@ impl Tool for WriteTool {
         let mut document = target_to_write(context, &input.file_path).await?;
         document.check_whole(context)?;
         let change = document.change(document.replacement(&input.content).into())?;
-        Ok((document.needs(&change), Ready { document, change }))
+        Ok((document.requests(&change), Ready { document, change }))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -129,7 +129,7 @@ mod tests {
         let stage = TestProject::new();
         let context = stage.context();
         let tool = erase(WriteTool);
-        let (needs, output) = call(
+        let (requests, output) = call(
             &tool,
             json!({"filePath": "a/b/c.txt", "content": "x\n"}),
             &context,
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(output.text, "File written.");
         assert_eq!(
             (
-                needs[0].patterns[0].as_str(),
+                requests[0].patterns[0].as_str(),
                 output.changes[0].old.as_deref()
             ),
             ("a/b/c.txt", None)

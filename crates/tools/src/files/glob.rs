@@ -129,12 +129,16 @@ impl Tool for GlobTool {
             compile_globs(&[&input.pattern])?;
             roots.push((base.clone(), input.pattern.clone()));
         }
-        let mut needs: Vec<AccessRequest> = Vec::new();
+        let mut requests: Vec<AccessRequest> = Vec::new();
         for (place, pattern) in &roots {
             compile_globs(&[pattern])?;
-            let mut new = place.real.needs(Access::List);
-            new.retain(|need| !needs.iter().any(|seen| seen.patterns == need.patterns));
-            needs.extend(new);
+            let mut new = place.real.requests(Access::List);
+            new.retain(|request| {
+                !requests
+                    .iter()
+                    .any(|seen| seen.patterns == request.patterns)
+            });
+            requests.extend(new);
         }
         let mut own = AccessRequest::new("glob", &*input.pattern).always("*");
         own.metadata
@@ -143,9 +147,9 @@ impl Tool for GlobTool {
             "path".into(),
             Value::String(base.real.path.display().to_string()),
         );
-        needs.push(own);
+        requests.push(own);
         Ok((
-            needs,
+            requests,
             Ready {
                 base,
                 roots,
@@ -488,11 +492,11 @@ mod tests {
             (".env*", vec![".env.example"]),
         ];
         for (pattern, expected) in table {
-            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context)
+            let (requests, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context)
                 .await
                 .unwrap();
             assert_eq!(names(&stage, &output.text), expected, "{pattern}");
-            assert_eq!(needs.len(), 1);
+            assert_eq!(requests.len(), 1);
         }
         let (_, output) = call(&erase(GlobTool), json!({"pattern": ".env*"}), &context)
             .await
@@ -572,13 +576,13 @@ mod tests {
             (format!("src/../../{out_name}/*"), vec![&out], 1),
         ];
         for (pattern, outside, found) in table {
-            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context)
+            let (requests, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context)
                 .await
                 .unwrap();
-            let asked: Vec<&str> = needs
+            let asked: Vec<&str> = requests
                 .iter()
-                .filter(|need| need.permission == "external_directory")
-                .map(|need| need.patterns[0].as_str())
+                .filter(|request| request.permission == "external_directory")
+                .map(|request| request.patterns[0].as_str())
                 .collect();
             assert_eq!(asked, outside, "{pattern}");
             assert_eq!(

@@ -233,7 +233,7 @@ impl Tool for GrepTool {
             broken: pattern.multiline && !multiline,
         };
         Ok((
-            place.needs(access, own),
+            place.requests(access, own),
             Ready {
                 place,
                 pattern,
@@ -677,16 +677,16 @@ mod tests {
             failure.contains("not a valid regular expression"),
             "{failure}"
         );
-        let (needs, _) = call(
+        let (requests, _) = call(
             &erase(GrepTool),
             json!({"pattern": "x", "path": ".env"}),
             &context,
         )
         .await
         .unwrap();
-        let asked: Vec<_> = needs
+        let asked: Vec<_> = requests
             .iter()
-            .map(|need| (need.permission.as_str(), need.patterns[0].as_str()))
+            .map(|request| (request.permission.as_str(), request.patterns[0].as_str()))
             .collect();
         assert_eq!(asked, [("read", ".env"), ("grep", "x")]);
     }

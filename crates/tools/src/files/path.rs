@@ -23,8 +23,12 @@ pub struct ResolvedPath {
 
 impl ResolvedPath {
     /// Returns the access requests for using it, then `own`.
-    pub fn needs(&self, access: Access, own: AccessRequest) -> Vec<AccessRequest> {
-        self.real.needs(access).into_iter().chain([own]).collect()
+    pub fn requests(&self, access: Access, own: AccessRequest) -> Vec<AccessRequest> {
+        self.real
+            .requests(access)
+            .into_iter()
+            .chain([own])
+            .collect()
     }
 
     /// Resolves the path again, immediately before it is used.
@@ -155,19 +159,22 @@ mod tests {
             home.real.path,
             std::fs::canonicalize(stage.home()).unwrap().join("x")
         );
-        let need = resolve(&context, "link/secret", Access::Read)
-            .unwrap()
-            .real
-            .leaving()
-            .unwrap();
-        assert_eq!(need.patterns, [format!("{}/*", stage.outside().display())]);
-        let need = resolve(&context, "link/d", Access::Read)
+        let request = resolve(&context, "link/secret", Access::Read)
             .unwrap()
             .real
             .leaving()
             .unwrap();
         assert_eq!(
-            need.patterns,
+            request.patterns,
+            [format!("{}/*", stage.outside().display())]
+        );
+        let request = resolve(&context, "link/d", Access::Read)
+            .unwrap()
+            .real
+            .leaving()
+            .unwrap();
+        assert_eq!(
+            request.patterns,
             [format!("{}/d/*", stage.outside().display())]
         );
     }

@@ -174,14 +174,14 @@ impl Tool for ReadTool {
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let place = resolve_or_suggest(context, &input.file_path, Access::Read).await?;
-        let mut needs = place.real.needs(Access::Read);
-        needs.extend(listing(&context.policy, &place.real));
+        let mut requests = place.real.requests(Access::Read);
+        requests.extend(listing(&context.policy, &place.real));
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = input.offset.unwrap_or(1);
         let limit = input.limit.map_or(DEFAULT_LINES, size).max(1);
         let column = size(input.column.unwrap_or(1)).max(1);
         Ok((
-            needs,
+            requests,
             Ready {
                 place,
                 part: Excerpt {

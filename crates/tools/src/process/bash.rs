@@ -220,23 +220,24 @@ impl Tool for BashTool {
         if plan.is_isolated {
             lock = lock.isolated();
         }
-        let mut need = plan.request;
-        need.sandbox.clone_from(&lock.restrictions);
-        need.metadata
+        let mut request = plan.request;
+        request.sandbox.clone_from(&lock.restrictions);
+        request
+            .metadata
             .insert("command".into(), Value::String(input.command.clone()));
-        need.metadata.insert(
+        request.metadata.insert(
             "workdir".into(),
             Value::String(place.path.display().to_string()),
         );
-        let touched = touched(&place, &need, context);
-        let needs = place.needs(Access::List, need);
+        let touched = touched(&place, &request, context);
+        let requests = place.requests(Access::List, request);
         let limit = timeout
             .or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS))
             .map(Duration::from_millis);
         let keep = input.keep_on_timeout == Some(true);
         let bash = find("bash", judged.system_path());
         Ok((
-            needs,
+            requests,
             Ready {
                 command: input.command,
                 limit,
@@ -492,17 +493,21 @@ fn command_line(input: &Input, place: &PermissionContext, context: &ToolContext)
 
 /// Returns the paths of the project that a command works with, as far as its line shows: its
 /// directory, those that it lists or changes to, and the files that it uses.
-fn touched(place: &ResolvedPath, need: &AccessRequest, context: &ToolContext) -> Vec<TouchedPath> {
+fn touched(
+    place: &ResolvedPath,
+    request: &AccessRequest,
+    context: &ToolContext,
+) -> Vec<TouchedPath> {
     let mut touched = vec![TouchedPath::Directory(place.path.clone())];
-    let units = need.command.iter().flat_map(|line| &line.units);
+    let units = request.command.iter().flat_map(|line| &line.units);
     for unit in units {
         let listed = unit.listed.iter();
         touched.extend(listed.map(|path| TouchedPath::Directory(spelled(context, path))));
         let files = unit
             .touches
             .iter()
-            .filter(|need| matches!(need.permission.as_str(), "read" | "edit"))
-            .flat_map(|need| &need.patterns);
+            .filter(|request| matches!(request.permission.as_str(), "read" | "edit"))
+            .flat_map(|request| &request.patterns);
         let root = &context.project.worktree.root;
         touched.extend(files.map(|name| TouchedPath::File(spelled(context, &root.join(name)))));
     }
@@ -724,15 +729,15 @@ mod tests {
             assert!(failure.contains(why), "{input}: {failure}");
         }
         let outside = stage.outside().display().to_string();
-        let (needs, _) = call(
+        let (requests, _) = call(
             &erase(BashTool),
             json!({"command": "pwd", "workdir": outside}),
             &context,
         )
         .await
         .unwrap();
-        assert_eq!(needs[0].permission, "external_directory");
-        assert!(needs.iter().any(|need| need.permission == "bash"));
+        assert_eq!(requests[0].permission, "external_directory");
+        assert!(requests.iter().any(|request| request.permission == "bash"));
     }
 
     #[tokio::test]

@@ -33,9 +33,9 @@ pub(crate) fn opened(
         .units
         .iter()
         .flat_map(|unit| &unit.touches)
-        .filter(|need| need.permission == "edit");
+        .filter(|request| request.permission == "edit");
     let paths = touched
-        .flat_map(|need| &need.patterns)
+        .flat_map(|request| &request.patterns)
         .map(|pattern| place.root.join(pattern));
     let configured = line
         .units

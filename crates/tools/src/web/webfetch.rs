@@ -163,7 +163,7 @@ impl Tool for WebfetchTool {
 
 impl Fetch {
     fn access_request(&self) -> AccessRequest {
-        let mut request = self.address.need(&self.secrets, &self.private);
+        let mut request = self.address.access_request(&self.secrets, &self.private);
         request
             .metadata
             .insert("url".into(), self.address.url.as_str().into());
@@ -344,7 +344,7 @@ impl Fetch {
             })
         };
         let call = PreparedCall {
-            needs: vec![request],
+            requests: vec![request],
             run: Box::new(run),
         };
         Failure::NeedsPermission(Box::new(FurtherCall { call, is_allowed }))
@@ -564,23 +564,34 @@ mod tests {
         };
         let context = with_settings(stage.context(), settings);
         let tool = erase(WebfetchTool::default());
-        let need = async |url: &str| {
+        let request = async |url: &str| {
             tool.prepare(json!({ "url": url }), &context)
                 .await
-                .map(|p| p.needs[0].clone())
+                .map(|p| p.requests[0].clone())
         };
-        let asked = need("HTTPS://Docs.Example/a b?c#d").await.unwrap();
+        let asked = request("HTTPS://Docs.Example/a b?c#d").await.unwrap();
         assert_eq!(
             (asked.permission.as_str(), asked.patterns[0].as_str()),
             ("webfetch", "https://docs.example/a%20b?c#d")
         );
         assert_eq!(asked.always, ["https://docs.example/*"]);
         assert!(
-            asked.minimum.is_none() && need("http://127.0.0.1:1/").await.unwrap().minimum.is_none()
+            asked.minimum.is_none()
+                && request("http://127.0.0.1:1/")
+                    .await
+                    .unwrap()
+                    .minimum
+                    .is_none()
         );
-        assert!(need("http://127.0.0.2:1/").await.unwrap().minimum.is_some());
+        assert!(
+            request("http://127.0.0.2:1/")
+                .await
+                .unwrap()
+                .minimum
+                .is_some()
+        );
         assert_eq!(
-            need("docs.example").await.unwrap_err().to_string(),
+            request("docs.example").await.unwrap_err().to_string(),
             "docs.example cannot be fetched: only http and https addresses are fetched."
         );
     }

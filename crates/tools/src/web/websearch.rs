@@ -231,8 +231,8 @@ impl Tool for WebsearchTool {
             .num_results
             .unwrap_or(DEFAULT_RESULTS)
             .clamp(1, MAX_RESULTS);
-        let need = AccessRequest::new(Self::NAME, query.as_str()).always(query.as_str());
-        Ok((vec![need], Ready { by, query, count }))
+        let request = AccessRequest::new(Self::NAME, query.as_str()).always(query.as_str());
+        Ok((vec![request], Ready { by, query, count }))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -600,11 +600,14 @@ mod tests {
             .with("SEARXNG_URL", &url)
             .with("A_TOKEN", "hunter2hunter2");
         let tool = erase(WebsearchTool);
-        let (needs, output) = call(&tool, json!({"query": " ä  & b "}), &context)
+        let (requests, output) = call(&tool, json!({"query": " ä  & b "}), &context)
             .await
             .unwrap();
         assert_eq!(
-            (needs[0].permission.as_str(), needs[0].patterns[0].as_str()),
+            (
+                requests[0].permission.as_str(),
+                requests[0].patterns[0].as_str()
+            ),
             ("websearch", "ä & b")
         );
         assert_eq!(output.text, "T\nhttps://a.example\nx");

@@ -291,9 +291,10 @@ impl Analyzer<'_> {
             let mut used = unit
                 .touches
                 .iter()
-                .filter(|need| need.permission == permission);
-            used.any(|need| {
-                need.patterns
+                .filter(|request| request.permission == permission);
+            used.any(|request| {
+                request
+                    .patterns
                     .iter()
                     .any(|path| path.rsplit('/').next() == Some(name))
             })

@@ -196,7 +196,7 @@ fn is_read_only(args: &[Arg]) -> bool {
 #[cfg(unix)]
 mod tests {
     use crate::case_tables::{PathFixture, bash_rules};
-    use crate::{Action, command_need, evaluate};
+    use crate::{Action, command_request, evaluate};
 
     #[test]
     fn changing_permissions_by_a_command_asks() {
@@ -278,7 +278,7 @@ mod tests {
             evaluate(
                 &rules,
                 &crate::Rules::default(),
-                &command_need(line, &lab.place),
+                &command_request(line, &lab.place),
             )
             .action
         };
@@ -297,8 +297,9 @@ mod tests {
             assert_eq!(verdict(line), Action::Allow, "{line}");
         }
         let reason = |line: &str| {
-            let need = command_need(line, &lab.place);
-            need.command
+            let request = command_request(line, &lab.place);
+            request
+                .command
                 .unwrap()
                 .units
                 .iter()

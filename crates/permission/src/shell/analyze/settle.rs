@@ -10,12 +10,12 @@ use crate::shell::unit::{CommandUnit, Effect};
 pub(super) fn mark_self_written_programs(units: &mut [CommandUnit], command: &str) {
     let edited = |unit: &CommandUnit| -> Vec<String> {
         // Without the entries below a directory that it removes.
-        let needs = unit
+        let requests = unit
             .touches
             .iter()
-            .filter(|need| need.permission == "edit" && need.patterns.len() == 1);
-        needs
-            .flat_map(|need| &need.patterns)
+            .filter(|request| request.permission == "edit" && request.patterns.len() == 1);
+        requests
+            .flat_map(|request| &request.patterns)
             .map(|path| base_name(path))
             .collect()
     };
@@ -64,7 +64,11 @@ pub(super) fn mark_shadowable_programs(
         return;
     }
     let may_create = |unit: &CommandUnit| {
-        unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit")
+        unit.effect != Effect::Reads
+            || unit
+                .touches
+                .iter()
+                .any(|request| request.permission == "edit")
     };
     let makers: Vec<usize> = units
         .iter()

@@ -238,7 +238,7 @@ impl Disk<'_> {
 
     /// Adds needs for a directory that a program is given to read. Programs that only read enter it
     /// only with an option, which is recorded separately; for other programs this is unknown.
-    pub(super) fn add_directory_needs(&mut self, dir: &Located, unit: &mut CommandUnit) {
+    pub(super) fn add_directory_requests(&mut self, dir: &Located, unit: &mut CommandUnit) {
         let lists = unit.effect != Effect::Reads;
         self.needs_below(Access::Read, dir, &|_| lists, unit);
     }
@@ -274,7 +274,7 @@ impl Disk<'_> {
         let patterns: Vec<String> = files
             .map(|path| locate::relative(&to.join(path), self.place))
             .collect();
-        self.add_need(Access::Edit, patterns, unit);
+        self.add_request(Access::Edit, patterns, unit);
     }
 
     fn needs_below(
@@ -309,7 +309,7 @@ impl Disk<'_> {
                 patterns.push(locate::relative(path, self.place));
             }
         }
-        self.add_need(access, patterns, unit);
+        self.add_request(access, patterns, unit);
     }
 
     /// Returns the entries below a directory, unless that would use the reserved entries.
@@ -320,7 +320,7 @@ impl Disk<'_> {
         self.listing(dir, skipped).unwrap_or_default()
     }
 
-    fn add_need(&self, access: Access, patterns: Vec<String>, unit: &mut CommandUnit) {
+    fn add_request(&self, access: Access, patterns: Vec<String>, unit: &mut CommandUnit) {
         if patterns.is_empty() {
             return;
         }

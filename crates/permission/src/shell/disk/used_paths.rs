@@ -242,8 +242,11 @@ impl Disk<'_> {
                 let is_plan = located.inside
                     && located.protected.is_none()
                     && protected::is_plan(Path::new(&located.relative));
-                let edits_only_plans =
-                    unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit");
+                let edits_only_plans = unit.plans_only
+                    || unit
+                        .touches
+                        .iter()
+                        .all(|request| request.permission != "edit");
                 unit.plans_only = is_plan && edits_only_plans;
             }
             let is_guess = spelling == Spelling::Guess;
@@ -255,12 +258,12 @@ impl Disk<'_> {
             }
             if located.found == PathKind::Directory && access == Access::Read {
                 inside |= located.inside;
-                let mut needs = located.needs(Access::List);
-                needs
+                let mut requests = located.requests(Access::List);
+                requests
                     .iter_mut()
-                    .for_each(|need| need.perhaps = from.len() > 1);
-                self.add(unit, needs);
-                self.add_directory_needs(&located, unit);
+                    .for_each(|request| request.perhaps = from.len() > 1);
+                self.add(unit, requests);
+                self.add_directory_requests(&located, unit);
                 continue;
             }
             if is_guess && located.is_absent() && located.protected.is_none() {
@@ -276,19 +279,19 @@ impl Disk<'_> {
             if access == Access::List && located.inside && located.found == PathKind::Directory {
                 unit.listed.push(located.path.clone());
             }
-            let mut needs = located.needs(access);
+            let mut requests = located.requests(access);
             // An existing file is used if the shell is in that directory.
-            needs
+            requests
                 .iter_mut()
-                .for_each(|need| need.perhaps = from.len() > 1 && located.is_absent());
-            self.add(unit, needs);
+                .for_each(|request| request.perhaps = from.len() > 1 && located.is_absent());
+            self.add(unit, requests);
         }
         // The shell may be in several directories, and the path leads into the project from none of
         // them.
         if from.len() > 1 && !inside {
             unit.touches[before..]
                 .iter_mut()
-                .for_each(|need| need.perhaps = false);
+                .for_each(|request| request.perhaps = false);
         }
     }
 
@@ -352,7 +355,7 @@ impl Disk<'_> {
             Access::Read if spelled.inside && spelled.protected.is_none() => return,
             Access::Read | Access::List => {}
         }
-        self.add(unit, spelled.needs(access));
+        self.add(unit, spelled.requests(access));
     }
 
     /// Records a path beyond the limit of lookups. Its target is unknown, but a deny of its name
@@ -391,10 +394,10 @@ impl Disk<'_> {
         let shown = Path::new(&parent.relative).join(name);
         unit.effect = Effect::Writes;
         unit.plans_only = false;
-        self.add(unit, parent.needs(Access::List));
-        let mut need = AccessRequest::new("edit", normal(&shown).display().to_string());
+        self.add(unit, parent.requests(Access::List));
+        let mut request = AccessRequest::new("edit", normal(&shown).display().to_string());
         if protected::control(&shown) {
-            need.minimum = Some((
+            request.minimum = Some((
                 Action::Ask,
                 format!(
                     "{} determines what runs on this machine or what the agent may do",
@@ -402,22 +405,22 @@ impl Disk<'_> {
                 ),
             ));
         }
-        self.add(unit, vec![need]);
+        self.add(unit, vec![request]);
         if !self.links.contains(&path) {
             self.links.push(path);
         }
         true
     }
 
-    pub(super) fn add(&self, unit: &mut CommandUnit, needs: Vec<AccessRequest>) {
-        for need in needs {
+    pub(super) fn add(&self, unit: &mut CommandUnit, requests: Vec<AccessRequest>) {
+        for request in requests {
             let is_known = |one: &AccessRequest| {
-                one.permission == need.permission && one.patterns == need.patterns
+                one.permission == request.permission && one.patterns == request.patterns
             };
             if unit.touches.len() >= MAX_PATHS {
                 unit.set_minimum(Action::Ask, "it uses more paths than are examined");
             } else if !unit.touches.iter().any(is_known) {
-                unit.touches.push(need);
+                unit.touches.push(request);
             }
         }
     }

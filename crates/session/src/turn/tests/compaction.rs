@@ -85,11 +85,11 @@ async fn requested_summary_may_be_longer_than_history_but_not_long() {
         let text = text.repeat(if good { 1 } else { 1_000 });
         let mut stage = Stage::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&text)]);
         let before = stage.play("hi").await.history;
-        let played = stage.play_with("/compact", |_, mut history, scope| {
+        let played = stage.play_with("/compact", |_, mut history, turn| {
             Box::pin(async move {
                 // The command itself is not a message.
                 history.messages.pop();
-                let outcome = run::summarise(&mut history, &scope, None).await;
+                let outcome = run::summarise(&mut history, &turn, None).await;
                 (history, outcome)
             })
         });

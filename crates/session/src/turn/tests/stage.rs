@@ -188,10 +188,8 @@ impl Stage {
     }
 
     pub(crate) async fn play(&mut self, prompt: &str) -> Played {
-        self.play_with(prompt, |_, history, scope| {
-            Box::pin(run::run(history, scope))
-        })
-        .await
+        self.play_with(prompt, |_, history, turn| Box::pin(run::run(history, turn)))
+            .await
     }
 
     /// Returns the context of a turn, without MCP servers, skills and instructions.
@@ -322,10 +320,10 @@ impl Stage {
         let cwd = std::fs::canonicalize(cwd).unwrap();
         let store = Store::start(&environment.dirs.data);
         let (event_sender, events) = EventSender::narrow();
-        let scope = self.context(environment, &cwd, &store, event_sender).await;
-        let session = scope.session.clone();
+        let turn = self.context(environment, &cwd, &store, event_sender).await;
+        let session = turn.session.clone();
         store
-            .create(&Record::new(session.clone(), cwd.clone(), scope.now()))
+            .create(&Record::new(session.clone(), cwd.clone(), turn.now()))
             .await
             .unwrap();
         let mut history = std::mem::take(&mut self.history);
@@ -339,23 +337,21 @@ impl Stage {
             effort: None,
         };
         history.messages.push(Message {
-            id: scope.message_id(),
-            created: scope.now(),
+            id: turn.message_id(),
+            created: turn.now(),
             role: Role::User(User {
                 agent: "build".into(),
                 model,
             }),
-            parts: vec![scope.part(content)],
+            parts: vec![turn.part(content)],
         });
-        scope
-            .record
+        turn.record
             .store_message(&history.messages[history.messages.len() - 1])
             .await;
         let cancel = (self.cancel_at, self.cancelled.clone(), self.model.clone());
         let watching = watch(events, cancel, std::mem::take(&mut self.answers));
-        let environment = scope.environment.clone();
-        let ((history, outcome), watched) =
-            tokio::join!(run(environment, history, scope), watching);
+        let environment = turn.environment.clone();
+        let ((history, outcome), watched) = tokio::join!(run(environment, history, turn), watching);
         self.history = history.clone();
         let Watched {
             events,
