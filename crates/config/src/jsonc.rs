@@ -83,18 +83,37 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The starts of all lines, to convert an offset into a line and a column.
+/// The starts of all lines, and the numbers of characters before some offsets, to convert an offset
+/// into a line and a column. A program may write a whole file in one line, so the cost of a column
+/// must not depend on the length of its line.
 pub(crate) struct LineIndex<'a> {
-    text: &'a str,
+    text: &'a [u8],
     starts: Vec<usize>,
+    /// The number of characters before each block of the text.
+    before_blocks: Vec<usize>,
 }
 
 impl<'a> LineIndex<'a> {
+    /// The distance between two offsets with a known number of characters before them.
+    const BLOCK_BYTES: usize = 128;
+
     pub(crate) fn new(text: &'a str) -> Self {
         let starts = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at + 1))
             .collect();
-        Self { text, starts }
+        let text = text.as_bytes();
+        let mut chars = 0;
+        let before_blocks = std::iter::once(0)
+            .chain(text.chunks_exact(Self::BLOCK_BYTES).map(|block| {
+                chars += count_chars(block);
+                chars
+            }))
+            .collect();
+        Self {
+            text,
+            starts,
+            before_blocks,
+        }
     }
 
     /// Returns line and column of an offset, both from 1.
@@ -104,12 +123,27 @@ impl<'a> LineIndex<'a> {
             .partition_point(|start| *start <= offset)
             .saturating_sub(1);
         let start = self.starts.get(line).copied().unwrap_or(0);
-        let column = self
-            .text
-            .get(start..offset)
-            .map_or(0, |before| before.chars().count());
+        let column = self.chars_before(offset) - self.chars_before(start);
         (count(line + 1), count(column + 1))
     }
+
+    fn chars_before(&self, offset: usize) -> usize {
+        let block = offset / Self::BLOCK_BYTES;
+        let before = self.before_blocks.get(block).copied().unwrap_or(0);
+        before + count_chars(self.after_block_start(offset))
+    }
+
+    /// Returns the bytes from the start of an offset's block to the offset.
+    fn after_block_start(&self, offset: usize) -> &[u8] {
+        let start = offset - offset % Self::BLOCK_BYTES;
+        self.text.get(start..offset).unwrap_or_default()
+    }
+}
+
+/// Counts the characters that begin in these bytes of a text.
+fn count_chars(bytes: &[u8]) -> usize {
+    let is_start = |byte: &&u8| **byte & 0xC0 != 0x80;
+    bytes.iter().filter(is_start).count()
 }
 
 struct JsoncReader<'a> {
@@ -198,6 +232,23 @@ mod tests {
         let inner = node.at(&["ä", "b"]).unwrap();
         assert_eq!((inner.at.line, inner.at.column), (3, 14));
         assert_eq!(inner.to_json(), serde_json::json!([1, 2]));
+    }
+
+    #[test]
+    fn column_is_found_without_reading_the_line() {
+        let line = "\"ä\": [\"日本\", \"🦀\", 1], ".repeat(500);
+        let text = format!("é\n{line}\n{line}");
+        let index = LineIndex::new(&text);
+        let mut expected = (1, 1);
+        for (offset, character) in text.char_indices() {
+            assert_eq!(index.at(offset), expected, "at {offset}");
+            assert!(index.after_block_start(offset).len() < LineIndex::BLOCK_BYTES);
+            expected = match character {
+                '\n' => (expected.0 + 1, 1),
+                _ => (expected.0, expected.1 + 1),
+            };
+        }
+        assert_eq!(index.at(text.len()), expected);
     }
 
     #[test]
