@@ -57,6 +57,15 @@ fn await_end_unseen(process: Pid, deadline: Instant) -> bool {
     true
 }
 
+/// Returns whether a process is stopped, as by Ctrl-Z. `false` on a system that does not show it.
+pub fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    // The name, in brackets, may contain any character.
+    let after_name = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    after_name.is_some_and(|rest| rest.starts_with(['T', 't']))
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -85,5 +94,29 @@ mod tests {
         child.wait().unwrap();
         assert!(await_ends(&[process], Duration::ZERO));
         assert!(await_end_unseen(process, Instant::now()));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a process that is no child of adjutant's"
+    )]
+    fn stopped_process_is_recognised() {
+        use rustix::process::{Signal, WaitOptions, getpid, kill_process, waitpid};
+
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let process = Pid::from_child(&child);
+        kill_process(process, Signal::STOP).unwrap();
+        waitpid(Some(process), WaitOptions::UNTRACED).unwrap();
+        assert!(is_stopped(process.as_raw_nonzero().get()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(process.as_raw_nonzero().get()));
+        assert!(!is_stopped(getpid().as_raw_nonzero().get()));
     }
 }

@@ -134,7 +134,8 @@ impl Offer {
         offer
     }
 
-    /// Waits until the readers have received the last events. One that does not read is left.
+    /// Waits until the readers have received the last events. One that does not read is left, at
+    /// once if it is stopped.
     pub async fn finish(self) {
         self.ended.cancel();
         self.tasks.close();
@@ -254,8 +255,31 @@ struct Request {
 }
 
 /// Serves one reader: its request, then events until it leaves or `ended` is cancelled. `open`
-/// returns its subscription, or `None` if it needs none.
+/// returns its subscription, or `None` if it needs none. A reader that is stopped must not delay the
+/// end of this process.
 async fn serve(
+    stream: UnixStream,
+    ended: &CancellationToken,
+    open: impl FnOnce(Option<&str>) -> Option<Subscription> + Send,
+) -> io::Result<()> {
+    let reader = stream.peer_cred().ok().and_then(|reader| reader.pid());
+    let is_left = async {
+        ended.cancelled().await;
+        if !reader.is_some_and(base::process::is_stopped) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased; // the buffer of a stopped reader is filled
+        served = send_events(stream, ended, open) => served,
+        () = is_left => {
+            tracing::debug!("a reader of events is stopped, and did not receive the last ones");
+            Ok(())
+        }
+    }
+}
+
+async fn send_events(
     stream: UnixStream,
     ended: &CancellationToken,
     open: impl FnOnce(Option<&str>) -> Option<Subscription> + Send,
