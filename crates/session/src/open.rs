@@ -49,8 +49,8 @@ use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, StoredSession, StreamedSession};
 use transcript::ModelRef;
 
-/// The time that another process has to end before its session is opened here. Its exit has shorter
-/// time limits of its own.
+/// The time that a process that is exiting has to release a session that is opened here. Its exit
+/// has shorter time limits of its own.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The reason why a session cannot be opened.
@@ -427,16 +427,15 @@ impl Sessions {
         Ok(stored)
     }
 
-    /// Waits for the end of a process that is exiting, and loads its session. If it does not end in
-    /// time, it is asked for the session, provided that `take` is set.
+    /// Loads the session of a process that is exiting. If it does not release the session in time,
+    /// it is asked for it, provided that `take` is set.
     async fn load_after_exit(
         &self,
         id: SessionId,
         holder: LockHolder,
         take: bool,
     ) -> Result<(StoredSession, usize), store::Error> {
-        holder.await_end(EXIT_TIMEOUT).await;
-        match self.store.load_without_old_results(&id).await {
+        match self.load_when_released(id, holder, EXIT_TIMEOUT).await {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             loaded => loaded,
         }
@@ -449,27 +448,31 @@ impl Sessions {
         id: SessionId,
         holder: LockHolder,
     ) -> Result<(StoredSession, usize), store::Error> {
+        match self.store.request(&holder, &id).await {
+            Some(limit) => self.load_when_released(id, holder, limit).await,
+            None => Err(store::Error::Locked { id, holder }),
+        }
+    }
+
+    /// Loads a session as soon as another process has released it, which may be long before that
+    /// process ends. Waits for `limit` at most.
+    async fn load_when_released(
+        &self,
+        id: SessionId,
+        holder: LockHolder,
+        limit: Duration,
+    ) -> Result<(StoredSession, usize), store::Error> {
         const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-        let Some(take_over_timeout) = self.store.request(&holder, &id).await else {
-            return Err(store::Error::Locked { id, holder });
-        };
-        let taken = async {
+        let loaded = async {
             loop {
                 match self.store.load_without_old_results(&id).await {
                     Err(store::Error::Locked { .. }) => tokio::time::sleep(RETRY_INTERVAL).await, // its turn is being cancelled
-                    taken => return taken,
+                    loaded => return loaded,
                 }
             }
         };
-        let late = |_| {
-            Err(store::Error::Locked {
-                id: id.clone(),
-                holder,
-            })
-        };
-        tokio::time::timeout(take_over_timeout, taken)
-            .await
-            .unwrap_or_else(late)
+        let loaded = tokio::time::timeout(limit, loaded).await;
+        loaded.unwrap_or(Err(store::Error::Locked { id, holder }))
     }
 
     async fn open(

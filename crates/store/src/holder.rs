@@ -1,9 +1,5 @@
 //! The process that has a session open.
 
-use std::time::Duration;
-
-use rustix::process::Pid;
-
 /// The process that has a session open, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockHolder {
@@ -15,22 +11,6 @@ pub struct LockHolder {
     pub is_exiting: bool,
     /// The address at which it receives requests for the session, in the form of the backend.
     pub(super) request_address: Option<String>,
-}
-
-impl LockHolder {
-    /// Waits until the process has ended, for `limit` at most. Does not wait if it is not known, or
-    /// on another machine.
-    pub async fn await_end(&self, limit: Duration) {
-        if self.host.is_some() {
-            return;
-        }
-        let pid = self.pid.and_then(|pid| i32::try_from(pid).ok());
-        let Some(pid) = pid.and_then(Pid::from_raw) else {
-            return;
-        };
-        let ends = move || base::process::await_ends(&[pid], limit);
-        base::task::spawn_blocking(ends).await.ok();
-    }
 }
 
 impl std::fmt::Display for LockHolder {
