@@ -115,9 +115,17 @@ pub fn repository(worktree: &Worktree) -> Option<String> {
     worktree.origin().or_else(|| first_commit(worktree))
 }
 
+/// The beginning of the name of a repository without an `origin`.
+const COMMIT: &str = "commit:";
+
 /// Returns the name of a repository without an `origin`. Blocks on file access.
 pub fn first_commit(worktree: &Worktree) -> Option<String> {
-    root_commit(&worktree.root).map(|id| format!("commit:{id}"))
+    root_commit(&worktree.root).map(|id| format!("{COMMIT}{id}"))
+}
+
+/// Returns whether the name of a repository is that of its first commit.
+pub fn names_commit(repository: &str) -> bool {
+    repository.starts_with(COMMIT)
 }
 
 /// Moves a session that is open here to another directory, and stores the change.

@@ -13,7 +13,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::normal;
-use session::relocate::first_commit;
+use session::relocate::{first_commit, names_commit};
 use store::{ListQuery, Record, Store, StoredSession};
 
 /// The largest number of sessions that are examined for a moved directory, the newest first.
@@ -166,11 +166,16 @@ async fn left_behind(store: &Store, environment: &Environment) -> BTreeMap<Gone,
         return gone;
     };
     let origin = here.worktree.origin();
-    // A repository that has an origin now may have had none.
+    // It may read the whole history, so it is only looked up for a session that is left behind.
     let first = LazyCell::new(|| first_commit(&here.worktree));
-    let is_ours = |name: &String| Some(name) == origin.as_ref() || Some(name) == first.as_ref();
-    let is_left =
-        |record: &&Record| record.origin.as_ref().is_some_and(is_ours) && !record.cwd.exists();
+    let is_left = |record: &&Record| {
+        let may_be_ours = |name: &&String| Some(*name) == origin.as_ref() || names_commit(name);
+        // A repository that has an origin now may have had none.
+        let is_ours =
+            |name: &String| Some(name) == origin.as_ref() || Some(name) == first.as_ref();
+        let name = record.origin.as_ref().filter(may_be_ours);
+        name.is_some_and(|name| !record.cwd.exists() && is_ours(name))
+    };
     for record in page.sessions.iter().filter(is_left) {
         let old = gone_root(&record.cwd, root).to_path_buf();
         let new = root.clone();
