@@ -1,7 +1,8 @@
 //! Lists of sessions. A terminal gets short ids, ages and titles in its width, by directory; a pipe
 //! gets one complete line for each session.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use anstyle::Style;
 
@@ -119,12 +120,14 @@ impl TerminalList {
             return out;
         }
         let mut places: Vec<(String, Vec<Cells<'_>>)> = Vec::new();
+        let mut indices: HashMap<&Path, usize> = HashMap::new();
         for cells in cells {
-            let place = self.place(&cells.row.record);
-            match places.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, all)) => all.push(cells),
-                None => places.push((place, vec![cells])),
-            }
+            let record = &cells.row.record;
+            let index = *indices.entry(&record.cwd).or_insert_with(|| {
+                places.push((self.place(record), Vec::new()));
+                places.len() - 1
+            });
+            places[index].1.push(cells);
         }
         for (number, (place, all)) in places.iter().enumerate() {
             if number > 0 {
