@@ -289,6 +289,8 @@ struct Observer {
     only: OnceLock<SessionId>,
     /// Newer events may take the place of unread ones.
     merges: bool,
+    /// Its queue is never read, only copied for observers that come later.
+    is_history: bool,
     // A leaf lock around the queue.
     queue: Mutex<Queue>,
     news: Notify,
@@ -306,6 +308,7 @@ impl Observer {
     fn new(filter: EventFilter, queue: Queue) -> Arc<Self> {
         Arc::new(Self {
             merges: !filter.traces,
+            is_history: false,
             filter,
             only: OnceLock::new(),
             queue: Mutex::new(queue),
@@ -354,8 +357,9 @@ struct BusState {
     observers: Mutex<Vec<Weak<Observer>>>,
     /// The length of that list, read without the lock.
     count: AtomicUsize,
-    /// The number of observers in it that receive deltas.
-    readers: AtomicUsize,
+    /// Whether deltas are published: an observer in it reads them, or one has and may continue with
+    /// those of the history.
+    is_read: AtomicBool,
     /// True once an observer has requested traces. Such an observer stays until the process ends.
     is_traced: AtomicBool,
     /// Past events for observers that come later, one by one. It is an observer that never reads.
@@ -365,12 +369,11 @@ struct BusState {
 impl BusState {
     /// Counts the observers anew.
     fn count(&self, observers: &[Weak<Observer>]) {
-        let readers = observers
-            .iter()
-            .filter_map(Weak::upgrade)
-            .filter(|observer| !observer.filter.traces)
-            .count();
-        self.readers.store(readers, Ordering::Relaxed);
+        let mut present = observers.iter().filter_map(Weak::upgrade);
+        let has_reader = present.any(|observer| !observer.filter.traces && !observer.is_history);
+        let may_continue = self.history.get().is_some() && self.is_read.load(Ordering::Relaxed);
+        self.is_read
+            .store(has_reader || may_continue, Ordering::Relaxed);
         self.count.store(observers.len(), Ordering::Relaxed);
     }
 }
@@ -383,7 +386,7 @@ impl EventBus {
 
     /// Returns whether anyone observes the text of answers as it grows.
     fn is_read(&self) -> bool {
-        self.0.readers.load(Ordering::Relaxed) > 0
+        self.0.is_read.load(Ordering::Relaxed)
     }
 
     /// Returns whether anyone makes traces of the events.
@@ -391,13 +394,16 @@ impl EventBus {
         self.0.is_traced.load(Ordering::Relaxed)
     }
 
-    /// Stores the first and the newest events from now on, for [`EventBus::subscribe_after`].
+    /// Stores the first and the newest events from now on, for [`EventBus::subscribe_after`]. Deltas
+    /// are stored from the first subscription on: most servers have no observer, and one that comes
+    /// in the middle of an answer receives the whole text at its end.
     pub fn keep_history(&self) {
         self.0.history.get_or_init(|| {
             let history = Arc::new(Observer {
                 filter: EventFilter::default(),
                 only: OnceLock::new(),
                 merges: false,
+                is_history: true,
                 queue: Mutex::new(Queue::new(MAX_HISTORY_BYTES)),
                 news: Notify::new(),
             });
@@ -850,6 +856,31 @@ mod tests {
         one.publish("session.idle", None, || json!({ "n": 3 }));
         let counts: Vec<usize> = observers.iter_mut().map(|seen| read(seen).len()).collect();
         assert_eq!(counts, [1, 1, 0]);
+    }
+
+    #[test]
+    fn history_has_deltas_from_the_first_reader_on() {
+        let bus = EventBus::default();
+        bus.keep_history();
+        let one = Publisher {
+            environment: Some(Environment::from_vars([].into())),
+            ..publisher(&bus, "ses_1")
+        };
+        one.publish(DELTA, Some("a"), || unreachable!("nobody reads deltas"));
+        one.publish("session.idle", None, || json!({ "n": 1 }));
+        drop(bus.subscribe(EventFilter::default()));
+        delta(&one, "a", "x");
+        // By now the reader is known to have gone, and may come back.
+        delta(&one, "a", "y");
+        let mut seen = bus.subscribe_after(EventFilter::default(), "");
+        assert_eq!(
+            read(&mut seen),
+            [
+                "session.idle 1",
+                "message.part.delta \"x\"",
+                "message.part.delta \"y\""
+            ]
+        );
     }
 
     #[test]
