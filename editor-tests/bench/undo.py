@@ -4,6 +4,9 @@ python3 editor-tests/bench/undo.py target/release/adjutant
 In projects of SIZES files, a command changes one file, ten times, and the last change is undone. In one of 10,000 files,
 commands write 10,000 files and check out a branch that differs in all of them. Printed are milliseconds a turn, the
 median of the runs for those that are repeated, for each sandbox of MECHANISMS, with undo and without it.
+
+In a project of EACH files, two agents, one with undo and one without, make the same PAIRS changes of a file each, in
+turns. Printed are the medians of a turn, of a turn whose command changes nothing, and of the difference of each pair.
 """
 
 import os
@@ -19,6 +22,8 @@ BINARY = os.path.abspath(sys.argv[1])
 SIZES = [int(n) for n in os.environ.get("SIZES", "1000,20000,100000,400000").split(",")]
 MECHANISMS = os.environ.get("MECHANISMS", "bwrap,landlock").split(",")
 RUNS = int(os.environ.get("RUNS", "5"))
+EACH = int(os.environ.get("EACH", "100000"))
+PAIRS = int(os.environ.get("PAIRS", "50"))
 OTHERS = {"bwrap": "seatbelt", "landlock": "bwrap", "none": "bwrap,landlock"}
 
 
@@ -107,8 +112,35 @@ def sweeps(port, mechanism):
         print(f"{mechanism:9} {what}: {without:7.0f} → {kept:7.0f} ({(kept / without - 1) * 100:+.0f} %)", flush=True)
 
 
+def pairs(port):
+    """The same changes with undo and without it, in one tree, in turns."""
+    with tempfile.TemporaryDirectory() as root:
+        make(root, EACH)
+        for mechanism in MECHANISMS:
+            with tempfile.TemporaryDirectory() as plain, tempfile.TemporaryDirectory() as keeping:
+                agents = [agent(plain, root, port, mechanism, False), agent(keeping, root, port, mechanism, True)]
+                for one in agents:
+                    timed(one, "Warm up.", [bash("true > /dev/null; cd .")])
+                changed, idle = ([], []), ([], [])
+                for run in range(PAIRS):
+                    number = run * 100 % EACH
+                    path = f"d{number // 10_000}/e{number // 100}/f{number}.txt"
+                    # Whoever is first finds the file uncached.
+                    order = (0, 1) if run % 2 else (1, 0)
+                    for which in order:
+                        changed[which].append(timed(agents[which], "Go.", [bash(f"echo {run} >> {path}")]))
+                    for which in order:
+                        idle[which].append(timed(agents[which], "Go.", [bash("true > /dev/null; cd .")]))
+                for one in agents:
+                    one.end()
+            for what, (without, kept) in (("change of a file", changed), ("no change", idle)):
+                more = statistics.median(b - a for a, b in zip(without, kept))
+                print(f"{mechanism:9} {EACH} files, {what}: {statistics.median(without):.1f} → {statistics.median(kept):.1f}, difference {more:+.1f}", flush=True)
+
+
 def main():
     port = acp.serve()
+    pairs(port)
     for mechanism in MECHANISMS:
         sweeps(port, mechanism)
         for size in SIZES:
