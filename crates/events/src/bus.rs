@@ -357,7 +357,7 @@ struct BusState {
     observers: Mutex<Vec<Weak<Observer>>>,
     /// The length of that list, read without the lock.
     count: AtomicUsize,
-    /// Whether deltas are published: an observer in it reads them, or one has and may continue with
+    /// True if deltas are published: an observer in it reads them, or one has and may continue with
     /// those of the history.
     is_read: AtomicBool,
     /// True once an observer has requested traces. Such an observer stays until the process ends.
