@@ -171,8 +171,7 @@ async fn left_behind(store: &Store, environment: &Environment) -> BTreeMap<Gone,
     let is_left = |record: &&Record| {
         let may_be_ours = |name: &&String| Some(*name) == origin.as_ref() || names_commit(name);
         // A repository that has an origin now may have had none.
-        let is_ours =
-            |name: &String| Some(name) == origin.as_ref() || Some(name) == first.as_ref();
+        let is_ours = |name: &String| Some(name) == origin.as_ref() || Some(name) == first.as_ref();
         let name = record.origin.as_ref().filter(may_be_ours);
         name.is_some_and(|name| !record.cwd.exists() && is_ours(name))
     };
