@@ -6,22 +6,33 @@ use base::text::mark::without_notes;
 const MAX_TITLE_CHARS: usize = 50;
 
 /// Returns a title taken from a prompt: the beginning of its first line of text, at most 50
-/// characters, without Markdown; empty if the prompt has no word. Pure.
+/// characters, as it was typed but without the marks that begin a block of Markdown; empty if the
+/// prompt has no word. Pure.
 pub(super) fn fallback_title(prompt: &str) -> String {
     let prompt = without_notes(prompt);
     let plain: String = subject_line(&prompt)
         .chars()
-        .filter(|c| !"`*\"#<>[]".contains(*c) && !c.is_control())
+        .filter(|c| c.is_whitespace() || !c.is_control())
         .collect();
-    let text = plain.split_whitespace().collect::<Vec<_>>().join(" ");
-    let text = text.trim_start_matches(['-', ' ', '/', '@']);
-    let mut title = base::text::cut_chars(text, MAX_TITLE_CHARS);
+    let words: Vec<&str> = plain
+        .split_whitespace()
+        .skip_while(|word| is_block_mark(word))
+        .collect();
+    let text = words.join(" ");
+    let mut title = base::text::cut_chars(&text, MAX_TITLE_CHARS);
     if title != text
         && let Some((words, _)) = title.rsplit_once(' ')
     {
         title.truncate(words.len());
     }
-    let title = title.trim_end_matches(['.', ',', ';', ':', '?', '!', ' ', '-']);
+    let ends = ['.', ',', ';', ':'];
+    let last = title.rsplit(' ').next().unwrap_or_default();
+    // In "list ." the full stop is a word.
+    let title = if last.trim_matches(ends).is_empty() {
+        title.as_str()
+    } else {
+        title.trim_end_matches(ends)
+    };
     let first = title.split(' ').next().unwrap_or_default();
     let is_name =
         first.contains(['_', '.', '/', ':']) || first.chars().skip(1).any(char::is_uppercase);
@@ -36,6 +47,11 @@ pub(super) fn fallback_title(prompt: &str) -> String {
         return title.to_owned();
     }
     raised + chars.as_str()
+}
+
+/// Returns whether a word at the beginning of a line marks a heading, a quotation or an item of a list.
+fn is_block_mark(word: &str) -> bool {
+    matches!(word, "-" | "*" | "+" | ">") || word.trim_matches('#').is_empty()
 }
 
 /// Returns the first line of text outside of code fences, or else the first line of code.
@@ -66,18 +82,33 @@ mod tests {
     #[test]
     fn prompt_gives_expected_title() {
         let table = [
-            ("where are session ids made?", "Where are session ids made"),
+            ("where are session ids made?", "Where are session ids made?"),
             (
-                "Please, could you fix the bug?",
-                "Please, could you fix the bug",
+                "Please, could you fix the bug!",
+                "Please, could you fix the bug!",
             ),
             (
                 "fix the **parser** in `src/a.rs`?",
-                "Fix the parser in src/a.rs",
+                "Fix the **parser** in `src/a.rs`?",
             ),
+            (
+                "explain @src/main.rs:10-40, then",
+                "Explain @src/main.rs:10-40, then",
+            ),
+            ("@src/lib.rs is long", "@src/lib.rs is long"),
+            ("#12 is not fixed by #34", "#12 is not fixed by #34"),
+            ("what is Vec<[u8; 4]>", "What is Vec<[u8; 4]>"),
+            ("say \"hello\" twice", "Say \"hello\" twice"),
+            ("/etc/hosts is wrong", "/etc/hosts is wrong"),
+            ("list .", "List ."),
+            ("see below:", "See below"),
+            ("--help prints nothing", "--help prints nothing"),
+            ("## Plan\n\nbuild it", "Plan"),
+            ("> - a quoted item", "A quoted item"),
+            ("tabs\tand\u{1b}[31m colour", "Tabs and[31m colour"),
             ("\n\n```rust\nfn a() {}\n```\nexplain this", "Explain this"),
             ("```\nfn main() {}\n```", "Fn main() {}"),
-            ("{\"a\": 1}", "{a: 1}"),
+            ("{\"a\": 1}", "{\"a\": 1}"),
             ("", ""),
             ("   \n***\n", ""),
             ("<system-reminder>plan</system-reminder>hello", "Hello"),

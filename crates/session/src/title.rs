@@ -232,12 +232,37 @@ fn clean(answer: &str) -> Option<String> {
         .lines()
         .map(str::trim)
         .find(|line| !line.is_empty() && *line != "<think>")?;
-    let line = line
-        .trim_start_matches('#')
-        .trim_matches(['"', '\'', '`', '*', ' ', '“', '”', '「', '」']);
-    let line = line.trim_end_matches('.');
+    let mut line = match line.split_once(' ') {
+        Some((marks, heading)) if marks.trim_matches('#').is_empty() => heading,
+        _ => line,
+    };
+    loop {
+        let plain = unquoted(line.trim_end_matches('.').trim());
+        if plain == line {
+            break;
+        }
+        line = plain;
+    }
     let title = tidy(line);
     (!title.is_empty()).then_some(title)
+}
+
+/// Removes the quotation marks around a text. Marks that belong to a part of it remain.
+fn unquoted(text: &str) -> &str {
+    const PAIRS: [(&str, &str); 7] = [
+        ("**", "**"),
+        ("*", "*"),
+        ("\"", "\""),
+        ("'", "'"),
+        ("`", "`"),
+        ("“", "”"),
+        ("「", "」"),
+    ];
+    let inside = PAIRS.iter().find_map(|(open, close)| {
+        let inside = text.strip_prefix(open)?.strip_suffix(close)?;
+        (!inside.contains(open) && !inside.contains(close)).then_some(inside)
+    });
+    inside.unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -255,7 +280,12 @@ mod tests {
                 "<think>\nhm\n</think>\n\n\"Fix the build.\"\nBecause it is broken.",
                 Some("Fix the build"),
             ),
-            ("## `Retry` logic", Some("Retry` logic")),
+            ("## `Retry` logic", Some("`Retry` logic")),
+            ("#12: fix the parser", Some("#12: fix the parser")),
+            ("**“Fix the build.”**", Some("Fix the build")),
+            ("`a` and `b`", Some("`a` and `b`")),
+            ("Rename `old`", Some("Rename `old`")),
+            ("'t Hooft", Some("'t Hooft")),
             ("\n \n", None),
             ("<think>\nand no end", Some("and no end")),
         ] {
