@@ -55,44 +55,62 @@ pub enum BuiltinName {
     Elsewhere,
 }
 
-/// Commands of other programs that adjutant does in another way, with that way. They are not listed.
-pub(super) const ELSEWHERE: &[(&[&str], &str)] = &[
-    (
-        &["clear", "new", "reset"],
-        "An empty conversation is a new session: open one in your editor; at a terminal, each `adjutant run` without `-c` begins one. `/compact` summarises the present one.",
-    ),
-    (
-        &["model", "models"],
-        "Choose the model in your editor, or with `adjutant run -m PROVIDER/MODEL`; `adjutant models` lists them, `adjutant config set model PROVIDER/MODEL` changes the default.",
-    ),
-    (
-        &["mode", "modes", "agent", "agents"],
-        "Choose the mode in your editor, or with `adjutant run --mode NAME`; `adjutant agents` lists them.",
-    ),
-    (
-        &["exit", "quit", "q"],
-        "Nothing needs to be ended: close the session in your editor; `adjutant run` exits after each answer.",
-    ),
-    (
-        &["login"],
-        "Log in at a terminal with `adjutant auth login PROVIDER`; `adjutant auth list` shows the keys and logins.",
-    ),
-    (
-        &["resume", "continue", "sessions", "history"],
-        "Choose an earlier session in your editor, or continue it with `adjutant run -c PROMPT`, or `-s ID`; `adjutant sessions` lists them.",
-    ),
-    (
-        &["cost", "usage", "stats"],
-        "`/status` shows the cost of this session, `adjutant stats` the tokens and the cost of all.",
-    ),
-    (
-        &["config", "settings"],
-        "`adjutant config` shows the settings and their files, `adjutant config edit` opens your own.",
-    ),
-    (
-        &["doctor"],
-        "`adjutant doctor` checks what works on this machine.",
-    ),
+/// A command of other programs that adjutant does in another way. It is not listed.
+pub(super) struct ForeignCommand {
+    pub(super) names: &'static [&'static str],
+    /// True if a single word after it is its argument. After the others it begins a prompt:
+    /// `/new feature`.
+    pub(super) takes_word: bool,
+    /// The way to do it here.
+    pub(super) answer: &'static str,
+}
+
+pub(super) const ELSEWHERE: &[ForeignCommand] = &[
+    ForeignCommand {
+        names: &["clear", "new", "reset"],
+        takes_word: false,
+        answer: "An empty conversation is a new session: open one in your editor; at a terminal, each `adjutant run` without `-c` begins one. `/compact` summarises the present one.",
+    },
+    ForeignCommand {
+        names: &["model", "models"],
+        takes_word: true,
+        answer: "Choose the model in your editor, or with `adjutant run -m PROVIDER/MODEL`; `adjutant models` lists them, `adjutant config set model PROVIDER/MODEL` changes the default.",
+    },
+    ForeignCommand {
+        names: &["mode", "modes", "agent", "agents"],
+        takes_word: true,
+        answer: "Choose the mode in your editor, or with `adjutant run --mode NAME`; `adjutant agents` lists them.",
+    },
+    ForeignCommand {
+        names: &["exit", "quit", "q"],
+        takes_word: false,
+        answer: "Nothing needs to be ended: close the session in your editor; `adjutant run` exits after each answer.",
+    },
+    ForeignCommand {
+        names: &["login"],
+        takes_word: true,
+        answer: "Log in at a terminal with `adjutant auth login PROVIDER`; `adjutant auth list` shows the keys and logins.",
+    },
+    ForeignCommand {
+        names: &["resume", "continue", "sessions", "history"],
+        takes_word: false,
+        answer: "Choose an earlier session in your editor, or continue it with `adjutant run -c PROMPT`, or `-s ID`; `adjutant sessions` lists them.",
+    },
+    ForeignCommand {
+        names: &["cost", "usage", "stats"],
+        takes_word: false,
+        answer: "`/status` shows the cost of this session, `adjutant stats` the tokens and the cost of all.",
+    },
+    ForeignCommand {
+        names: &["config", "settings"],
+        takes_word: false,
+        answer: "`adjutant config` shows the settings and their files, `adjutant config edit` opens your own.",
+    },
+    ForeignCommand {
+        names: &["doctor"],
+        takes_word: false,
+        answer: "`adjutant doctor` checks what works on this machine.",
+    },
 ];
 
 /// The names of the command that lists the others.

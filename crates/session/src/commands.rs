@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::builtin::{BuiltinCommand, BuiltinName, ELSEWHERE, HELP};
+use super::builtin::{BuiltinCommand, BuiltinName, ELSEWHERE, ForeignCommand, HELP};
 use super::mention;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
@@ -202,8 +202,9 @@ impl Commands {
             });
         }
         // A word that is followed by others begins a prompt: `/help me with the tests`.
-        let is_prompt = rest.contains(char::is_whitespace);
-        if is_prompt || (HELP.contains(&name) && !rest.is_empty()) {
+        let takes_word = foreign(name).is_some_and(|command| command.takes_word);
+        let is_argument = takes_word && !rest.contains(char::is_whitespace);
+        if !rest.is_empty() && !is_argument {
             return None;
         }
         Some(BuiltinCommand {
@@ -225,8 +226,7 @@ impl Commands {
                 commands.join("\n")
             ));
         }
-        let (_, answer) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name))?;
-        Some((*answer).to_owned())
+        Some(foreign(name)?.answer.to_owned())
     }
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
@@ -603,6 +603,13 @@ async fn filled(
     (texts, attachments)
 }
 
+/// Returns the command of other programs with this name.
+fn foreign(name: &str) -> Option<&'static ForeignCommand> {
+    ELSEWHERE
+        .iter()
+        .find(|command| command.names.contains(&name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -718,6 +725,8 @@ mod tests {
             ("/clear", "without `-c`"),
             ("/model", "-m PROVIDER/MODEL"),
             ("/model openai/gpt-5", "-m PROVIDER/MODEL"),
+            ("/mode plan", "--mode NAME"),
+            ("/login openai", "auth login PROVIDER"),
             ("/exit", "exits after each answer"),
         ] {
             let answer = answer(text).unwrap_or_default();
@@ -727,13 +736,17 @@ mod tests {
             "/help me",
             "/help me with it",
             "/clearly",
+            "/new feature",
             "/new file please",
+            "/resume work",
+            "/cost overview",
+            "/model the data",
             "help",
         ] {
             assert_eq!(answer(text), None, "{text}");
         }
-        let names = ELSEWHERE.iter().flat_map(|(names, _)| *names).chain(&HELP);
-        for name in names {
+        let names = ELSEWHERE.iter().flat_map(|command| command.names);
+        for name in names.chain(&HELP) {
             let is_own = BuiltinName::ALL.iter().any(|(_, own, ..)| own == name);
             assert!(!is_own && answer(&format!("/{name}")).is_some(), "{name}");
         }
