@@ -109,7 +109,13 @@ fn make(turn: &OfflineTurn<'_>, doing: &str, what: &str, call: PlannedCall) -> O
 /// Shows the beginning of a file or a directory.
 pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OrEnd<String> {
     let what = quoted(path);
-    let done = make(turn, "Reading", &what, ("read", json!({"filePath": path})))?;
+    // A full stop after the name of the current directory would look like its parent.
+    let place = if path == "." {
+        "this directory"
+    } else {
+        what.as_str()
+    };
+    let done = make(turn, "Reading", place, ("read", json!({"filePath": path})))?;
     Ok(format!("{what}:\n\n{}", fenced(path, &contents(&done))))
 }
 
