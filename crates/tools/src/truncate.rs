@@ -112,7 +112,10 @@ pub fn cut(text: &str, limits: OutputLimits, keep: KeepEnd) -> Truncation {
 /// added to the note. Titles become one line.
 pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     output.title = text::title(&output.title);
-    if let Some(display) = output.display.take() {
+    // A tool that has cut its result has cut its display as well.
+    if !output.cut
+        && let Some(display) = output.display.take()
+    {
         let cut = cut(&display, context.limits, output.keep);
         output.display = Some(match (cut.missing, output.keep) {
             (None, _) => cut.shown,

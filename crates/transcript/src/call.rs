@@ -268,7 +268,8 @@ impl CallFacts {
     /// The key of the exit code.
     pub const EXIT: &str = "exit";
     const SIGNAL: &str = "signal";
-    const OUTPUT_PATH: &str = "outputPath";
+    /// The key of the file that contains its complete output.
+    pub const OUTPUT_PATH: &str = "outputPath";
     const SANDBOX: &str = "sandbox";
     const NEWS: &str = "news";
     const LOADED: &str = "loaded";

@@ -92,6 +92,8 @@ struct RunProgress {
     model: Option<String>,
     /// True when the prompt is about to be sent; before that, no model is shown.
     has_begun: bool,
+    /// True once the command that exports the whole output of a call was named.
+    has_named_export: bool,
 }
 
 /// The task of a subagent.
@@ -559,7 +561,12 @@ impl Client {
             );
         let heading = progress.heading(session);
         drop(progress);
+        let printed = fields.content.as_deref().and_then(program_output);
         let output = fields.raw_output.unwrap_or_default();
+        // A raw output has only the beginning of a long text.
+        let printed = printed
+            .or_else(|| output["output"].as_str())
+            .unwrap_or_default();
         if !self.screen.shows_calls()
             && failed
             && call.refused.is_none()
@@ -576,7 +583,8 @@ impl Client {
                 words.push(&palette.line(FAINT, &line).indented(2 * (task.depth - 1)));
                 words.push(&Palette::plain("\n"));
             }
-            words.push(&self.over(&call, failed, &output).indented(2 * depth));
+            let ended = self.over(&call, failed, &output, printed);
+            words.push(&ended.indented(2 * depth));
             self.screen.message(&words);
             self.screen.doing(&next);
         }
@@ -607,7 +615,14 @@ impl Client {
     }
 
     /// Describes a finished call, with its changes or the end of its output.
-    fn over(&self, call: &CallProgress, failed: bool, output: &serde_json::Value) -> Styled {
+    fn over(
+        &self,
+        call: &CallProgress,
+        failed: bool,
+        output: &serde_json::Value,
+        printed: &str,
+    ) -> Styled {
+        let whole = output[CallFacts::OUTPUT_PATH].as_str().map(Path::new);
         let palette = self.screen.aside;
         let mut out = palette.styled(
             if failed { BAD } else { GOOD },
@@ -637,12 +652,12 @@ impl Client {
                 out.push(&palette.line(BAD, &format!(" (exit code {code})")));
             }
             out.push(&palette.line(FAINT, &time));
-            self.push_output(&mut out, output, MAX_OUTPUT_LINES);
+            self.push_output(&mut out, printed, whole, MAX_OUTPUT_LINES);
             return out;
         }
         out.push(&palette.line(FAINT, &time));
         if call.kind == v1::ToolKind::Execute {
-            self.push_output(&mut out, output, MAX_GOOD_OUTPUT_LINES);
+            self.push_output(&mut out, printed, whole, MAX_GOOD_OUTPUT_LINES);
         }
         for diff in &call.changes {
             out.push(&Palette::plain("\n"));
@@ -651,15 +666,25 @@ impl Client {
         out
     }
 
-    /// Appends the last lines of a call's output.
-    fn push_output(&self, out: &mut Styled, output: &serde_json::Value, limit: usize) {
+    /// Appends the last lines of a call's output, and the place of the others. `whole` is the file
+    /// that has all of it if the call's result is cut.
+    fn push_output(&self, out: &mut Styled, printed: &str, whole: Option<&Path>, limit: usize) {
         let palette = self.screen.aside;
-        let output = output["output"].as_str().unwrap_or_default().trim_end();
-        let lines: Vec<&str> = output.lines().collect();
+        let lines: Vec<&str> = printed.trim_end().lines().collect();
         let hidden = lines.len().saturating_sub(limit);
         if hidden > 0 {
             let dots = palette.mark("…", "...");
-            let earlier = format!("{dots} {} before", text::count(hidden, "line"));
+            let count = text::count(hidden, "line");
+            let earlier = match whole {
+                // The result does not have all lines, so they are not counted.
+                Some(file) => format!("{dots} all lines: {}", file.display()),
+                None if std::mem::replace(&mut self.progress().has_named_export, true) => {
+                    format!("{dots} {count} before")
+                }
+                None => format!(
+                    "{dots} {count} before; `adjutant sessions export -o FILE.html` has all"
+                ),
+            };
             out.push(&Palette::plain("\n    "));
             out.push(&palette.line(FAINT, &earlier));
         }
@@ -1131,6 +1156,27 @@ impl RunProgress {
         }
         self.subagents.get(session).cloned()
     }
+}
+
+/// Returns the text that a program printed, which is a block of code in the content of its call.
+fn program_output(content: &[v1::ToolCallContent]) -> Option<&str> {
+    const MIN_FENCE: usize = 3;
+    content.iter().find_map(|content| {
+        let v1::ToolCallContent::Content(content) = content else {
+            return None;
+        };
+        let v1::ContentBlock::Text(text) = &content.content else {
+            return None;
+        };
+        let text = text.text.as_str();
+        let fence = &text[..text.len() - text.trim_start_matches('`').len()];
+        if fence.len() < MIN_FENCE {
+            return None;
+        }
+        text.strip_prefix(fence)?
+            .strip_prefix('\n')?
+            .strip_suffix(fence)
+    })
 }
 
 /// Describes a running call.
