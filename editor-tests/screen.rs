@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 23] = [
+pub const ALL: [(&str, fn()); 25] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
@@ -37,7 +37,9 @@ pub const ALL: [(&str, fn()); 23] = [
     ("one answer settles the other questions", settled),
     ("colours appear only if wanted", colours),
     ("list of models is short at a terminal", models),
+    ("long output names the place of its lines", long_output),
     ("pipe gets the answer only", piped),
+    ("reader that has stopped keeps no run", stopped_reader),
     ("failure is repeated without its text", retried),
     ("sessions continue", continued),
     ("prompt carries its attachments", attached),
@@ -405,9 +407,37 @@ fn timed() {
     let time = title.strip_prefix("• until [ -e go ]; do sleep 0.1; done; seq 5 (");
     assert!(time.is_some_and(|time| time.ends_with(" s)")), "{screen}");
     assert!(
-        screen.contains("    … 2 lines before\n    3\n    4\n    5\n"),
+        screen.contains(
+            "    … 2 lines before; `adjutant sessions export -o FILE.html` has all\n    3\n    4\n    5\n"
+        ),
         "{screen}"
     );
+}
+
+/// Of a long output the last lines are shown, and the place of the others: in the export of the session,
+/// or in a file if the result is cut. The last lines are those of the program, also if the raw output
+/// ends before them.
+fn long_output() {
+    let (_model, project) = stage(
+        "call bash {\"command\":\"seq 5\"}\n---\ncall bash {\"command\":\"seq 6\"}\n---\n\
+         call bash {\"command\":\"seq 1000000 1001900\"}\n---\n\
+         call bash {\"command\":\"seq 1000000 1009000\"}\n---\ntext: Done.",
+        &json!({}),
+    );
+    let (code, screen) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
+    assert_eq!(code, Some(0), "{screen}");
+    for expected in [
+        "    … 2 lines before; `adjutant sessions export -o FILE.html` has all\n    3\n    4\n    5\n",
+        "    … 3 lines before\n    4\n    5\n    6\n",
+        "    … 1898 lines before\n    1001898\n    1001899\n    1001900\n",
+        "    1008998\n    1008999\n    1009000\n",
+    ] {
+        assert!(screen.contains(expected), "{screen}");
+    }
+    let unwrapped: String = screen.split_whitespace().collect();
+    let file = unwrapped.split_once("…alllines:").unwrap().1;
+    let (path, _) = file.split_once("1008998").unwrap();
+    assert!(path.contains("/tool-output/tool_"), "{screen}");
 }
 
 fn subagent() {
@@ -684,6 +714,21 @@ fn stderr_without_session(output: &Output) -> (String, String) {
             .unwrap_or_default()
             .to_owned(),
     )
+}
+
+/// Ends a run whose answer is not read any more, although the pipe is open.
+fn stopped_reader() {
+    let long = "words ".repeat(100_000);
+    let (_model, project) = stage(&format!("text: {long}"), &json!({}));
+    let mut run = adjutant(&project, &["run", "-q", "Do it."])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut unread = run.stdout.take().unwrap();
+    unread.read_exact(&mut [0]).unwrap();
+    rustix::process::kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    assert!(!run.wait().unwrap().success());
 }
 
 fn piped() {

@@ -37,7 +37,9 @@ pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Re
     let reader = Arc::new(reader);
     let ended = CancellationToken::new();
     let mut signal = base::task::spawn(super::signalled(ended.clone(), true));
-    let (sender, mut lines) = mpsc::channel(MAX_WAITING);
+    let (sender, lines) = mpsc::channel(MAX_WAITING);
+    // On a thread of its own: a reader that stops must not keep a signal from ending the process.
+    let mut printing = base::task::spawn_blocking(move || print(lines));
     for socket in reader.earlier() {
         let reader = reader.clone();
         base::task::spawn(follow(
@@ -45,26 +47,33 @@ pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Re
             sender.clone(),
         ));
     }
-    let mut out = JsonWriter::new();
     loop {
         tokio::select! {
             code = &mut signal => return Ok(code.ok().flatten().unwrap_or_default()),
             stream = reader.accept() => {
-                let stream = stream.context("no more programs can send their events")?;
                 let reader = reader.clone();
                 base::task::spawn(follow(
                     async move { reader.request(stream).await },
                     sender.clone(),
                 ));
             }
-            Some(line) = lines.recv() => {
-                // A reader that has gone wants no more events.
-                if out.line(&line).and_then(|()| io::Write::flush(&mut out)).is_err() {
-                    return Ok(0);
-                }
-            }
+            // A reader that has gone wants no more events.
+            _ = &mut printing => return Ok(0),
         }
     }
+}
+
+/// Prints lines until there are no more.
+///
+/// # Errors
+/// The reader has gone.
+fn print(mut lines: mpsc::Receiver<String>) -> io::Result<()> {
+    let mut out = JsonWriter::new();
+    while let Some(line) = lines.blocking_recv() {
+        out.line(&line)?;
+        io::Write::flush(&mut out)?;
+    }
+    Ok(())
 }
 
 /// Returns the session that a name means. A whole id is taken as it is if no such session is

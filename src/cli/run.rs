@@ -7,6 +7,7 @@ mod prompt;
 mod result;
 
 use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -226,6 +227,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         Some(_) => environment,
     };
     let ended = CancellationToken::new();
+    end_if_stuck();
     let client = Arc::new(Client::new(&args, &environment));
     let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
@@ -280,6 +282,48 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     code
 }
 
+/// Ends the process after a signal if the reader of standard output has stopped: the thread that
+/// handles signals waits for the reader then, so another one does.
+fn end_if_stuck() {
+    let watch = || -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            signalled_at_all().await?;
+            while !terminal::is_stuck().await {}
+            kill_own_process();
+            Ok(())
+        })
+    };
+    let started = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(watch);
+    if let Err(e) = started {
+        tracing::warn!("a reader of the answer that stops will delay the end: {e}");
+    }
+}
+
+/// Waits for a signal to end.
+async fn signalled_at_all() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = hangup.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// Ends the process when its end is stuck, so nothing of the program is waited for.
+fn kill_own_process() {
+    let own = rustix::process::getpid();
+    rustix::process::kill_process(own, rustix::process::Signal::KILL).ok();
+}
+
 /// Waits for the signal to quit, and returns the exit code for it. By default the signal would end
 /// the program before it has restored the terminal. A second one ends it at once.
 async fn quit() -> Option<u8> {
@@ -288,9 +332,7 @@ async fn quit() -> Option<u8> {
     signals.recv().await;
     base::task::spawn(async move {
         signals.recv().await;
-        // The end is stuck, so nothing of the program is waited for.
-        let own = rustix::process::getpid();
-        rustix::process::kill_process(own, rustix::process::Signal::KILL).ok();
+        kill_own_process();
     });
     Some(131)
 }

@@ -17,6 +17,8 @@ use std::borrow::Cow;
 use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use textwrap::core::display_width;
@@ -169,13 +171,26 @@ pub(super) fn exact(words: &str) {
     }
 }
 
+/// The number of times that printing has begun or ended. It is odd while something is printed.
+static PRINT_STEPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns whether standard output accepts nothing for a second, because its reader has stopped.
+pub(super) async fn is_stuck() -> bool {
+    const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
+    let before = PRINT_STEPS.load(Ordering::Relaxed);
+    tokio::time::sleep(STUCK_TIMEOUT).await; // a pipe does not report that its reader has stopped
+    before % 2 == 1 && PRINT_STEPS.load(Ordering::Relaxed) == before
+}
+
 fn print(pieces: &[&[u8]]) {
     let mut stdout = io::stdout().lock();
+    PRINT_STEPS.fetch_add(1, Ordering::Relaxed);
     pieces
         .iter()
         .try_for_each(|piece| stdout.write_all(piece))
         .and_then(|()| stdout.flush())
         .ok();
+    PRINT_STEPS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A writer of many lines of JSON.

@@ -78,6 +78,19 @@ impl Availability {
         self.path.parent().unwrap_or(&self.path)
     }
 
+    /// Waits for the next connection. Cancel-safe.
+    async fn accept(&self) -> UnixStream {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => return stream,
+                Err(e) => {
+                    tracing::warn!("no connection for events can be accepted at the moment: {e}");
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await; // until others have closed
+                }
+            }
+        }
+    }
+
     fn name(&self) -> Option<&str> {
         self.path.file_name()?.to_str()
     }
@@ -183,14 +196,7 @@ async fn accept(availability: Availability, access: ReaderAccess, tasks: TaskTra
     sweep(availability.dir()).await;
     loop {
         let stream = tokio::select! {
-            accepted = availability.listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(e) => {
-                    tracing::warn!("no more programs can read the events at the moment: {e}");
-                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await; // until others have closed
-                    continue;
-                }
-            },
+            stream = availability.accept() => stream,
             () = access.ended.cancelled() => return,
         };
         let access = access.clone();
@@ -361,12 +367,8 @@ impl EventReader {
     }
 
     /// Waits for the next process that starts. Cancel-safe.
-    ///
-    /// # Errors
-    /// The socket accepts no connection.
-    pub async fn accept(&self) -> io::Result<UnixStream> {
-        let (stream, _) = self.availability.listener.accept().await?;
-        Ok(stream)
+    pub async fn accept(&self) -> UnixStream {
+        self.availability.accept().await
     }
 
     /// Requests the events of a process.
