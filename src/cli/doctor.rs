@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::project_context::ProjectContext;
+use super::redaction::KnownKeys;
 use super::{models, report};
 use base::environment::Environment;
 use config::settings::SandboxMode;
@@ -57,6 +58,19 @@ impl DoctorReport {
 
     fn keep(&mut self, key: &str, value: Value) {
         self.data.insert(key.into(), value);
+    }
+
+    /// Redacts the keys of this machine and of this directory's settings. Programs whose messages are
+    /// reported may repeat them.
+    fn redact(&mut self, environment: &Environment) {
+        let mut known = KnownKeys::new(environment);
+        known.read_project(Path::new("."));
+        for text in self.lines.iter_mut().chain(&mut self.broken) {
+            *text = known.redacted(text);
+        }
+        for value in self.data.values_mut() {
+            known.redact(value);
+        }
     }
 
     fn text(&self) -> String {
@@ -114,6 +128,7 @@ async fn examine(environment: &Environment) -> DoctorReport {
         Err(e) => report.broken.push(format!("{e:#}")),
     }
     report.keep("broken", json!(report.broken));
+    report.redact(environment);
     report
 }
 
