@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use base::environment::Environment;
 use base::worktree::Worktree;
@@ -233,8 +233,7 @@ fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
 fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let store = TrustStore::open(environment);
     if let Some(problem) = store.problem(TrustStore::path(environment).display().to_string()) {
-        super::say(&problem.to_string());
-        return Ok(1);
+        bail!("{problem}");
     }
     if json {
         let entry = |(root, entry): (&str, &TrustEntry)| {
