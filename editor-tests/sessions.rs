@@ -401,6 +401,7 @@ fn command_line() {
         "parent",
         "summary",
         "title",
+        "undoneTurns",
         "updated",
     ];
     assert_eq!(

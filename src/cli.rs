@@ -98,10 +98,7 @@ enum Command {
     /// quit, 143 terminated.
     Run(Box<run::Args>),
     /// Show, check and change the settings
-    Config {
-        #[command(subcommand)]
-        verb: Option<config::ConfigCommand>,
-    },
+    Config(config::Args),
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
     /// Show what a project's files would run, and trust them or not
@@ -125,15 +122,9 @@ enum Command {
     /// Counts the sessions of every project that are stored here. Input excludes tokens that providers had cached.
     Stats(stats::Args),
     /// List, show and create agents
-    Agents {
-        #[command(subcommand)]
-        verb: Option<agents::Verb>,
-    },
+    Agents(agents::Args),
     /// Manage API keys and logins
-    Auth {
-        #[command(subcommand)]
-        verb: Option<auth::Verb>,
-    },
+    Auth(auth::Args),
     /// List the skills of this directory
     Skills(project_lists::Args),
     /// List the formatters that run after an edit
@@ -180,6 +171,14 @@ struct CommandOrList<V: Subcommand, L: clap::Args> {
     listing: L,
 }
 
+// The options of a list that has no others. A doc comment would be the help of every such command.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+struct JsonListing {
+    /// Print JSON: a list of objects
+    #[arg(long)]
+    json: bool,
+}
+
 impl Command {
     /// Returns whether the command changes permissions or acts in the user's name, which no agent may do.
     fn is_for_the_user(&self) -> bool {
@@ -187,9 +186,12 @@ impl Command {
             Self::Trust(args) => !args.only_lists(),
             Self::Permissions(args) => args.revokes(),
             Self::Sessions(args) => args.is_for_the_user(),
-            Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
-            Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List { .. })),
-            Self::Config { verb } => verb.as_ref().is_some_and(config::ConfigCommand::changes),
+            Self::Agents(args) => matches!(args.verb, Some(agents::Verb::Create(_))),
+            Self::Auth(args) => !matches!(args.verb, None | Some(auth::Verb::List(_))),
+            Self::Config(args) => args
+                .verb
+                .as_ref()
+                .is_some_and(config::ConfigCommand::changes),
             Self::Mcp(args) => args.acts(),
             Self::Extensions(args) => args.installs(),
             Self::Serve(args) => args.lets_in(),
@@ -252,18 +254,20 @@ pub fn main() -> ExitCode {
                 if let Some(advice) = meant::run_option(&e, first.as_deref()) {
                     return terminal::misused(&advice);
                 }
-                return terminal::parsed(&meant::with_near_name(e, first.as_deref()));
+                let e = meant::with_near_name(e, first.as_deref());
+                return terminal::parsed(&meant::with_next_step(e, first.as_deref()));
             }
         },
     };
     let command = match cli.command {
-        _ if cli.login => Command::Auth {
+        _ if cli.login => Command::Auth(CommandOrList {
             verb: Some(auth::Verb::Login {
                 provider: None,
                 key: false,
                 device: false,
             }),
-        },
+            listing: JsonListing::default(),
+        }),
         Some(command) => command,
         None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
         None => return terminal::help(help::command()),
@@ -275,17 +279,23 @@ pub fn main() -> ExitCode {
         );
     }
     let done = match &command {
-        Command::Config { verb: Some(verb) } if verb.waits() => None,
-        Command::Config { verb } => Some(config::config(
-            verb.as_ref()
-                .unwrap_or(&config::ConfigCommand::Show { json: false }),
+        Command::Config(args) if args.verb.as_ref().is_some_and(config::ConfigCommand::waits) => {
+            None
+        }
+        Command::Config(args) => Some(config::config(
+            args.verb
+                .as_ref()
+                .unwrap_or(&config::ConfigCommand::Show(args.listing)),
             &environment,
         )),
-        Command::Agents {
+        Command::Agents(agents::Args {
             verb: Some(agents::Verb::Create(_)),
-        } => None,
-        Command::Agents { verb } => Some(agents::agents(
-            verb.as_ref().unwrap_or(&agents::Verb::List { json: false }),
+            ..
+        }) => None,
+        Command::Agents(args) => Some(agents::agents(
+            args.verb
+                .as_ref()
+                .unwrap_or(&agents::Verb::List(args.listing)),
             &environment,
         )),
         Command::Skills(args) => Some(project_lists::list(ListKind::Skills, args, &environment)),
@@ -344,26 +354,26 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Permissions(args) => permissions::permissions(args, &environment).await,
         Command::Sessions(args) => sessions::sessions(args, &environment).await,
         Command::Stats(args) => stats::stats(&args, &environment).await,
-        Command::Auth { verb } => {
-            auth::auth(
-                verb.unwrap_or(auth::Verb::List { json: false }),
-                &environment,
-            )
-            .await
+        Command::Auth(args) => {
+            let verb = args.verb.unwrap_or(auth::Verb::List(args.listing));
+            auth::auth(verb, &environment).await
         }
         Command::Mcp(args) => mcp::mcp(args, &environment).await,
         Command::Trust(args) => trust::trust(&args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Events(args) => events::events(&args, &environment).await,
         Command::Extensions(args) => extensions::extensions(args, &environment).await,
-        Command::Config { verb: Some(verb) } => config::waiting(&verb, &environment).await,
+        Command::Config(config::Args {
+            verb: Some(verb), ..
+        }) => config::waiting(&verb, &environment).await,
         Command::Models(args) => models::models(&args, &environment).await,
-        Command::Agents {
+        Command::Agents(agents::Args {
             verb: Some(agents::Verb::Create(wish)),
-        } => agents::create(&wish, &environment).await,
+            ..
+        }) => agents::create(&wish, &environment).await,
         // These were run before the runtime was started.
-        Command::Config { .. }
-        | Command::Agents { .. }
+        Command::Config(_)
+        | Command::Agents(_)
         | Command::Skills(_)
         | Command::Formatters(_)
         | Command::Lsp(_)

@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap_complete::ArgValueCandidates;
 use serde_json::json;
 
+use super::JsonListing;
 use super::ask::{self, Question};
 use super::complete;
 use super::listing::{self, ListEntry, UnusedEntry};
@@ -24,15 +25,14 @@ use providers::registry::Registry;
 use providers::{Model, Provider};
 use transcript::ModelRef;
 
+/// Options of `adjutant agents`.
+pub(super) type Args = super::CommandOrList<Verb, JsonListing>;
+
 /// The subcommands of `agents`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List agents with mode, model and source (default)
-    List {
-        /// Print JSON: a list with an object for each agent
-        #[arg(long)]
-        json: bool,
-    },
+    List(JsonListing),
     /// Show an agent and its rules in order, with the source of each
     Show {
         /// Name of the agent
@@ -69,7 +69,7 @@ pub(super) struct Wish {
 pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     match verb {
-        Verb::List { json: true } => {
+        Verb::List(JsonListing { json: true }) => {
             let unused = unused(&here);
             let mut all = show::to_json(&here.agents, |name| remarks(&here, name));
             all.extend(unused.iter().map(|(name, state, about)| {
@@ -78,7 +78,7 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
             super::terminal::json(&serde_json::to_string_pretty(&all)?);
             return Ok(exit_code(&unused));
         }
-        Verb::List { json: false } | Verb::Create(_) => {
+        Verb::List(JsonListing { json: false }) | Verb::Create(_) => {
             let trust = &here.loaded.trust;
             let unused = unused(&here);
             super::say(&show::list(

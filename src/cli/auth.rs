@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use clap_complete::ArgValueCandidates;
 use serde_json::{Value, json};
 
+use super::JsonListing;
 use super::ask::Question;
 use super::complete;
 use super::project_context::ProjectContext;
@@ -28,15 +29,16 @@ use providers::platform;
 use providers::registry::{KeySource, Registry};
 use session::models::ModelSources;
 
+/// Options of `adjutant auth`.
+pub(super) type Args = super::CommandOrList<Verb, JsonListing>;
+
 /// The subcommands of `auth`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List keys and logins, and where each comes from (default)
-    List {
-        /// Print JSON: a list with an object for each key, without the key
-        #[arg(long)]
-        json: bool,
-    },
+    ///
+    /// Keys are not shown.
+    List(JsonListing),
     /// Store an API key, or log in through a browser, with a code, or in a way that a plugin provides
     ///
     /// In a script, pipe the key in: adjutant auth login PROVIDER --key < FILE
@@ -69,7 +71,7 @@ pub(super) enum Verb {
 
 pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Result<u8> {
     match verb {
-        Verb::List { json } => list(json, environment),
+        Verb::List(JsonListing { json }) => list(json, environment),
         Verb::Login {
             provider,
             key,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
+use super::JsonListing;
 use super::project_context::ProjectContext;
 use base::environment::Environment;
 use config::{self, Problem, ProblemCode, ProblemSeverity, own_file};
@@ -14,17 +15,16 @@ use extensions::inventory;
 use extensions::scripts::Scripts;
 use session::models::ModelSources;
 
+/// Options of `adjutant config`.
+pub(super) type Args = super::CommandOrList<ConfigCommand, JsonListing>;
+
 /// The subcommands of `config`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ConfigCommand {
     /// Print the resolved settings with the source of each value (default)
     ///
     /// Settings that have their default are not listed; keys and tokens are not shown.
-    Show {
-        /// Print JSON: a list with an object for each setting, with its key, value, file and line
-        #[arg(long)]
-        json: bool,
-    },
+    Show(JsonListing),
     /// Print the value of a setting
     ///
     /// Exits with 1 if it is not set.
@@ -101,13 +101,13 @@ pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow:
         ConfigCommand::Schema => super::terminal::json(&config::schema_text()),
         ConfigCommand::Path => super::say(&own_file::path(environment).display().to_string()),
         ConfigCommand::Get { key, json } => return get(key, *json, environment),
-        ConfigCommand::Show { json: true } => {
+        ConfigCommand::Show(JsonListing { json: true }) => {
             let here = ProjectContext::read(Path::new("."), environment)?;
             let all = config::settings_json(&here.loaded, &[]);
             super::terminal::json(&serde_json::to_string_pretty(&all)?);
         }
         ConfigCommand::Unset { key } => return unset(key, environment),
-        ConfigCommand::Show { json: false }
+        ConfigCommand::Show(JsonListing { json: false })
         | ConfigCommand::Set { .. }
         | ConfigCommand::Edit
         | ConfigCommand::Check { .. } => {

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use clap_complete::ArgValueCandidates;
 
+use super::JsonListing;
 use super::complete;
 use super::listing::{self, ListEntry, UnusedEntry};
 use super::project_context::ProjectContext;
@@ -30,7 +31,7 @@ use permission::{AccessRequest, Action, evaluate};
 use providers::http::HttpClient;
 
 /// Options of `adjutant mcp`.
-pub(super) type Args = super::CommandOrList<Verb, Listing>;
+pub(super) type Args = super::CommandOrList<Verb, JsonListing>;
 
 impl Args {
     /// Returns whether it does something that only the user may do: log in or out, call a tool, change
@@ -45,17 +46,10 @@ impl Args {
     }
 }
 
-#[derive(Debug, clap::Args)]
-pub(super) struct Listing {
-    /// Print JSON: a list with an object for each server
-    #[arg(long)]
-    json: bool,
-}
-
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Connect to every server, and show which ones work (default)
-    List(Listing),
+    List(JsonListing),
     /// Log in to a remote server with a browser
     Login {
         /// Name of the server in the settings
@@ -135,7 +129,7 @@ pub(super) struct Addition {
 
 pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     match args.verb.unwrap_or(Verb::List(args.listing)) {
-        Verb::List(Listing { json }) => list(json, environment).await,
+        Verb::List(JsonListing { json }) => list(json, environment).await,
         Verb::Login { name, url } => log_in(&name, url, environment).await,
         Verb::Logout { name } => log_out(&name, environment),
         Verb::Tools { name, json } => tools(&name, json, environment).await,

@@ -235,6 +235,69 @@ pub(super) fn with_near_name(mut error: clap::Error, first: Option<&OsStr>) -> c
     error
 }
 
+/// Required arguments, each with the command that lists its values.
+const MISSING_ARGUMENTS: &[(&str, &[&str], &str)] = &[
+    (
+        "sessions",
+        &["<ID>", "<IDS>..."],
+        "`adjutant sessions` lists the ids; `last` names the last session of this project",
+    ),
+    (
+        "auth",
+        &["<PROVIDER>"],
+        "`adjutant auth list` lists the providers that have a key",
+    ),
+    (
+        "config",
+        &["<KEY>"],
+        "`adjutant config` lists the settings and their names",
+    ),
+    (
+        "agents",
+        &["<NAME>"],
+        "`adjutant agents` lists the names of the agents",
+    ),
+    (
+        "mcp",
+        &["<NAME>"],
+        "`adjutant mcp` lists the names of the servers",
+    ),
+    (
+        "permissions",
+        &["<PERMISSION>"],
+        "`adjutant permissions` lists what was granted",
+    ),
+];
+
+/// Adds the next step to the parser's message about a missing argument, or about an option with which
+/// `sessions delete` is expected to find the sessions itself. `first` is the first word of the command
+/// line.
+pub(super) fn with_next_step(mut error: clap::Error, first: Option<&OsStr>) -> clap::Error {
+    let first = first.and_then(OsStr::to_str).unwrap_or_default();
+    let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) => {
+            let is_missing = |name: &&str| missing.iter().any(|missing| missing == name);
+            let listed = MISSING_ARGUMENTS
+                .iter()
+                .find(|(command, names, _)| *command == first && names.iter().any(is_missing));
+            listed.map(|(_, _, tip)| *tip)
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option)))
+            if first == "sessions" && matches!(option.as_str(), "--all" | "--days") =>
+        {
+            Some(
+                "`adjutant sessions prune --days N` deletes all sessions that were not used for N days",
+            )
+        }
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+    error
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,6 +366,31 @@ mod tests {
             let parsed = <super::super::Cli as clap::Parser>::try_parse_from(words);
             let error = parsed.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnknownArgument, "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn message_about_a_missing_argument_names_the_list() {
+        let table = [
+            (&["sessions", "delete"][..], "`last` names the last session"),
+            (&["sessions", "rename"], "`adjutant sessions` lists the ids"),
+            (&["sessions", "delete", "--all"], "prune --days N"),
+            (&["auth", "logout"], "`adjutant auth list`"),
+            (&["config", "get"], "`adjutant config` lists"),
+            (&["agents", "show"], "`adjutant agents` lists"),
+            (&["mcp", "tools"], "`adjutant mcp` lists"),
+            (&["permissions", "revoke"], "what was granted"),
+            (&["sessions", "search"], ""),
+            (&["completions"], ""),
+        ];
+        for (words, expected) in table {
+            let first = words.first().map(OsStr::new);
+            let words = std::iter::once("adjutant").chain(words.iter().copied());
+            let error = <super::super::Cli as clap::Parser>::try_parse_from(words).unwrap_err();
+            let text = with_next_step(error, first).to_string();
+            let tip = text.split_once("tip: ").map_or("", |(_, tip)| tip);
+            assert_eq!(tip.is_empty(), expected.is_empty(), "{text}");
+            assert!(tip.contains(expected), "{text}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! `adjutant sessions`: earlier sessions.
 
+mod document;
 mod files;
 mod fleet;
 mod import;
@@ -11,7 +12,7 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use clap_complete::ArgValueCandidates;
 
@@ -76,6 +77,9 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
         id: String,
+        /// Print JSON: the session with its messages and the titles of its calls
+        #[arg(long)]
+        json: bool,
     },
     /// Describe the work of a session, in a few sentences for a pull request
     ///
@@ -166,6 +170,9 @@ pub(super) enum Verb {
         file: Option<PathBuf>,
         /// Version, by its number in the list
         version: Option<usize>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print what a session changed as a unified diff
     Diff {
@@ -175,6 +182,9 @@ pub(super) enum Verb {
         /// Print only the number of changed lines of each file
         #[arg(long)]
         stat: bool,
+        /// Print JSON: a list with an object for each file
+        #[arg(long)]
+        json: bool,
     },
     /// Rename a session
     Rename {
@@ -290,10 +300,15 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::List(Listing {
             all, limit, json, ..
         }) => list(store, environment, all, limit, json).await,
-        Verb::Show { id } => {
+        Verb::Show { id, json } => {
             let id = find(store, &id, here, environment).await?;
-            let stored = export::visible(store.peek(&id).await?);
+            let stored = store.peek(&id).await?;
             let children = store.children(&id).await?;
+            if json {
+                let document = document::conversation(&stored, &children);
+                terminal::json(&serde_json::to_string_pretty(&document)?);
+                return Ok(0);
+            }
             let markdown = export::conversation::markdown(&stored, &children);
             terminal::rendered(&markdown, environment);
             Ok(0)
@@ -317,11 +332,10 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
                 export::Format::Html => {
                     let home = environment.home.as_ref();
                     let home = home.map(|home| home.display().to_string());
-                    let stored = export::visible(store.peek(&id).await?);
-                    export::html::page(&stored, home.as_deref())
+                    export::html::page(store.peek(&id).await?, home.as_deref())
                 }
                 export::Format::Markdown => {
-                    let stored = export::visible(store.peek(&id).await?);
+                    let stored = store.peek(&id).await?;
                     export::conversation::markdown(&stored, &store.children(&id).await?)
                 }
             };
@@ -345,19 +359,26 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             };
             files::revert(store, environment, &id, way).await
         }
-        Verb::Restore { id, file, version } => {
+        Verb::Restore {
+            id,
+            file,
+            version,
+            json,
+        } => {
             let id = find(store, &id, here, environment).await?;
             match (file, version) {
-                (None, _) => files::list_recorded(store, &id).await,
-                (Some(file), None) => files::list_versions(store, environment, &id, &file).await,
+                (None, _) => files::list_recorded(store, &id, json).await,
+                (Some(file), None) => {
+                    files::list_versions(store, environment, &id, &file, json).await
+                }
                 (Some(file), Some(version)) => {
-                    files::restore(store, environment, &id, &file, version).await
+                    files::restore(store, environment, &id, &file, version, json).await
                 }
             }
         }
-        Verb::Diff { id, stat } => {
+        Verb::Diff { id, stat, json } => {
             let id = find(store, &id, here, environment).await?;
-            files::diff(store, environment, &id, stat).await
+            files::diff(store, environment, &id, stat, json).await
         }
         Verb::Rename { id, title } => {
             let id = find(store, &id, here, environment).await?;
@@ -366,6 +387,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
                 bail!("the title is empty");
             }
             store.rename(&id, &title).await?;
+            super::say(&format!("renamed {id}: {title}"));
             Ok(0)
         }
         Verb::Delete { ids, yes } => delete(store, environment, &ids, yes).await,
@@ -411,13 +433,14 @@ async fn search(
         ));
     }
     if json {
-        let entry = |hit: &store::SearchHit| {
-            let mut entry = data(&hit.record);
+        let mut all = Vec::new();
+        for hit in &hits {
+            let undone = undone_turns(store, &hit.record).await;
+            let mut entry = document::session(&hit.record, undone);
             entry["messages"] = json!(hit.messages);
             entry["excerpt"] = json!(hit.excerpt);
-            entry
-        };
-        let all: Vec<Value> = hits.iter().map(entry).collect();
+            all.push(entry);
+        }
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(u8::from(hits.is_empty()));
     }
@@ -430,7 +453,7 @@ async fn search(
         return Ok(1);
     }
     let rows: Vec<SessionRow> = hits.into_iter().map(found_row).collect();
-    rows::print(&rows, all, environment);
+    rows::print(&rows, all, store, environment).await?;
     Ok(0)
 }
 
@@ -442,8 +465,8 @@ fn found_row(hit: store::SearchHit) -> SessionRow {
         base::text::count(hit.messages, "message")
     );
     SessionRow {
-        record: hit.record,
         note: (!is_in_title).then_some(note),
+        ..SessionRow::from(hit.record)
     }
 }
 
@@ -562,7 +585,7 @@ async fn delete(
                 Err(_) => super::say(id.as_str()),
             }
         }
-        rows::print(&rows, true, environment);
+        rows::print(&rows, true, store, environment).await?;
         if !agreed(ids.len())? {
             return Ok(1);
         }
@@ -600,7 +623,7 @@ async fn prune_all(
     if is_dry || asks {
         let records = found.iter().map(|found| found.record.clone());
         let rows: Vec<SessionRow> = records.map(SessionRow::from).collect();
-        rows::print(&rows, true, environment);
+        rows::print(&rows, true, store, environment).await?;
     }
     if is_dry {
         super::say(&format!("would delete {count}"));
@@ -634,28 +657,6 @@ async fn prune_all(
     Ok(0)
 }
 
-/// Returns a session as JSON for scripts.
-fn data(record: &Record) -> Value {
-    let Record {
-        id,
-        cwd,
-        extra,
-        title,
-        created,
-        updated,
-        parent,
-        agent,
-        model,
-        archived,
-        cost,
-        changed,
-        ..
-    } = record;
-    let summary = record.description();
-    json!({"id": id, "title": title, "cwd": cwd, "additionalDirectories": extra, "created": created, "updated": updated,
-        "parent": parent, "agent": agent, "model": model, "archived": archived, "cost": cost, "changed": changed, "summary": summary})
-}
-
 async fn list(
     store: &Store,
     environment: &Environment,
@@ -679,7 +680,10 @@ async fn list(
     }
     let records = page.sessions;
     if json {
-        let all: Vec<Value> = records.iter().map(data).collect();
+        let mut all = Vec::new();
+        for record in &records {
+            all.push(document::session(record, undone_turns(store, record).await));
+        }
         terminal::json(&serde_json::to_string_pretty(&all)?);
         if page.next.is_some() {
             terminal::print_note(&format!(
@@ -697,8 +701,15 @@ async fn list(
             "No sessions in this project; --all lists those of every project."
         });
     }
-    let rows: Vec<SessionRow> = records.into_iter().map(listed_row).collect();
-    rows::print(&rows, all, environment);
+    let mut rows = Vec::new();
+    for record in records {
+        let undone_turns = undone_turns(store, &record).await;
+        rows.push(SessionRow {
+            undone_turns,
+            ..listed_row(record)
+        });
+    }
+    rows::print(&rows, all, store, environment).await?;
     if !all {
         relocate::offer(store, environment).await;
     }
@@ -724,7 +735,20 @@ fn listed_row(record: Record) -> SessionRow {
     } else {
         None
     };
-    SessionRow { record, note }
+    SessionRow {
+        note,
+        ..SessionRow::from(record)
+    }
+}
+
+/// Returns the number of turns of a session that are undone and can be redone. Only sessions in which
+/// something is undone are read.
+async fn undone_turns(store: &Store, record: &Record) -> usize {
+    if record.undone.is_empty() {
+        return 0;
+    }
+    let stored = store.peek(&record.id).await;
+    stored.map_or(0, |stored| export::undone_turns(&stored).0.max(1))
 }
 
 /// The sessions of a project.

@@ -12,6 +12,7 @@ use base::listing;
 use base::text;
 use base::worktree::Worktree;
 use export::chart;
+use session::turn::sum;
 use store::{ListQuery, Record, Store};
 use transcript::{Assistant, Message, Usage};
 
@@ -33,11 +34,12 @@ pub(super) struct Args {
 struct Used {
     steps: usize,
     usage: Usage,
-    cost: f64,
+    /// In US dollars; `None` if no price is known.
+    cost: Option<f64>,
 }
 
 impl Used {
-    fn add(&mut self, usage: &Usage, cost: f64) {
+    fn add(&mut self, usage: &Usage, cost: Option<f64>) {
         self.steps += 1;
         // Imported sessions may state any number.
         let add = |sum: &mut u64, tokens: u64| *sum = sum.saturating_add(tokens);
@@ -46,7 +48,7 @@ impl Used {
         add(&mut self.usage.reasoning, usage.reasoning);
         add(&mut self.usage.cache_read, usage.cache_read);
         add(&mut self.usage.cache_write, usage.cache_write);
-        self.cost += cost;
+        self.cost = sum(self.cost, cost);
     }
 
     fn json(&self) -> Value {
@@ -96,8 +98,8 @@ struct Step {
     day: String,
     model: String,
     usage: Usage,
-    /// In US dollars, without subagents.
-    cost: f64,
+    /// In US dollars, without subagents; `None` if no price is known.
+    cost: Option<f64>,
 }
 
 /// The cost of a subagent's step.
@@ -115,7 +117,7 @@ pub(super) async fn stats(args: &Args, environment: &Environment) -> anyhow::Res
     store.stop().await;
     let stats = done?;
     if args.json {
-        terminal::json(&as_json(&stats, from).to_string());
+        terminal::json(&format!("{:#}", as_json(&stats, from)));
     } else {
         print(&stats, from);
     }
@@ -237,17 +239,18 @@ fn step(message: &Message, children: &[ChildCost]) -> Option<Step> {
         .filter(|child| (message.created..=until).contains(&child.created))
         .map(|child| child.cost)
         .sum();
-    let cost = cost.unwrap_or_default();
     Some(Step {
         day: day(message.created),
         model: model.to_string(),
         usage: *usage,
         // Sessions of OpenCode do not include the cost of their subagents.
-        cost: if cost >= delegated {
-            cost - delegated
-        } else {
-            cost
-        },
+        cost: cost.map(|cost| {
+            if cost >= delegated {
+                cost - delegated
+            } else {
+                cost
+            }
+        }),
     })
 }
 
@@ -294,7 +297,10 @@ fn print(stats: &Stats, from: Option<Timestamp>) {
         "{}, {}, {}{since}",
         text::count(stats.sessions, "session"),
         text::count(stats.all.steps, "step"),
-        chart::money(stats.all.cost),
+        stats
+            .all
+            .cost
+            .map_or_else(|| "no price known".to_owned(), chart::money),
     ));
     for (title, entries, is_by_cost) in [
         ("day", &stats.days, false),
@@ -304,13 +310,19 @@ fn print(stats: &Stats, from: Option<Timestamp>) {
         let mut rows: Vec<(&String, &Used)> = entries.iter().collect();
         if is_by_cost {
             rows.sort_by(|(_, a), (_, b)| {
-                b.cost
-                    .total_cmp(&a.cost)
+                let dollars = |used: &Used| used.cost.unwrap_or_default();
+                dollars(b)
+                    .total_cmp(&dollars(a))
                     .then(b.usage.context().cmp(&a.usage.context()))
             });
         }
         say(&format!("\n{}", table(title, &rows)));
     }
+}
+
+/// Formats a cost for a table.
+fn money(cost: Option<f64>) -> String {
+    cost.map_or_else(|| "-".to_owned(), chart::money)
 }
 
 /// Formats the use of models by one property, in the width of the terminal: a long name is cut at its
@@ -348,7 +360,7 @@ fn table(title: &str, rows: &[(&String, &Used)]) -> String {
             text::thousands(input),
             text::thousands(used.usage.cache_read),
             text::thousands(output),
-            chart::money(used.cost),
+            money(used.cost),
         );
     }
     out
@@ -362,7 +374,7 @@ fn lines(rows: &[(&String, &Used)]) -> String {
         format!(
             "{name}\n  {}, {}\n  {} in, {} cached, {} out",
             text::count(used.steps, "step"),
-            chart::money(used.cost),
+            money(used.cost),
             text::thousands(input),
             text::thousands(used.usage.cache_read),
             text::thousands(output),

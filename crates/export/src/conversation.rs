@@ -1,12 +1,14 @@
 //! Renders a session as Markdown: prompts, answers, and the titles of calls.
 
 use crate::html::exit;
+use crate::undone_note;
 use base::environment::Timestamp;
 use base::id::SessionId;
 use store::StoredSession;
 use transcript::{Call, CallState, Content, Message, Role, ToolKind};
 
-/// Returns the Markdown of a session. `children` are the sessions of its subagents.
+/// Returns the Markdown of a session, with a note in place of undone turns. `children` are the
+/// sessions of its subagents.
 pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
     let record = &stored.record;
     let mut out = format!(
@@ -22,10 +24,14 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
     for damage in &stored.damage {
         out += &format!("\n> {damage}\n");
     }
+    if let Some(note) = undone_note(stored) {
+        out += &format!("\n> {note}\n");
+    }
+    let shown = store::visible(&stored.messages, &stored.record.undone);
     let mut speaker = String::new();
     // True if the last part was a call, so that the next call belongs to the same list.
     let mut is_list = false;
-    for message in &stored.messages {
+    for message in stored.messages.iter().take(shown) {
         let next = match &message.role {
             Role::User(_) => "You".to_owned(),
             Role::Assistant(assistant) => format!("Assistant ({})", assistant.model),

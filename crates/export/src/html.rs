@@ -9,7 +9,7 @@ use serde_json::Value;
 use similar::ChangeTag;
 
 use super::chart::{self, UsageStep};
-use super::markdown;
+use super::{markdown, undone_note, visible};
 use base::environment::Timestamp;
 use base::text;
 use store::StoredSession;
@@ -53,8 +53,11 @@ macro_rules! put {
     ($out:expr, $($arg:tt)*) => { write!($out, $($arg)*).ok() };
 }
 
-/// Returns the page of a session. `home` is written as `~` in paths.
-pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
+/// Returns the page of a session, with a note in place of undone turns. `home` is written as `~` in
+/// paths.
+pub fn page(stored: StoredSession, home: Option<&str>) -> String {
+    let undone = undone_note(&stored);
+    let stored = &visible(stored);
     let title = stored
         .record
         .title
@@ -71,6 +74,13 @@ pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
         include_str!("page.css")
     );
     head(&mut out, stored, title, home);
+    if let Some(note) = undone {
+        put!(
+            out,
+            "<div class=\"note words\">{}</div>\n",
+            markdown::html(&note)
+        );
+    }
     let mut main = String::new();
     let mut index = String::new();
     let mut numbers = Numbers {

@@ -9,6 +9,7 @@ pub mod markdown;
 
 use std::path::Path;
 
+use base::text;
 use store::StoredSession;
 
 /// The format of an export.
@@ -47,6 +48,38 @@ pub fn visible(mut stored: StoredSession) -> StoredSession {
         .messages
         .truncate(store::visible(&stored.messages, &stored.record.undone));
     stored
+}
+
+/// Returns the number of prompts that are undone and can be redone, and whether anything is: an undo
+/// may begin after the prompt of a turn.
+pub fn undone_turns(stored: &StoredSession) -> (usize, bool) {
+    let shown = store::visible(&stored.messages, &stored.record.undone);
+    let hidden = stored.messages.get(shown..).unwrap_or_default();
+    let prompts = hidden.iter().filter(|message| message.is_prompt());
+    (prompts.count(), !hidden.is_empty())
+}
+
+/// Describes the undone turns of a session and the way to restore them, as a sentence in Markdown;
+/// `None` if nothing is undone.
+pub fn undone_note(stored: &StoredSession) -> Option<String> {
+    let (turns, is_undone) = undone_turns(stored);
+    if !is_undone {
+        return None;
+    }
+    let id = &stored.record.id;
+    let (what, them) = match turns {
+        0 => ("The end of a turn".to_owned(), "it"),
+        1 => ("1 turn".to_owned(), "it"),
+        many => (text::count(many, "turn"), "them"),
+    };
+    let order = if stored.record.undone.len() > 1 {
+        ", the last undo first"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{what} undone; `/redo`, or `adjutant sessions revert {id} --redo`, restores {them}{order}."
+    ))
 }
 
 #[cfg(test)]

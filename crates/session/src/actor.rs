@@ -349,6 +349,9 @@ impl Actor {
         session.record.todos = self.turn.resources.shared.todos.get();
         session.record.refused_tools = self.turn.resources.refused_tools.tools();
         session.record.cost = self.history.cost();
+        let mut answers = self.history.messages.iter().rev();
+        let model = answers.find_map(|message| Some(message.assistant()?.model.clone()));
+        session.record.answered_by = model.or(session.record.answered_by.take());
         let fresh = match session.record.title {
             Some(_) => None,
             None => title::title(&self.history),

@@ -215,6 +215,7 @@ impl ChildTask<'_> {
         record.updated = self.parent.now();
         record.agent = Some(self.agent.name.clone());
         record.model = Some(model.clone());
+        record.answered_by = Some(model.clone());
         record.todos = todos.get();
         record.cost = history.cost();
         context.record.session(&record).await;

@@ -42,8 +42,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
         return Err("There is nothing to export yet.".into());
     }
     if rest.is_empty() {
-        let answer =
-            spawn_blocking(move || shown(&conversation::markdown(&export::visible(stored), &[])));
+        let answer = spawn_blocking(move || shown(&conversation::markdown(&stored, &[])));
         return answer
             .await
             .map_err(|e| format!("The conversation could not be shown: {e}."));
@@ -139,11 +138,9 @@ fn write(
                 .home
                 .as_ref()
                 .map(|home| home.display().to_string());
-            out.write_all(html::page(&export::visible(stored), home.as_deref()).as_bytes())
+            out.write_all(html::page(stored, home.as_deref()).as_bytes())
         }
-        Format::Markdown => {
-            out.write_all(conversation::markdown(&export::visible(stored), &[]).as_bytes())
-        }
+        Format::Markdown => out.write_all(conversation::markdown(&stored, &[]).as_bytes()),
     };
     let written = written
         .and_then(|()| out.flush())

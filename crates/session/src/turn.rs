@@ -276,18 +276,21 @@ impl Spent {
     }
 
     pub fn take(&self) -> Option<f64> {
-        locked(&self.0).take()
+        locked(&self.0).take().map(rounded)
     }
 }
 
 /// Rounds to a billionth of a dollar, to remove the rounding errors of sums.
-pub(crate) fn rounded(dollars: f64) -> f64 {
+pub fn rounded(dollars: f64) -> f64 {
     (dollars * 1e9).round() / 1e9
 }
 
 /// Returns the sum of the known values; `None` if both are unknown.
 pub fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.into_iter().chain(other).reduce(|a, b| a + b)
+    one.into_iter()
+        .chain(other)
+        .reduce(|a, b| a + b)
+        .map(rounded)
 }
 
 /// Returns the cost of messages in US dollars; `None` if no price is known.
@@ -296,6 +299,7 @@ pub fn cost(messages: &[Message]) -> Option<f64> {
         .iter()
         .filter_map(|m| m.assistant()?.cost)
         .reduce(|a, b| a + b)
+        .map(rounded)
 }
 
 impl From<Vec<Message>> for History {
@@ -311,7 +315,7 @@ impl From<Vec<Message>> for History {
 impl History {
     /// Returns the cost so far in US dollars, subagents included; `None` if no price is known.
     pub fn cost(&self) -> Option<f64> {
-        sum(self.undone_cost, cost(&self.messages)).map(rounded)
+        sum(self.undone_cost, cost(&self.messages))
     }
 }
 

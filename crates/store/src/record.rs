@@ -61,6 +61,9 @@ pub struct Record {
     /// The chosen model and effort.
     #[serde(default)]
     pub model: Option<ModelRef>,
+    /// The model that answered last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<ModelRef>,
     /// Whether messages of the user are delivered to the running turn, as chosen; `None` leaves the
     /// choice to the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,6 +189,7 @@ impl Record {
             refused_tools: Vec::new(),
             agent: None,
             model: None,
+            answered_by: None,
             steer: None,
             approvals: None,
             archived: false,

@@ -9,6 +9,7 @@ use super::client::Client;
 use crate::cli::terminal;
 use acp_server::meta::{STRUCTURED, member};
 use base::id::{MessageId, SessionId};
+use session::turn::rounded;
 use store::{Store, StoredSession};
 use transcript::{CallState, Message, Usage};
 
@@ -51,7 +52,7 @@ pub(super) async fn print(
             "cacheRead": facts.usage.cache_read,
             "cacheWrite": facts.usage.cache_write,
         },
-        "cost": facts.cost,
+        "cost": facts.cost.map(rounded),
         "filesChanged": facts.changed,
         "notAllowed": client.refused(),
     });

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Value, json};
 
+use crate::cli::terminal;
 use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
@@ -71,9 +73,21 @@ pub(in crate::cli) async fn revert(
 }
 
 /// Prints the files with recorded versions. The session may be open elsewhere.
-pub(in crate::cli) async fn list_recorded(store: &Store, id: &SessionId) -> anyhow::Result<u8> {
+pub(in crate::cli) async fn list_recorded(
+    store: &Store,
+    id: &SessionId,
+    json: bool,
+) -> anyhow::Result<u8> {
     let stored = store.peek(id).await?;
     let files = revert::files(&stored.messages, &stored.record);
+    if json {
+        let all: Vec<Value> = files
+            .iter()
+            .map(|(path, versions)| json!({ "path": path, "versions": versions }))
+            .collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(u8::from(all.is_empty()));
+    }
     if files.is_empty() {
         bail!("session {id} has not changed any files, or none were recorded");
     }
@@ -93,9 +107,20 @@ pub(in crate::cli) async fn list_versions(
     environment: &Environment,
     id: &SessionId,
     file: &Path,
+    json: bool,
 ) -> anyhow::Result<u8> {
     let stored = store.peek(id).await?;
     let (path, versions) = versions(&stored, environment, file)?;
+    if json {
+        let all: Vec<Value> = (1..)
+            .zip(&versions)
+            .map(|(number, version): (usize, _)| {
+                json!({ "path": path, "version": number, "when": version.when })
+            })
+            .collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(0);
+    }
     super::super::say(&text::escaped(&path.display().to_string()));
     for (number, version) in (1..).zip(versions) {
         super::super::say(&format!("{number:>3}  {}", version.when));
@@ -114,23 +139,43 @@ pub(in crate::cli) async fn restore(
     id: &SessionId,
     file: &Path,
     number: usize,
+    json: bool,
 ) -> anyhow::Result<u8> {
     store.is_shared().await;
     let mut stored = store.load(id).await?;
     let done = restore_of(&mut stored, store, environment, file, number).await;
     store.close(id).await;
-    super::super::say(&done?);
+    let Restored {
+        path,
+        was_changed,
+        message,
+    } = done?;
+    if json {
+        let document = json!({ "path": path, "version": number, "changed": was_changed });
+        terminal::json(&serde_json::to_string_pretty(&document)?);
+    } else {
+        super::super::say(&message);
+    }
     Ok(0)
 }
 
-/// Restores a version of a file of a session that is open here. Returns the message for the user.
+/// A file of which a version is in place.
+struct Restored {
+    path: PathBuf,
+    /// True if it had another content before.
+    was_changed: bool,
+    /// The report for the user.
+    message: String,
+}
+
+/// Restores a version of a file of a session that is open here.
 async fn restore_of(
     stored: &mut StoredSession,
     store: &Store,
     environment: &Environment,
     file: &Path,
     number: usize,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<Restored> {
     let (path, versions) = versions(stored, environment, file)?;
     let there = text::count(versions.len(), "version");
     let version = number
@@ -151,19 +196,26 @@ async fn restore_of(
         "After what is undone, "
     };
     let when = version.when.clone();
-    let done = revert::restore(&mut stored.record, &keep, &context, path, version).await;
+    let done = revert::restore(&mut stored.record, &keep, &context, path.clone(), version).await;
     let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
     let tracker = context.tracker.clone();
     base::task::spawn_blocking(move || tracker.save())
         .await
         .ok();
-    if report.set.is_empty() {
-        return Ok(format!("{name} already has this content: {when}."));
-    }
-    Ok(format!(
-        "{name} is as it was {when}. {first}`adjutant sessions revert {} --redo` brings back what it replaced.",
-        stored.record.id
-    ))
+    let was_changed = !report.set.is_empty();
+    let message = if was_changed {
+        format!(
+            "{name} is as it was {when}. {first}`adjutant sessions revert {} --redo` brings back what it replaced.",
+            stored.record.id
+        )
+    } else {
+        format!("{name} already has this content: {when}.")
+    };
+    Ok(Restored {
+        path,
+        was_changed,
+        message,
+    })
 }
 
 /// Returns a file's full path and its versions. The file may be given relative to the current
@@ -204,6 +256,7 @@ pub(in crate::cli) async fn diff(
     environment: &Environment,
     id: &SessionId,
     stat: bool,
+    json: bool,
 ) -> anyhow::Result<u8> {
     store.is_shared().await;
     let stored = store.peek(id).await?;
@@ -215,6 +268,10 @@ pub(in crate::cli) async fn diff(
         .get(..visible(&stored.messages, &stored.record.undone))
         .unwrap_or_default();
     let runs = changes::runs(seen);
+    if runs.is_empty() && json {
+        terminal::json("[]");
+        return Ok(1);
+    }
     if runs.is_empty() {
         bail!("session {id} has not changed any files, or none were recorded");
     }
@@ -222,7 +279,19 @@ pub(in crate::cli) async fn diff(
         .fetch(&tracker, &runs)
         .await;
     let diffs = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
-    if stat {
+    if json {
+        let entry = |diff: &diff::Diff| {
+            let mut entry = json!({
+                "path": diff.path, "additions": diff.additions, "deletions": diff.deletions,
+            });
+            if !stat {
+                entry["diff"] = diff.text.as_str().into();
+            }
+            entry
+        };
+        let all: Vec<Value> = diffs.iter().map(entry).collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+    } else if stat {
         for diff in &diffs {
             super::super::say(&format!(
                 "{} +{} −{}",
@@ -232,7 +301,7 @@ pub(in crate::cli) async fn diff(
         super::super::say(&diff::sum(&diffs));
     } else {
         let all: String = diffs.into_iter().map(|diff| diff.text).collect();
-        super::super::terminal::diff(&all, environment);
+        terminal::diff(&all, environment);
     }
     Ok(0)
 }

@@ -12,7 +12,7 @@ use base::environment::{Environment, Timestamp};
 use base::listing;
 use base::text;
 use export::conversation::minute;
-use store::Record;
+use store::{Record, Store};
 
 /// The shortest beginning of an id that is shown: the kind and the time of its creation.
 const MIN_ID_BYTES: usize = 16;
@@ -29,11 +29,17 @@ pub(super) struct SessionRow {
     pub(super) record: Record,
     /// A text below it.
     pub(super) note: Option<String>,
+    /// The number of turns that are undone and can be redone.
+    pub(super) undone_turns: usize,
 }
 
 impl From<Record> for SessionRow {
     fn from(record: Record) -> Self {
-        Self { record, note: None }
+        Self {
+            record,
+            note: None,
+            undone_turns: 0,
+        }
     }
 }
 
@@ -46,26 +52,40 @@ struct TerminalList {
 }
 
 /// Prints a list, with the directories of the sessions if `has_places`.
-pub(super) fn print(rows: &[SessionRow], has_places: bool, environment: &Environment) {
+///
+/// # Errors
+/// The other sessions cannot be read, from whose ids those of the list must differ.
+pub(super) async fn print(
+    rows: &[SessionRow],
+    has_places: bool,
+    store: &Store,
+    environment: &Environment,
+) -> Result<(), store::Error> {
     if rows.is_empty() {
-        return; // not a blank line
+        return Ok(()); // not a blank line
     }
     let Some(columns) = listing::terminal_width() else {
         for row in rows {
-            terminal::say(&line(&row.record, has_places));
+            let undone = match row.undone_turns {
+                0 => String::new(),
+                turns => format!("  ({} undone)", text::count(turns, "turn")),
+            };
+            terminal::say(&format!("{}{undone}", line(&row.record, has_places)));
             if let Some(note) = &row.note {
                 terminal::say(&format!("    {note}"));
             }
         }
-        return;
+        return Ok(());
     };
+    let ids = short_ids(rows, store).await?;
     let list = TerminalList {
         columns,
         now: environment.now(),
         home: environment.home.clone(),
         palette: terminal::palette(environment),
     };
-    terminal::show(&list.render(rows, has_places));
+    terminal::show(&list.render(rows, ids, has_places));
+    Ok(())
 }
 
 /// Returns the complete line of a session.
@@ -98,10 +118,11 @@ struct CellWidths {
 }
 
 impl TerminalList {
-    fn render(&self, rows: &[SessionRow], has_places: bool) -> Styled {
+    /// Returns the list. `ids` are those that are shown of the rows.
+    fn render(&self, rows: &[SessionRow], ids: Vec<String>, has_places: bool) -> Styled {
         let cells: Vec<Cells<'_>> = rows
             .iter()
-            .zip(short_ids(rows))
+            .zip(ids)
             .map(|(row, id)| Cells {
                 row,
                 id,
@@ -175,12 +196,25 @@ impl TerminalList {
         };
         out.push(&Palette::plain(&before_title));
         self.push_line(Style::new(), title(&row.record), used, out);
-        if let Some(note) = &row.note {
-            let before_note = format!("{indent}{INDENT}{INDENT}");
-            out.push(&Palette::plain(&before_note));
-            let words: Vec<&str> = note.split_whitespace().collect();
-            self.push_line(FAINT, &words.join(" "), before_note.len(), out);
+        if row.undone_turns > 0 {
+            let them = if row.undone_turns == 1 { "it" } else { "them" };
+            let turns = text::count(row.undone_turns, "turn");
+            self.push_note(
+                &format!("{turns} undone; /redo restores {them}"),
+                indent,
+                out,
+            );
         }
+        if let Some(note) = &row.note {
+            self.push_note(note, indent, out);
+        }
+    }
+
+    fn push_note(&self, note: &str, indent: &str, out: &mut Styled) {
+        let before_note = format!("{indent}{INDENT}{INDENT}");
+        out.push(&Palette::plain(&before_note));
+        let words: Vec<&str> = note.split_whitespace().collect();
+        self.push_line(FAINT, &words.join(" "), before_note.len(), out);
     }
 
     /// Ends a line, of which some columns are used, with a text that is cut to the rest.
@@ -191,22 +225,26 @@ impl TerminalList {
     }
 }
 
-/// Returns the beginning of each id that differs from those of the others.
-fn short_ids(rows: &[SessionRow]) -> Vec<String> {
-    let common = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    let ids: Vec<&str> = rows.iter().map(|row| row.record.id.as_str()).collect();
-    let mut sorted = ids.clone();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let short = |id: &&str| {
-        let at = sorted.binary_search(id).unwrap_or_else(|at| at);
-        let before = at.checked_sub(1).and_then(|at| sorted.get(at));
-        let neighbours = before.into_iter().chain(sorted.get(at + 1));
-        let shared = neighbours.map(|other| common(id, other)).max();
-        let bytes = (shared.unwrap_or_default() + 1).max(MIN_ID_BYTES);
-        id.get(..bytes).unwrap_or(id).to_owned()
-    };
-    ids.iter().map(short).collect()
+/// Returns the shortest beginning of each id that no other session has, listed or not.
+async fn short_ids(rows: &[SessionRow], store: &Store) -> Result<Vec<String>, store::Error> {
+    let mut short = Vec::new();
+    for row in rows {
+        let id = row.record.id.as_str();
+        let mut bytes = MIN_ID_BYTES;
+        while let Some(beginning) = id.get(..bytes) {
+            let same = store.beginning_with(beginning, 2).await?;
+            let Some(other) = same.iter().find(|other| other.as_str() != id) else {
+                break;
+            };
+            let common = id
+                .bytes()
+                .zip(other.as_str().bytes())
+                .take_while(|(a, b)| a == b);
+            bytes = common.count() + 1;
+        }
+        short.push(id.get(..bytes).unwrap_or(id).to_owned());
+    }
+    Ok(short)
 }
 
 /// Describes how long ago a time was.
@@ -279,27 +317,30 @@ mod tests {
         ];
         rows[2].note =
             Some("It is\noiled, and burns all the night through as if it were new".into());
+        rows[1].undone_turns = 2;
         let places = "~/work/beta\n  \
             ses_01a2289e9db2   1 min ago  Rewrite the parser of the s…\n  \
             ses_01a2289de5732    1 h ago  A lamp\n      \
             It is oiled, and burns all the night through as if it…\n\n\
             ~\n  \
-            ses_01a2289de5731  5 min ago  Why\n";
+            ses_01a2289de5731  5 min ago  Why\n      2 turns undone; /redo restores them\n";
         let wide = "\
             ses_01a2289e9db2   1 min ago  Rewrite the parser of the settings in small steps\n\
-            ses_01a2289de5731  5 min ago  Why\n\
+            ses_01a2289de5731  5 min ago  Why\n    2 turns undone; /redo restores them\n\
             ses_01a2289de5732    1 h ago  A lamp\n    \
             It is oiled, and burns all the night through as if it were new\n";
         let narrow = "\
             ses_01a2289e9db2   1 min ago\n  \
             Rewrite the parser of the settings in…\n\
-            ses_01a2289de5731  5 min ago\n  Why\n\
+            ses_01a2289de5731  5 min ago\n  Why\n    2 turns undone; /redo restores them\n\
             ses_01a2289de5732    1 h ago\n  A lamp\n    \
             It is oiled, and burns all the nigh…\n";
         for (columns, has_places, expected) in
             [(60, true, places), (120, false, wide), (40, false, narrow)]
         {
-            let shown = list(columns).render(&rows, has_places);
+            let ids = ["ses_01a2289e9db2", "ses_01a2289de5731", "ses_01a2289de5732"];
+            let ids = ids.map(str::to_owned).to_vec();
+            let shown = list(columns).render(&rows, ids, has_places);
             assert_eq!(shown.as_str(), expected, "{columns}");
         }
     }
