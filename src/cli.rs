@@ -155,10 +155,12 @@ enum Command {
         /// Shell to complete in
         shell: pages::Shell,
     },
-    /// Print the manual page
+    /// Print a page of the manual
     ///
-    /// For example: adjutant man > ~/.local/share/man/man1/adjutant.1
-    Man,
+    /// For example: adjutant man run | man -l -
+    ///
+    /// To install all pages: adjutant man --output ~/.local/share/man/man1
+    Man(pages::ManualArgs),
 }
 
 /// A subcommand of a subcommand, or the options of its list.
@@ -206,7 +208,7 @@ impl Command {
             | Self::Formatters(_)
             | Self::Lsp(_)
             | Self::Completions { .. }
-            | Self::Man => false,
+            | Self::Man(_) => false,
         }
     }
 }
@@ -310,7 +312,7 @@ pub fn main() -> ExitCode {
             &environment,
         )),
         Command::Completions { shell } => Some(pages::completions(*shell, help::command())),
-        Command::Man => Some(Ok(pages::manual())),
+        Command::Man(args) => Some(pages::manual(args)),
         // All other commands need the runtime.
         _ => None,
     };
@@ -378,7 +380,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         | Command::Formatters(_)
         | Command::Lsp(_)
         | Command::Completions { .. }
-        | Command::Man => Ok(0),
+        | Command::Man(_) => Ok(0),
     };
     match done {
         Ok(code) => ExitCode::from(code),

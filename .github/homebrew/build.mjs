@@ -43,7 +43,7 @@ ${blocks.join("\n")}
   def install
     bin.install "adjutant"
     generate_completions_from_executable(bin/"adjutant", "completions")
-    (man1/"adjutant.1").write Utils.safe_popen_read(bin/"adjutant", "man")
+    system bin/"adjutant", "man", "--output", man1
   end
 
   test do

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory as _};
 
 use super::{Cli, terminal};
@@ -77,8 +78,7 @@ pub(crate) fn command() -> Command {
     let options = format!(
         "{header}Options:{header:#}\n  -h, --help     Print help, also after a command\n  -V, --version  Print the version"
     );
-    let pages =
-        "`adjutant help COMMAND` describes a command, `adjutant man | man -l -` shows the manual.";
+    let pages = "`adjutant help COMMAND` describes a command, `adjutant man COMMAND | man -l -` shows its page.";
     command
         .help_template(format!(
             "{{about-section}}\n{{usage-heading}} {{usage}}\n\n{subjects}{examples}\n{options}\n\n{pages}\n"
@@ -87,6 +87,12 @@ pub(crate) fn command() -> Command {
             let examples = self::examples(&run);
             run.after_help(examples)
         })
+}
+
+/// Returns the names of the commands that have a page in the manual.
+pub(super) fn names() -> PossibleValuesParser {
+    let names = SUBJECTS.iter().flat_map(|(_, names)| *names).copied();
+    PossibleValuesParser::new(names.filter(|name| *name != "help"))
 }
 
 /// Formats the commands with their purposes, by subject.

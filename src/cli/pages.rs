@@ -1,6 +1,7 @@
 //! `adjutant completions` and `adjutant man`: the command line for shells and for `man`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Command, ValueEnum};
@@ -9,6 +10,7 @@ use clap_complete::{Generator, generate};
 use super::command_page::{self, ArgumentEntry, CommandPage};
 use super::complete;
 use super::help::{self, EXAMPLES, SUBJECTS};
+use base::text;
 
 /// A shell that completes.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -47,7 +49,7 @@ fn script(shell: impl Generator, mut command: Command) -> Vec<u8> {
 /// The page of the user manual with the table of variables.
 const SETTINGS_PAGE: &str = include_str!("../../docs/settings.md");
 
-/// The files of the manual page, each with its content.
+/// The files of the program's page, each with its content.
 const FILES: &[(&str, &str)] = &[
     (
         "~/.config/adjutant/adjutant.json, adjutant.jsonc",
@@ -80,7 +82,7 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The exit codes of the manual page.
+/// The exit codes of the program's page.
 const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "Done."),
     ("1", "Failed, or nothing was found."),
@@ -96,7 +98,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The paragraphs of the description of the manual page.
+/// The paragraphs of the description of the program's page.
 const DESCRIPTION: &[&str] = &[
     "adjutant is a coding agent: it lets a model read, edit and run what is in a directory, and asks you \
      before anything that needs your permission.",
@@ -110,19 +112,102 @@ const DESCRIPTION: &[&str] = &[
      and everything else. Each change to a file can be undone.",
 ];
 
-/// Prints the manual page: adjutant and all its commands.
-pub(super) fn manual() -> u8 {
-    super::terminal::exact(&man_page(help::command()));
-    0
+/// Options of `adjutant man`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ManualArgs {
+    /// Command to describe [default: the program and its list of commands]
+    #[arg(value_parser = help::names(), hide_possible_values = true, conflicts_with = "output")]
+    command: Option<String>,
+    /// Write all pages into this directory
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
 }
 
-fn man_page(mut command: Command) -> String {
-    let mut page = format!(
-        ".TH ADJUTANT 1 \"\" \"adjutant {}\" \"User manual\"\n\
-         .\\\" No paragraph is stretched, and no word is divided.\n.ad l\n.nh\n",
-        env!("CARGO_PKG_VERSION")
-    );
-    page.push_str(".SH NAME\nadjutant \\- a coding agent for editors and terminals\n");
+/// Prints a page of the manual, or writes all of them into a directory.
+pub(super) fn manual(args: &ManualArgs) -> anyhow::Result<u8> {
+    let pages = manual_pages(help::command());
+    if let Some(dir) = &args.output {
+        let shown = dir.display();
+        std::fs::create_dir_all(dir).with_context(|| format!("{shown} cannot be created"))?;
+        for page in &pages {
+            let file = dir.join(format!("{}.1", page.name));
+            std::fs::write(&file, &page.text)
+                .with_context(|| format!("{} cannot be written", file.display()))?;
+        }
+        super::say(&format!(
+            "{} written into {shown}",
+            text::count(pages.len(), "page")
+        ));
+        return Ok(0);
+    }
+    let wanted = args
+        .command
+        .as_ref()
+        .map_or_else(|| PROGRAM.to_owned(), |command| page_name(command));
+    let page = pages.iter().find(|page| page.name == wanted);
+    let page = page.with_context(|| format!("there is no page {wanted}"))?;
+    super::terminal::exact(&page.text);
+    Ok(0)
+}
+
+/// The name of the page of the program.
+const PROGRAM: &str = "adjutant";
+
+/// Returns the name of the page of a command.
+fn page_name(command: &str) -> String {
+    format!("{PROGRAM}-{command}")
+}
+
+/// A page of the manual, of section 1.
+struct ManualPage {
+    name: String,
+    text: String,
+}
+
+/// Returns the page of the program, and one of each command with the commands below it.
+fn manual_pages(mut command: Command) -> Vec<ManualPage> {
+    let mut pages = vec![ManualPage {
+        name: PROGRAM.to_owned(),
+        text: program_page(&command),
+    }];
+    let all = command_page::pages(&mut command);
+    for (_, names) in SUBJECTS {
+        for name in *names {
+            let own = format!("{PROGRAM} {name}");
+            let below = format!("{own} ");
+            let Some(page) = all.iter().find(|page| page.name == own) else {
+                continue; // `help` is described by the program's page
+            };
+            let parts = all.iter().filter(|page| page.name.starts_with(&below));
+            pages.push(ManualPage {
+                name: page_name(name),
+                text: subcommand_page(name, page, parts),
+            });
+        }
+    }
+    pages
+}
+
+/// Begins a page.
+fn heading(name: &str, purpose: &str) -> String {
+    format!(
+        ".TH {} 1 \"\" \"adjutant {}\" \"User manual\"\n\
+         .\\\" No paragraph is stretched, and no word is divided.\n.ad l\n.nh\n\
+         .SH NAME\n{} \\- {}\n",
+        escaped(&name.to_uppercase()),
+        env!("CARGO_PKG_VERSION"),
+        escaped(name),
+        escaped(purpose)
+    )
+}
+
+/// Refers to the page of a command.
+fn reference(command: &str) -> String {
+    format!("\\fB{}\\fR(1)", escaped(&page_name(command)))
+}
+
+fn program_page(command: &Command) -> String {
+    let mut page = heading(PROGRAM, "a coding agent for editors and terminals");
     page.push_str(".SH SYNOPSIS\n");
     for (command, arguments) in [
         ("run", "[\\fIOPTION\\fR]... [\\fIPROMPT\\fR]..."),
@@ -140,14 +225,17 @@ fn man_page(mut command: Command) -> String {
     page.push_str(".SH DESCRIPTION\n");
     page.push_str(&DESCRIPTION.join("\n.PP\n"));
     page.push('\n');
-    page.push_str(".SH COMMANDS\n");
+    page.push_str(
+        ".SH COMMANDS\nEach command has a page of its own, such as \\fBadjutant\\-run\\fR(1); \
+         \\fBadjutant man\\fR \\fICOMMAND\\fR prints it.\n",
+    );
     for (subject, names) in SUBJECTS {
         let _ = writeln!(page, ".SS \"{subject}\"");
         for name in *names {
             let _ = writeln!(
                 page,
                 ".TP 13\n\\fB{name}\\fR\n{}",
-                escaped(&help::purpose(&command, name))
+                escaped(&help::purpose(command, name))
             );
         }
     }
@@ -155,33 +243,81 @@ fn man_page(mut command: Command) -> String {
     page.push_str(
         ".SH OPTIONS\nEvery command has \\fB\\-h\\fR and \\fB\\-\\-help\\fR, which describe it.\n",
     );
-    for command in command_page::pages(&mut command) {
-        push_command(&mut page, &command);
-    }
     push_section(&mut page, "FILES", &owned(FILES));
     push_section(&mut page, "ENVIRONMENT", &variables(SETTINGS_PAGE));
     push_section(&mut page, "EXIT STATUS", &owned(EXIT_CODES));
-    page.push_str(
-        ".SH SEE ALSO\nThe user manual in the directory docs of the source code: start.md to begin with, \
-         commands.md for every command, keys.md for every setting, troubleshooting.md for messages.\n\
-         .PP\n\\fBgit\\fR(1), \\fBbwrap\\fR(1), \\fBjq\\fR(1)\n",
+    let names = SUBJECTS.iter().flat_map(|(_, names)| *names);
+    let commands: Vec<String> = names
+        .filter(|name| **name != "help")
+        .map(|name| reference(name))
+        .collect();
+    let _ = writeln!(
+        page,
+        ".SH \"SEE ALSO\"\n{},\n\\fBgit\\fR(1), \\fBbwrap\\fR(1), \\fBjq\\fR(1)",
+        commands.join(",\n")
     );
     page
 }
 
-/// Appends a command.
+/// Returns the page of a command. `parts` are the commands below it.
+fn subcommand_page<'a>(
+    name: &str,
+    command: &CommandPage,
+    parts: impl Iterator<Item = &'a CommandPage>,
+) -> String {
+    let mut page = heading(&page_name(name), &command.purpose);
+    page.push_str(".SH SYNOPSIS\n");
+    push_usage(&mut page, command);
+    page.push_str(".SH DESCRIPTION\n");
+    push_description(&mut page, command);
+    page.push_str(
+        ".SH OPTIONS\n.TP\n\\fB\\-h, \\-\\-help\\fR\nPrint help, also after a command below this one.\n",
+    );
+    for argument in &command.arguments {
+        push_argument(&mut page, argument);
+    }
+    let mut parts = parts.peekable();
+    if parts.peek().is_some() {
+        page.push_str(".SH COMMANDS\n");
+    }
+    for part in parts {
+        push_command(&mut page, part);
+    }
+    let examples: Vec<(String, String)> = owned(EXAMPLES)
+        .into_iter()
+        .filter(|(example, _)| example.contains(&format!("{} ", command.name)))
+        .collect();
+    if !examples.is_empty() {
+        push_section(&mut page, "EXAMPLES", &examples);
+    }
+    page.push_str(".SH \"SEE ALSO\"\n\\fBadjutant\\fR(1), for files, variables and exit codes\n");
+    page
+}
+
+/// Appends a command below the command of a page.
 fn push_command(page: &mut String, command: &CommandPage) {
     let _ = writeln!(page, ".SS \"{}\"", escaped(&command.name));
-    for form in &command.usage {
-        let _ = writeln!(page, "\\fB{}\\fR\n.br", escaped(form));
-    }
-    let purpose = std::iter::once(&command.purpose);
-    for paragraph in purpose.chain(&command.details) {
-        let _ = writeln!(page, ".PP\n{}", prose(paragraph));
-    }
+    push_usage(page, command);
+    page.push_str(".PP\n");
+    push_description(page, command);
     for argument in &command.arguments {
         push_argument(page, argument);
     }
+}
+
+fn push_usage(page: &mut String, command: &CommandPage) {
+    for form in &command.usage {
+        let _ = writeln!(page, "\\fB{}\\fR\n.br", escaped(form));
+    }
+}
+
+fn push_description(page: &mut String, command: &CommandPage) {
+    let purpose = std::iter::once(&command.purpose);
+    let paragraphs: Vec<String> = purpose
+        .chain(&command.details)
+        .map(|paragraph| prose(paragraph))
+        .collect();
+    let _ = writeln!(page, "{}", paragraphs.join("\n.PP\n"));
 }
 
 fn push_argument(page: &mut String, argument: &ArgumentEntry) {
@@ -315,20 +451,43 @@ mod tests {
         }
     }
 
+    /// Returns the headings of the sections of a page.
+    fn headings(page: &str) -> Vec<&str> {
+        let lines = page.lines().filter_map(|line| line.strip_prefix(".SH "));
+        lines.map(|heading| heading.trim_matches('"')).collect()
+    }
+
     #[test]
-    fn manual_page_describes_every_command_once() {
-        let page = man_page(help::command());
+    fn manual_describes_every_command_on_its_page() {
+        let pages = manual_pages(help::command());
         let all = command_page::pages(&mut help::command());
         assert!(all.len() > 50, "{}", all.len());
-        for CommandPage { name, .. } in all {
-            let heading = format!(".SS \"{}\"\n", escaped(&name));
-            assert_eq!(page.matches(&heading).count(), 1, "{name}");
+        for CommandPage { name, purpose, .. } in all {
+            let mut words = name.split(' ').skip(1);
+            let page = page_name(words.next().unwrap());
+            let page = pages.iter().find(|known| known.name == page).unwrap();
+            let entry = if words.next().is_some() {
+                format!(".SS \"{}\"\n", escaped(&name))
+            } else {
+                format!("{} \\- {}\n", escaped(&page.name), escaped(&purpose))
+            };
+            assert_eq!(page.text.matches(&entry).count(), 1, "{name}");
         }
-        let headings: Vec<&str> = page
-            .lines()
-            .filter_map(|line| line.strip_prefix(".SH "))
-            .map(|heading| heading.trim_matches('"'))
-            .collect();
+        for ManualPage { name, text } in &pages[1..] {
+            let headings = headings(text);
+            let begins = headings.starts_with(&["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"]);
+            assert!(begins && headings.ends_with(&["SEE ALSO"]), "{headings:?}");
+            assert!(
+                pages[0]
+                    .text
+                    .contains(&format!("\\fB{}\\fR(1)", escaped(name)))
+            );
+        }
+    }
+
+    #[test]
+    fn page_of_the_program_has_its_sections() {
+        let page = &manual_pages(help::command())[0].text;
         let expected = [
             "NAME",
             "SYNOPSIS",
@@ -341,9 +500,17 @@ mod tests {
             "EXIT STATUS",
             "SEE ALSO",
         ];
-        assert_eq!(headings, expected);
+        assert_eq!(headings(page), expected);
         assert!(page.contains("\\fBADJUTANT_TRUST=all\\fR\ntrusts every project.\n"));
         assert!(!page.contains("](") && !page.contains('`'), "{page}");
+    }
+
+    #[test]
+    fn pages_refer_to_no_file_of_the_source_code() {
+        for page in manual_pages(help::command()) {
+            let see_also = page.text.split("SEE ALSO").nth(1).unwrap();
+            assert!(!see_also.contains(".md"), "{}", page.name);
+        }
     }
 
     #[test]

@@ -35,10 +35,11 @@ const TERMINAL_CALLS: &[&str] = &[
 ];
 
 /// Files that create files for other readers, or open existing ones: in projects, which users
-/// share, and to try a sandbox.
+/// share, manual pages, and to try a sandbox.
 const OPENERS: &[&str] = &[
     "base/src/environment.rs",
     "src/cli/agents.rs",
+    "src/cli/pages.rs",
     "sandbox/src/probe.rs",
     "sandbox/src/trial.rs",
     "store/src/sqlite/index.rs",
