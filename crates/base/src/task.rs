@@ -58,6 +58,23 @@ pub fn poll_on_blocking_threads<T: Send + 'static>(
     }
 }
 
+/// The maximum size of the input of work that is done in place, in bytes. The change to another
+/// thread and back takes longer than most work on less.
+pub const MAX_IN_PLACE_BYTES: usize = 16 << 10;
+
+/// Polls a future in place, or on blocking threads if its input is large: longer than
+/// [`MAX_IN_PLACE_BYTES`], as the caller has found.
+pub async fn poll_by_size<T: Send + 'static>(
+    is_large: bool,
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
+    if is_large {
+        poll_on_blocking_threads(work).await
+    } else {
+        work.await
+    }
+}
+
 /// The boxed result of a task; [`JoinHandle`] restores its type.
 type AnyValue = Box<dyn Any + Send>;
 
@@ -229,6 +246,15 @@ mod tests {
         let before = std::thread::current().id();
         wait.await;
         [before, std::thread::current().id()]
+    }
+
+    #[tokio::test]
+    async fn large_work_is_polled_on_other_threads() {
+        let own = std::thread::current().id();
+        for is_large in [false, true] {
+            let used = poll_by_size(is_large, async { std::thread::current().id() }).await;
+            assert_eq!(used != own, is_large);
+        }
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{TurnContext, hooks, live_denies, tool_context};
 use base::approvals::Approvals;
 use base::id::MessageId;
-use base::task::poll_on_blocking_threads;
+use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use permission::approve::isolated;
 use permission::explain::explain;
@@ -237,13 +237,15 @@ async fn ask(
     let policy = tool_context::rules(turn, agent);
     let reason = reason.map(str::to_owned);
     let owned: Vec<AskedRequest<'static>> = asked.iter().map(AskedRequest::owned).collect();
+    // Without a user, the search for a setting that allows it judges the request several times.
+    let is_large = !attended || asked.iter().any(|one| is_large(&one.request));
     let text = async move { QuestionText::of(&owned, &policy, attended, reason.as_deref()) };
     let QuestionText {
         wording,
         details,
         unattended,
         always,
-    } = poll_on_blocking_threads(text).await;
+    } = poll_by_size(is_large, text).await;
     let (reply, mut answer) = oneshot::channel();
     let request = PermissionRequest {
         call: call.call.clone(),
@@ -354,6 +356,14 @@ async fn in_sandbox<'n>(
     Cow::Owned(request)
 }
 
+/// Returns whether the text of a question about a request takes long to compose.
+fn is_large(request: &AccessRequest) -> bool {
+    let patterns = request.patterns.iter().chain(&request.always);
+    let line = request.command.as_ref().map_or(0, |line| line.text.len());
+    !request.changes.is_empty()
+        || line + patterns.map(String::len).sum::<usize>() > MAX_IN_PLACE_BYTES
+}
+
 /// Returns the call as the question shows it: complete, because some clients show only the
 /// question.
 async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpdate {
@@ -372,7 +382,8 @@ async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpda
         .flat_map(|request| request.changes.iter().cloned())
         .collect();
     let parts = async move { changes.iter().flat_map(|change| change.parts()).collect() };
-    let changes: Vec<Change> = poll_on_blocking_threads(parts).await;
+    let is_large = requests().any(|request| !request.changes.is_empty());
+    let changes: Vec<Change> = poll_by_size(is_large, parts).await;
     CallUpdate {
         title: Some(call.title.clone()),
         tool: Some(call.tool.clone()),

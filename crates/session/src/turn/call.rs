@@ -23,7 +23,7 @@ use super::{
     view,
 };
 use base::id::{MessageId, PartId};
-use base::task::poll_on_blocking_threads;
+use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
 use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
@@ -373,7 +373,7 @@ impl RunningCall<'_> {
 
     /// Converts a result to the form that is stored, shown and sent to the model: truncated,
     /// with pictures that fit, PDFs as text for a model that does not accept them, and changes
-    /// in parts. Runs on a thread pool, because a result can be large.
+    /// in parts. Runs on a thread pool if the result is large or reads files.
     async fn finished(&self, mut output: ToolOutput) -> ToolOutput {
         if !self.notes.is_empty() {
             output
@@ -383,7 +383,11 @@ impl RunningCall<'_> {
         let context = self.context();
         let images = self.turn.project.settings.images;
         let pdf = self.frame.model.pdf;
-        let (output, left_out) = poll_on_blocking_threads(async move {
+        let is_large = output.text.len() > MAX_IN_PLACE_BYTES
+            || !output.touched.is_empty()
+            || !output.changes.is_empty()
+            || !output.attachments.is_empty();
+        let (output, left_out) = poll_by_size(is_large, async move {
             loaded_instructions::add(&mut output, &context).await;
             let mut output = truncate::finish(output, &context);
             context.session.seen.show(&output.text);
@@ -406,11 +410,14 @@ impl RunningCall<'_> {
         output
     }
 
-    /// Truncates the text of a failure as it is stored, shown and sent to the model; also on
+    /// Truncates the text of a failure as it is stored, shown and sent to the model; a long one on
     /// the thread pool.
     async fn failure_text(&self, failure: String) -> String {
         let context = self.context();
-        poll_on_blocking_threads(async move { truncate::failure(failure, &context) }).await
+        poll_by_size(failure.len() > MAX_IN_PLACE_BYTES, async move {
+            truncate::failure(failure, &context)
+        })
+        .await
     }
 
     /// Converts a failure to a state: its text for the model, and its cause.

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::step_context::StepContext;
 use super::{TurnContext, tool_context};
-use base::task::poll_on_blocking_threads;
+use base::task::{MAX_IN_PLACE_BYTES, poll_by_size};
+use base::text;
 use events::ToolKind;
 use permission::plan::SharedAnalysis;
 use tools::{AnyTool, CallDescription, ToolContext, argument_repair};
@@ -32,7 +33,8 @@ pub(super) struct ResolvedCall {
     pub(super) analysis: SharedAnalysis,
 }
 
-/// Resolves the calls of a message on the thread pool, because their arguments may be large.
+/// Resolves the calls of a message. Large arguments, and several calls, which may wait for the disk
+/// to see which of them may run together, do so on the thread pool.
 pub(super) async fn resolved(
     turn: &TurnContext,
     frame: &StepContext,
@@ -42,7 +44,10 @@ pub(super) async fn resolved(
     let several = calls.len() > 1;
     let one = |call: Call| (tool_context::context(turn, &frame.agent, &call.call), call);
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
-    poll_on_blocking_threads(async move {
+    let is_large =
+        |(_, call): &(ToolContext, Call)| text::is_longer(&call.input, MAX_IN_PLACE_BYTES);
+    let is_large = several || calls.iter().any(is_large);
+    poll_by_size(is_large, async move {
         let one = |(context, call): (ToolContext, Call)| {
             let mut resolved = resolve(&tools, call);
             if let Some(tool) = &resolved.tool {
@@ -91,7 +96,7 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
             if !tool.name().eq_ignore_ascii_case(&call.tool) {
                 notes.push(format!(
                     "The tool {} is named {} here.",
-                    base::text::title(&call.tool),
+                    text::title(&call.tool),
                     tool.name()
                 ));
             }

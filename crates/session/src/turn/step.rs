@@ -23,7 +23,7 @@ use super::{
 };
 use base::environment::Timestamp;
 use base::id::MessageId;
-use base::task::poll_on_blocking_threads;
+use base::task::{MAX_IN_PLACE_BYTES, poll_by_size};
 use events::{CallUpdate, Event, Progress, Status};
 use providers::request::BodyCache;
 use providers::{AnswerStream, Delta, Error, Model, Request};
@@ -663,13 +663,14 @@ impl AnswerBuilder<'_> {
         if written.is_empty() {
             return;
         }
+        let bytes: usize = written.values().map(String::len).sum();
         let read = async move {
             written
                 .into_iter()
                 .map(|(index, json)| (index, arguments(json)))
                 .collect()
         };
-        let read: Vec<(usize, Value)> = poll_on_blocking_threads(read).await;
+        let read: Vec<(usize, Value)> = poll_by_size(bytes > MAX_IN_PLACE_BYTES, read).await;
         for (index, input) in read {
             let Some(place) = self.places.get(&index).copied() else {
                 continue;
