@@ -319,6 +319,17 @@ async fn large_file(
     )
 }
 
+/// Returns the offset of a character in a text, which is the text's length beyond its end.
+fn char_offset(text: &str, index: usize) -> usize {
+    // No character is shorter than a byte.
+    if index >= text.len() {
+        return text.len();
+    }
+    text.char_indices()
+        .nth(index)
+        .map_or(text.len(), |(at, _)| at)
+}
+
 /// Formats the requested part of a file with line numbers. `lines` begin with its first one.
 fn page<'a>(
     place: &ResolvedPath,
@@ -343,34 +354,29 @@ fn page<'a>(
     let mut next = offset;
     let mut capped = false;
     for line in lines.take(limit) {
-        let from = line
-            .char_indices()
-            .nth(column - 1)
-            .map_or(line.len(), |(at, _)| at);
-        let rest = &line[from..];
-        let cut = rest
-            .char_indices()
-            .nth(MAX_LINE_CHARS)
-            .map(|(at, _)| &rest[..at]);
-        let shown = cut.unwrap_or(rest);
-        let tail = match cut {
-            None => String::new(),
-            Some(_) => format!(
+        let rest = &line[char_offset(line, column - 1)..];
+        let end = char_offset(rest, MAX_LINE_CHARS);
+        let shown = &rest[..end];
+        let tail = if end == rest.len() {
+            String::new()
+        } else {
+            format!(
                 "... (line {next} has {} characters; read on with offset={next}, limit=1, column={})",
                 line.chars().count(),
                 column.saturating_add(MAX_LINE_CHARS)
-            ),
+            )
         };
         if numbered.len() + shown.len() + tail.len() + 8 > most && next > offset {
             capped = true;
             break;
         }
-        let line = format!("{shown}{tail}\n");
-        numbered.push_str(&format!("{next}: {line}"));
+        let from = display.len();
+        display.extend([shown, &tail, "\n"]);
+        let line = &display[from..];
+        numbered.extend([&*next.to_string(), ": ", line]);
         if next < offset + 20 {
-            preview.push_str(&line);
+            preview.push_str(line);
         }
-        display.push_str(&line);
         next += 1;
     }
     let last = next - 1;

@@ -6,10 +6,12 @@
 //! model knew it, the change counts as the agent's own.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
+
+use foldhash::fast::RandomState;
 
 use crate::files::disk;
 use crate::files::encoding::{DecodedText, EncodingHint, decode};
@@ -100,8 +102,9 @@ struct FileTable {
 /// Hashes of lines, and of pairs of consecutive lines; empty lines do not count.
 #[derive(Debug, Default)]
 struct ShownLines {
-    lines: HashSet<u64>,
-    pairs: HashSet<(u64, u64)>,
+    hashes: RandomState,
+    lines: HashSet<u64, RandomState>,
+    pairs: HashSet<(u64, u64), RandomState>,
 }
 
 impl ReadTracker {
@@ -176,6 +179,7 @@ impl ReadTracker {
 
     /// Records that the model has been shown this result of a tool.
     pub fn show(&self, result: &str) {
+        let hashes = locked(&self.shown).hashes.clone();
         let mut lines = Vec::new();
         let mut pairs = Vec::new();
         for undressed in LINE_FORMATS {
@@ -185,7 +189,9 @@ impl ReadTracker {
                     before = None;
                     continue;
                 };
-                let Some(line) = mark(line) else { continue };
+                let Some(line) = mark(line, &hashes) else {
+                    continue;
+                };
                 lines.push(line);
                 if let Some(before) = before {
                     pairs.push((before, line));
@@ -195,7 +201,8 @@ impl ReadTracker {
         }
         let mut shown = locked(&self.shown);
         if shown.lines.len() > MAX_LINES {
-            *shown = ShownLines::default();
+            shown.lines.clear();
+            shown.pairs.clear();
         }
         shown.lines.extend(lines);
         shown.pairs.extend(pairs);
@@ -204,7 +211,10 @@ impl ReadTracker {
     /// Returns whether all lines of a text have been shown, and consecutive ones together.
     pub fn shows(&self, text: &str) -> bool {
         let shown = locked(&self.shown);
-        let lines: Vec<u64> = text.lines().filter_map(mark).collect();
+        let lines: Vec<u64> = text
+            .lines()
+            .filter_map(|line| mark(line, &shown.hashes))
+            .collect();
         lines.iter().all(|line| shown.lines.contains(line))
             && lines
                 .windows(2)
@@ -213,11 +223,9 @@ impl ReadTracker {
 }
 
 /// Returns the hash of a line unless it is empty.
-fn mark(line: &str) -> Option<u64> {
+fn mark(line: &str, hashes: &RandomState) -> Option<u64> {
     let line = line.trim_end();
-    let mut hasher = DefaultHasher::new();
-    line.hash(&mut hasher);
-    (!line.is_empty()).then(|| hasher.finish())
+    (!line.is_empty()).then(|| hashes.hash_one(line))
 }
 
 fn as_it_is(line: &str) -> Option<&str> {
