@@ -9,7 +9,7 @@ use super::settings::{Mode, Settings};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::rule::derive;
-use permission::{AccessRequest, Action, Rule, Rules, evaluate};
+use permission::{AccessRequest, Action, Rules, evaluate};
 
 /// An agent, reduced to its permissions.
 #[derive(Debug, Clone)]
@@ -256,11 +256,12 @@ fn allow_reading_outputs(
     };
     let is_hidden =
         |permission: &str| entry.rules.hides(permission) && !denied_with_all(permission);
-    if entry.rules.has(&Rule {
-        action: Action::Deny,
-        ..rule.clone()
-    }) || is_hidden("external_directory")
-    {
+    // Asked once for each list, which is not worth an index of its patterns.
+    let is_denied = entry.rules.iter().any(|other| {
+        (&other.permission, &other.pattern, other.action)
+            == (&rule.permission, &rule.pattern, Action::Deny)
+    });
+    if is_denied || is_hidden("external_directory") {
         return;
     }
     // If only the catch-all asks about reading, stored results may be read.

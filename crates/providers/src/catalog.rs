@@ -106,9 +106,22 @@ impl Catalog {
             .map_or(id, |provider| &provider.name)
     }
 
+    /// Returns the settings of a provider, without its models, which have to be unpacked.
+    pub fn without_models(&self, id: &str) -> Option<ProviderEntry> {
+        let provider = self.providers.iter().find(|provider| provider.id == id)?;
+        Some(ProviderEntry {
+            id: provider.id.clone(),
+            name: Some(provider.name.clone()),
+            npm: provider.npm.clone(),
+            base_url: provider.api.clone(),
+            env: provider.env.clone(),
+            ..ProviderEntry::default()
+        })
+    }
+
     /// Returns the settings of a provider.
     pub fn find(&self, id: &str) -> Option<ProviderEntry> {
-        let provider = self.providers.iter().find(|provider| provider.id == id)?;
+        let provider = self.without_models(id)?;
         let line = self
             .lines()
             .lines()
@@ -117,13 +130,8 @@ impl Catalog {
             .and_then(|(_, rows)| serde_json::from_str(rows).ok())
             .unwrap_or_default();
         Some(ProviderEntry {
-            id: provider.id.clone(),
-            name: Some(provider.name.clone()),
-            npm: provider.npm.clone(),
-            base_url: provider.api.clone(),
-            env: provider.env.clone(),
             models: rows.into_iter().map(Row::settings).collect(),
-            ..ProviderEntry::default()
+            ..provider
         })
     }
 

@@ -273,7 +273,7 @@ impl Registry {
             let is_listed = registry.configurable.iter().any(|known| known.id == id);
             if allowed(id)
                 && !is_listed
-                && let Some(known) = sources.catalog.find(id)
+                && let Some(known) = sources.catalog.without_models(id)
             {
                 registry.configurable.push(configurable(&known, None));
             }
