@@ -21,6 +21,9 @@ use super::packs::Packs;
 /// fewer disk blocks.
 const MIN_COMPRESSED_BYTES: usize = 4 << 10;
 
+/// The first level with codes made for the text; level 1 is a quarter larger.
+const COMPRESSION: Compression = Compression::new(2);
+
 /// The reason why a content is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentUnavailable {
@@ -63,7 +66,7 @@ fn encode_content(bytes: &[u8]) -> io::Result<Vec<u8>> {
         return Ok(stored);
     }
     stored.push(b'z');
-    let mut encoder = ZlibEncoder::new(stored, Compression::fast());
+    let mut encoder = ZlibEncoder::new(stored, COMPRESSION);
     encoder.write_all(bytes)?;
     encoder.finish()
 }
