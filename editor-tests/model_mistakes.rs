@@ -200,7 +200,7 @@ fn rename_by_patch() -> Task {
     }
 }
 
-/// A file with tabs and CRLF, edited with blanks and line feeds.
+/// A file with tabs and CRLF, edited with spaces and line feeds.
 fn line_ends_and_tabs() -> Task {
     let edit = json!({"filePath": "a.c", "oldString": "    if (x) {\n        go();\n    }", "newString": "    if (x) {\n        stop();\n    }"});
     let exact = json!({"filePath": "a.c", "oldString": "go();", "newString": "stop();"});

@@ -137,7 +137,7 @@ pub struct Summary {
     ends: Vec<String>,
     /// Errors that were answered: the request's id and the code.
     errors: Vec<String>,
-    /// Text of the model, without surrounding blanks.
+    /// Text of the model, without surrounding spaces.
     said: String,
     /// The calls: name, last title, last status.
     calls: Vec<[String; 3]>,

@@ -145,7 +145,7 @@ impl Transcript {
         self.act_out(bless, false)
     }
 
-    /// Acts it out with an editor that speaks version 2; see `both.rs`.
+    /// Acts it out with an editor that speaks version 2; see `replay_as_v2.rs`.
     ///
     /// # Errors
     /// Everything that was not as the invariants require, or comes to something else than the page.

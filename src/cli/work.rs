@@ -195,7 +195,8 @@ async fn converse(
     if tokio::time::timeout(RELEASE_TIMEOUT, opened).await.is_err() {
         peer.call(&resume, None).await.map_err(server_error)?;
     }
-    // A lost host may have begun with it.
+    // A host that was lost may have begun this prompt; with the key, it continues instead of
+    // beginning again.
     let mut meta = work.meta;
     meta.insert(
         IDEMPOTENCY_KEY.to_owned(),

@@ -16,7 +16,7 @@ pub struct Variables {
     pub drop: Vec<String>,
 }
 
-/// Variables that tools are known to need: names and patterns, separated by blanks.
+/// Variables that tools are known to need: names and patterns, separated by spaces.
 const USUAL: &[&str] = &[
     // The user, the system, the language.
     "HOME USER LOGNAME SHELL PATH TMPDIR TEMP TMP TZ TZDIR LANG LANGUAGE LC_* LOCALE_ARCHIVE* LOCPATH",

@@ -1,8 +1,8 @@
 //! Trace contexts of the W3C, as requests carry them in `_meta`: `traceparent`, `tracestate` and
 //! `baggage`.
 //!
-//! The ids of our own spans are computed from the ids of their subjects: a call and a server that it
-//! calls name the same span without shared state.
+//! The ids of our own spans are computed from the ids of their subjects: a call and a server that
+//! it calls name the same span without shared state.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -93,7 +93,7 @@ impl TraceContext {
         u8::from_str_radix(digits, 16).unwrap_or_default()
     }
 
-    /// Returns the same place, in a trace that is recorded or not.
+    /// Returns the same context, in a trace that is recorded or not.
     fn marked(self, is_sampled: bool) -> Self {
         let flags = (self.flags() & !SAMPLED) | u8::from(is_sampled);
         Self {

@@ -31,7 +31,7 @@ impl ProblemSeverity {
 /// The kind of a problem. Programs rely on it, never on the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProblemCode {
-    /// The text is not JSON, no YAML, or not UTF-8.
+    /// The text is not valid JSON, YAML or UTF-8.
     Syntax,
     /// The system refuses to read the file, or it is not a regular file.
     Unreadable,
@@ -39,7 +39,7 @@ pub enum ProblemCode {
     WrongValue,
     /// The key is unknown.
     UnknownKey,
-    /// A key, value or place that has a newer spelling.
+    /// A key, value or location that has a newer spelling.
     OldSpelling,
     /// A key of a later format of OpenCode.
     LaterFormat,

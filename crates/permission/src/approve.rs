@@ -19,8 +19,8 @@ use super::{AccessRequest, Action, Policy, RequestEffect, Rule, Rules, Verdict, 
 use base::approvals::Approvals;
 
 impl Policy {
-    /// Judges a need. If `doubt` is set, also asks about everything that [`Approvals::Ask`] asks
-    /// about.
+    /// Judges an access request. If `doubt` is set, also asks about everything that
+    /// [`Approvals::Ask`] asks about.
     pub fn judge(&self, request: &AccessRequest) -> Verdict {
         self.judge_with(&self.grants, request)
     }
@@ -44,7 +44,7 @@ impl Policy {
         self.judge_with(&grants, request).action == Action::Allow
     }
 
-    /// Returns whether both give the same verdicts on needs.
+    /// Returns whether both give the same verdicts on access requests.
     pub fn judges_as(&self, other: &Self) -> bool {
         self.approvals == other.approvals
             && self.doubt == other.doubt
@@ -53,7 +53,7 @@ impl Policy {
             && self.grants.is_same(&other.grants)
     }
 
-    /// Returns the need as it is in the sandbox, if there is one.
+    /// Returns the access request as it is in the sandbox, if there is one.
     #[must_use]
     pub fn in_sandbox(&self, request: AccessRequest) -> AccessRequest {
         let request = AccessRequest {
@@ -80,8 +80,8 @@ impl Policy {
         }
     }
 
-    /// Returns whether the session asks about a need that is allowed otherwise. Grants and the sandbox
-    /// make no difference.
+    /// Returns whether the session asks about an access request that is allowed otherwise. Grants
+    /// and the sandbox make no difference.
     fn is_asked(&self, grants: &Rules, request: &AccessRequest) -> bool {
         if self.asks.is_empty() {
             return false;
@@ -98,8 +98,8 @@ impl Policy {
         if asks(&alone.rule) || alone.units.iter().any(|unit| asks(&unit.rule)) {
             return true;
         }
-        // Another reason to ask hides the rule, unless the usual rules remove that reason. The usual
-        // rules may ask themselves, and the sandbox answer that, but not the session.
+        // Another reason to ask hides the rule, unless the usual rules remove that reason. The
+        // usual rules may ask themselves, and the sandbox answer that, but not the session.
         let usual = self.rules.clone().then(grants);
         let is_allowed = |rules: &Rules| evaluate(rules, &none, &request).action == Action::Allow;
         [everything, usual]
@@ -157,8 +157,8 @@ impl Policy {
     }
 }
 
-/// Returns the need as it is in a tested sandbox without network: a command, or a change of a file
-/// that commands could make as well.
+/// Returns the access request as it is in a tested sandbox without network: a command, or a change
+/// of a file that commands could make as well.
 #[must_use]
 pub fn isolated(request: AccessRequest) -> AccessRequest {
     AccessRequest {

@@ -20,7 +20,7 @@ const CONFINED: &str =
 pub(super) struct CommandRules<'r> {
     rules: &'r Rules,
     grants: &'r Rules,
-    /// The rules about the permission of the need.
+    /// The rules about the permission of the access request.
     pub(super) about: RulesAbout<'r>,
     granted: RulesAbout<'r>,
     /// The position of the rule that makes the agent read-only.

@@ -8,7 +8,7 @@ use super::{AccessRequest, Action, Rule, Rules, Verdict, wildcard};
 pub(super) const ISOLATED: &str = "what the sandbox holds is not asked here";
 const TEMPORARY: &str = "it is a short-lived file, which commands may use in their sandbox";
 
-/// Judges a need that is about no command.
+/// Judges an access request that is about no command.
 pub(super) fn without_command(rules: &Rules, grants: &Rules, request: &AccessRequest) -> Verdict {
     let verdicts = request
         .patterns
@@ -19,7 +19,7 @@ pub(super) fn without_command(rules: &Rules, grants: &Rules, request: &AccessReq
     apply_sandbox_and_minimum(rules, grants, request, verdict)
 }
 
-/// Applies the sandbox and the minimum verdict of a need to a verdict on it.
+/// Applies the sandbox and the minimum verdict of an access request to a verdict on it.
 pub(super) fn apply_sandbox_and_minimum(
     rules: &Rules,
     grants: &Rules,
@@ -169,7 +169,8 @@ fn last_match<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&
         .rfind(|rule| wildcard::matches(&rule.pattern, pattern))
 }
 
-/// Parses the pattern of a `webfetch` need. An address is judged by its host, not by its spelling.
+/// Parses the pattern of a `webfetch` request. An address is judged by its host, not by its
+/// spelling.
 fn address(permission: &str, pattern: &str) -> Option<Address> {
     if permission != url::PERMISSION {
         return None;

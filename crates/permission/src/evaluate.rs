@@ -1,5 +1,5 @@
-//! Evaluates rules for a need and returns a verdict. Pure: facts about the disk are part of the
-//! need.
+//! Evaluates rules for an access request and returns a verdict. Pure: facts about the disk are part
+//! of the request.
 //!
 //! The last matching rule decides, with two refinements (`decide.rs`). A later, broader rule does
 //! not lift a specific deny. And a rule that allows a command allows it only as written: see
@@ -15,7 +15,7 @@ use super::{
     wildcard,
 };
 
-/// Judges a need by the strictest of its patterns, or of its command's parts.
+/// Judges an access request by the strictest of its patterns, or of its command's parts.
 ///
 /// A grant turns an ask into an allow, but never a deny; the minimum verdict holds against every
 /// rule.

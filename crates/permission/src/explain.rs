@@ -11,13 +11,13 @@ use super::rule::{BUILT_IN, POSTURE};
 use super::{AccessRequest, Action, Rule, Rules, UnitVerdict, Verdict, wildcard};
 use base::text::spelled;
 
-/// The longest command line that is repeated as a whole, in bytes; of a longer one only the part that
-/// decided is shown.
+/// The longest command line that is repeated as a whole, in bytes; of a longer one only the part
+/// that decided is shown.
 const MAX_LINE_BYTES: usize = 1_000;
 
-/// Explains a verdict on a need under these rules: the verdict, the rule that decided, the reason,
-/// the parts of a command line if it has several, and the rules that were considered. Terminal
-/// control characters are escaped.
+/// Explains a verdict on an access request under these rules: the verdict, the rule that decided,
+/// the reason, the parts of a command line if it has several, and the rules that were considered.
+/// Terminal control characters are escaped.
 pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> String {
     let mut out = String::new();
     let whole = request

@@ -2,8 +2,8 @@
 //!
 //! The README of this crate has the principle: a command is asked about because a rule requires it,
 //! because it has an effect that the sandbox does not prevent, or because there is no sandbox. The
-//! analysis records such effects of each command (`CommandUnit::at_stake`). This module decides whether
-//! the remaining unknowns about a command are a reason to ask.
+//! analysis records such effects of each command (`CommandUnit::at_stake`). This module decides
+//! whether the remaining unknowns about a command are a reason to ask.
 
 use super::rule::BUILT_IN;
 use super::shell::{CommandAnalysis, CommandUnit};
@@ -63,7 +63,7 @@ impl SandboxGuarantee {
         }
     }
 
-    /// Returns the guarantee in a place: `None` if the workspace contains the home directory or
+    /// Returns the guarantee in a context: `None` if the workspace contains the home directory or
     /// everything.
     #[must_use]
     pub fn in_place(self, place: &PermissionContext) -> Self {
@@ -133,8 +133,8 @@ impl SandboxGuarantee {
         rules.restricts_hidden(matches!(self, Self::Workspace { .. }))
     }
 
-    /// Returns whether a need is asked about only because it leaves the project, and does so for a
-    /// temporary file, which commands may use anyway, or only perhaps.
+    /// Returns whether an access request is asked about only because it leaves the project, and
+    /// does so for a temporary file, which commands may use anyway, or only perhaps.
     pub(super) fn answers_request(self, request: &AccessRequest, rule: Option<&Rule>) -> bool {
         self != Self::None
             && request.permission == "external_directory"

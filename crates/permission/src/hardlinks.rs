@@ -44,7 +44,7 @@ static RECENT: Mutex<Vec<Recent>> = Mutex::new(Vec::new());
 /// The device and inode of a file.
 pub(super) type FileId = (u64, u64);
 
-/// The protected files of a place, by device and inode. Files with one name are included, since
+/// The protected files of a context, by device and inode. Files with one name are included, since
 /// they may get a second one while the result is in use.
 #[derive(Debug, Default)]
 pub(super) struct LinkedFiles {

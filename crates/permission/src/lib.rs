@@ -3,12 +3,12 @@
 //! Judging is pure; [`evaluate`](mod@evaluate) never asks the user. Only
 //! `crates/session/src/turn/authorize.rs` asks.
 //!
-//! A tool states its [`AccessRequest`]s before it acts. A need is judged by the agent's rules, then by the
-//! session's, then by the user's grants; a grant never overrides a deny.
+//! A tool states its [`AccessRequest`]s before it acts. A request is judged by the agent's rules,
+//! then by the session's, then by the user's grants; a grant never overrides a deny.
 //!
-//! A command line is judged by the programs it runs: `shell` parses it into [`shell::CommandUnit`]s, and
-//! each of them has to pass. Nothing in this crate starts a program or changes the disk; `shell`
-//! and `locate` only read the disk, to resolve paths and program names.
+//! A command line is judged by the programs it runs: `shell` parses it into
+//! [`shell::CommandUnit`]s, and each of them has to pass. Nothing in this crate starts a program or
+//! changes the disk; `shell` and `locate` only read the disk, to resolve paths and program names.
 
 pub mod account;
 pub mod approve;

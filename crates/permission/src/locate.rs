@@ -571,7 +571,7 @@ impl Located {
         }
     }
 
-    /// Returns the needs that have to be allowed before the path is used: first
+    /// Returns the access requests that have to be allowed before the path is used: first
     /// `external_directory` if it lies outside the project, then `read` or `edit`.
     pub fn requests(&self, access: Access) -> Vec<AccessRequest> {
         // Listing may always report that a path outside does not exist.
@@ -603,8 +603,8 @@ impl Located {
         if access == Access::Edit && self.inside {
             request.effect = RequestEffect::ChangesProject;
         }
-        // A need with a minimum verdict is asked about every time, and a name with wildcards is no
-        // pattern for itself.
+        // A request with a minimum verdict is asked about every time, and a name with wildcards is
+        // no pattern for itself.
         if (request.minimum.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
             request = request.always(name.clone());
         }
@@ -612,8 +612,8 @@ impl Located {
         requests
     }
 
-    /// Returns the need to leave the project, or `None` if the path is inside. Its pattern covers
-    /// the parent directory, or the directory itself if the path is one.
+    /// Returns the access request to leave the project, or `None` if the path is inside. Its
+    /// pattern covers the parent directory, or the directory itself if the path is one.
     pub fn leaving(&self) -> Option<AccessRequest> {
         if self.inside {
             return None;

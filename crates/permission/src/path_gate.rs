@@ -1,8 +1,8 @@
 //! The path gate: decides whether a path may be used.
 //!
 //! File tools, commands, `permissions check` and `permissions explain` all use it. Locating a path
-//! (`locate.rs`) needs no rules; only this module consults them, so that `locate` does not depend on
-//! `evaluate`.
+//! (`locate.rs`) needs no rules; only this module consults them, so that `locate` does not depend
+//! on `evaluate`.
 
 use super::decide::judge;
 use super::locate::{Located, PathKind, PathRefusal, locate};
@@ -20,11 +20,11 @@ pub enum PathDenied {
 /// all.
 ///
 /// The rules have not been asked about the rest: the caller judges the returned path's
-/// [`Located::needs`].
+/// [`Located::requests`].
 ///
 /// # Errors
-/// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its needs, [`PathDenied::Refused`]
-/// if the path cannot be located or used.
+/// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its access requests,
+/// [`PathDenied::Refused`] if the path cannot be located or used.
 pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located, PathDenied> {
     let denial = |request: AccessRequest| {
         let verdict = evaluate(&policy.rules, &policy.grants, &request);
@@ -84,7 +84,8 @@ pub enum PathVerdict {
     Refused(PathRefusal),
 }
 
-/// Judges a use of a path together with the needs in `more`, and returns the strictest verdict.
+/// Judges a use of a path together with the access requests in `more`, and returns the strictest
+/// verdict.
 pub fn judge_path(
     policy: &Policy,
     access: Access,

@@ -54,7 +54,7 @@ impl<'p> PatternIndex<'p> {
 }
 
 /// Returns the text with which every match of a pattern begins. It ends at a backslash, which
-/// matches as a slash, and without trailing blanks: a blank before the last star may be missing.
+/// matches as a slash, and without trailing spaces: a space before the last star may be missing.
 fn beginning(pattern: &str) -> &str {
     let end = pattern.find(['*', '?', '\\']).unwrap_or(pattern.len());
     pattern[..end].trim_end_matches(' ')

@@ -37,7 +37,7 @@ pub struct SharedAnalysis {
 }
 
 impl SharedAnalysis {
-    /// Returns the analysis of a line that runs in a place. The first line and directory are
+    /// Returns the analysis of a line that runs in a context. The first line and directory are
     /// remembered.
     pub fn of(&self, command: &str, place: &PermissionContext) -> Arc<CommandAnalysis> {
         let parsed = self.parsed.get_or_init(|| ParsedLine::new(command));

@@ -2,7 +2,7 @@
 //! our own keys and sessions (always denied).
 //!
 //! Their names are in `protected.txt`. Names are compared in lower case and without trailing
-//! blanks, dots and control characters, because some file systems do the same.
+//! spaces, dots and control characters, because some file systems do the same.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -19,7 +19,7 @@ pub enum Protected {
     Own,
 }
 
-/// Normalises a name as the most lenient file system does: lower case, no trailing blanks and dots,
+/// Normalises a name as the most lenient file system does: lower case, no trailing spaces and dots,
 /// no invisible characters. A colon starts the name of a stream of the file, which is dropped.
 pub(super) fn folded(name: &str) -> String {
     let file = name

@@ -316,7 +316,7 @@ pub(super) fn denied_name(rule: &Rule) -> Option<String> {
 /// Returns the text with which every match of a pattern begins, folded by [`wildcard::fold`].
 fn pattern_beginning(pattern: &str) -> String {
     let certain = &pattern[..pattern.find(['*', '?']).unwrap_or(pattern.len())];
-    // A blank before the last star may be missing.
+    // A space before the last star may be missing.
     certain
         .trim_end_matches(' ')
         .chars()
@@ -345,7 +345,7 @@ fn pattern_ending(pattern: &str) -> String {
 
 /// Returns the longest text that every match of a pattern contains, folded.
 fn pattern_inside(pattern: &str) -> String {
-    // A blank before the last star may be missing, and the slash of a `**/` that matches nothing.
+    // A space before the last star may be missing, and the slash of a `**/` that matches nothing.
     let certain = pattern
         .split(['*', '?'])
         .map(|piece| piece.trim_end_matches(' ').trim_start_matches(['/', '\\']));

@@ -1,8 +1,8 @@
 //! Analysis of shell command lines.
 //!
-//! The crate `shell_parser` parses a line, `expand` expands its words, `programs` maps each
-//! program and its arguments to effects, and `disk` locates the paths in them. `analyze` applies
-//! all of this in the order in which the line would run. The result is a list of [`CommandUnit`]s: every
+//! The crate `shell_parser` parses a line, `expand` expands its words, `programs` maps each program
+//! and its arguments to effects, and `disk` locates the paths in them. `analyze` applies all of
+//! this in the order in which the line would run. The result is a list of [`CommandUnit`]s: every
 //! program, under all its wrappers, every redirection and every change of directory. Anything that
 //! cannot be analysed is reported as such, and asked about.
 //!
@@ -44,7 +44,7 @@ pub fn command_request(command: &str, place: &PermissionContext) -> AccessReques
     request_of(analyze(command, place).into())
 }
 
-/// Returns the need of a command line that has been analysed.
+/// Returns the access request of a command line that has been analysed.
 pub(crate) fn request_of(line: Arc<CommandAnalysis>) -> AccessRequest {
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),

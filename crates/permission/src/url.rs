@@ -67,7 +67,7 @@ impl Address {
         Ok(Self { url, host })
     }
 
-    /// Returns the need of fetching the address.
+    /// Returns the access request for fetching the address.
     ///
     /// `secrets` are values that must not be sent; those shorter than 8 bytes are ignored.
     /// `private` are the hosts of this machine and network that may be fetched from nevertheless:
@@ -391,8 +391,8 @@ mod tests {
     }
 
     /// Rows U36 to U40 are about the content of a page and its duration, and are tested in
-    /// `crates/tools/src/web/webfetch.rs`. The rows about names, redirects and secrets are prose; here they are
-    /// written as addresses.
+    /// `crates/tools/src/web/webfetch.rs`. The rows about names, redirects and secrets are prose;
+    /// here they are written as addresses.
     #[test]
     fn addresses_of_the_table_get_their_verdicts() {
         const ELSEWHERE: [&str; 5] = ["U36", "U37", "U38", "U39", "U40"];

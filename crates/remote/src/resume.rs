@@ -22,7 +22,7 @@ use base::lock::locked;
 /// its own number.
 pub const RECEIVED: &str = "adjutant-received";
 
-/// The time limit for the present socket to release the connection.
+/// The time limit for the current socket to release the connection.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that can be resumed.
@@ -41,7 +41,7 @@ pub struct Resumables {
 }
 
 impl Resumables {
-    /// Takes a connection from its present socket. `None` if there is no such connection.
+    /// Takes a connection from its current socket. `None` if there is no such connection.
     pub async fn claim(&self, id: &str, identity: &Identity) -> Option<ResumableConnection> {
         let found = locked(&self.all)
             .get(id)
@@ -56,7 +56,7 @@ impl Resumables {
             .ok()
     }
 
-    /// Carries a connection over a socket, which keeps its place until it ends. If the socket
+    /// Carries a connection over a socket, which keeps its slot until it ends. If the socket
     /// breaks, waits for another one for the grace period.
     pub async fn run<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
@@ -92,7 +92,7 @@ impl Resumables {
             Ending::Broken | Ending::Over => false,
         };
         let mut all = locked(&self.all);
-        // The next socket has a place of its own.
+        // The next socket has a slot of its own.
         all.remove(&id);
         drop(all);
         let claim = locked(&this.claim).take();

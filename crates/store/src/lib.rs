@@ -135,7 +135,7 @@ impl Store {
         Self::open(move || StoreLocation::Files(dir))
     }
 
-    /// Starts a store in the place that `find` returns. The store's own thread calls `find` and
+    /// Starts a store at the location that `find` returns. The store's own thread calls `find` and
     /// executes the jobs; it ends when the last handle is dropped. Nothing is opened until it is
     /// needed.
     pub fn open(find: impl FnOnce() -> StoreLocation + Send + 'static) -> Self {

@@ -1,6 +1,6 @@
-//! Rows of the fault catalogue for every tool that changes files: changes by others, line ends,
-//! encodings, file kinds. The rows that need processes are run from outside, in
-//! `editor-tests/faults/`.
+//! Rows of the fault catalogue (`editor-tests/faults.rs`) for every tool that changes files:
+//! changes by others, line ends, encodings, file kinds. The rows that need processes are run from
+//! outside, there.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -130,8 +130,8 @@ fn state(path: &Path) -> String {
     }
 }
 
-/// FW03: a file changes after it was read and before the edit, or while the user is asked. The changes of others
-/// are never lost.
+/// FW03: a file changes after it was read and before the edit, or while the user is asked. The
+/// changes of others are never lost.
 #[tokio::test]
 async fn fw03_changes_by_others_are_not_lost() {
     for (number, (tool, input)) in tools().into_iter().enumerate() {
@@ -304,7 +304,8 @@ async fn fw04_line_ends_outside_the_edit_do_not_change() {
     assert!(made >= 24 * 5, "{made}");
 }
 
-/// FW05: encodings. An edit changes the bytes of its place alone, in the file's encoding, or none.
+/// FW05: encodings. An edit changes only the bytes that it replaces, in the file's encoding, or
+/// none.
 #[tokio::test]
 async fn fw05_other_encodings_are_preserved() {
     const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();

@@ -51,7 +51,7 @@ impl Styled {
         &self.0
     }
 
-    /// Indents each line by `indent` blanks.
+    /// Indents each line by `indent` spaces.
     pub(in crate::cli) fn indented(&self, indent: usize) -> Self {
         let blank = " ".repeat(indent);
         let lines = self.0.split_inclusive('\n');

@@ -1,4 +1,4 @@
-//! The content of prompts as parts of a message, and files as content blocks.
+//! Converts the content blocks of prompts to message parts, and files back to content blocks.
 
 use protocol::acp::v2;
 

@@ -217,7 +217,7 @@ fn too_many_patterns_count_as_more_permissive() {
     assert!(laxer(&with, &[&before], Allow).is_some_and(|laxer| laxer.pattern.is_none()));
 }
 
-/// If any random need gets a more permissive verdict, the comparison finds one.
+/// If any random access request gets a more permissive verdict, the comparison finds one.
 #[test]
 fn random_more_permissive_needs_are_found() {
     let mut random = fastrand::Rng::with_seed(13);

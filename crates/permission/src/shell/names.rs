@@ -1,4 +1,4 @@
-//! Lists of names, each list a text with blanks between the names.
+//! Lists of names, each list a text with spaces between the names.
 
 /// Returns whether a name is in a list.
 pub(super) fn among(names: &str, name: &str) -> bool {

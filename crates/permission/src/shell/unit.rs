@@ -34,8 +34,8 @@ pub struct CommandUnit {
     pub text: String,
     /// The program as written; `None` for assignments, redirections and conditions.
     pub program: Option<String>,
-    /// Whether the name means the program that is usually called so: no function, and no file of the
-    /// project.
+    /// Whether the name means the program that is usually called so: no function, and no file of
+    /// the project.
     pub is_usual: bool,
     /// Whether its standard input is a pipe, a file or a text.
     pub has_input: bool,
@@ -43,7 +43,7 @@ pub struct CommandUnit {
     pub layer: usize,
     /// Runs only through an option of another program, perhaps never.
     pub carried: bool,
-    /// Its words joined by single blanks, for comparison with rules that allow. Unknown words are
+    /// Its words joined by single spaces, for comparison with rules that allow. Unknown words are
     /// [`UNKNOWN`](crate::wildcard::UNKNOWN).
     pub normal: String,
     /// Further spellings, for rules that deny or ask.
@@ -82,7 +82,7 @@ pub struct CommandUnit {
     pub runner: Option<String>,
     /// Its program runs other programs or program text.
     pub carrier: bool,
-    /// The paths it uses, as separate needs.
+    /// The paths it uses, as separate access requests.
     pub touches: Vec<AccessRequest>,
     /// The directories of the project that it lists or changes to.
     pub listed: Vec<PathBuf>,

@@ -20,7 +20,7 @@ use project::agent::Agent;
 use tools::{Failure, denial_message};
 use transcript::{Call, Change};
 
-/// A need that the user is asked about.
+/// An access request that the user is asked about.
 struct AskedRequest<'n> {
     request: Cow<'n, AccessRequest>,
     /// The policy under which it was last judged.

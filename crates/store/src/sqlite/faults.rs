@@ -1,5 +1,5 @@
-//! Fault tests of the store: rows of the fault catalogue that need only files. The others are
-//! executed from outside, in `editor-tests/faults.rs`.
+//! Fault tests of the store: rows of the fault catalogue (`editor-tests/faults.rs`) that need only
+//! files. The others are executed from outside, there.
 
 use std::collections::BTreeSet;
 use std::fs;

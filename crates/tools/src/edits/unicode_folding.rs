@@ -1,5 +1,5 @@
 //! Comparison of texts that differ only in typographic variants: a typographic quote for a plain
-//! one, a non-breaking hyphen, a decomposed accent, tabs for blanks. Models often write one variant
+//! one, a non-breaking hyphen, a decomposed accent, tabs for spaces. Models often write one variant
 //! although the file has another. This module compares both, names the differences, and carries a
 //! change that was written against one variant over to the other. Pure.
 
@@ -20,7 +20,7 @@ pub(crate) const MAX_FOLDED_BYTES: usize = 1 << 20;
 pub(crate) enum FoldLevel {
     /// Characters: quotes, dashes, composed and decomposed letters, invisible characters.
     Characters,
-    /// Blanks too: any run of them within a line counts as one, and at the ends of a line as none.
+    /// Spaces too: any run of them within a line counts as one, and at the ends of a line as none.
     Blanks,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct FoldedText {
     units: Vec<FoldedUnit>,
 }
 
-/// The smallest unit of the mapping: a letter with its accents, or a run of blanks.
+/// The smallest unit of the mapping: a letter with its accents, or a run of spaces.
 #[derive(Debug, Clone)]
 struct FoldedUnit {
     plain: Range<usize>,
@@ -54,7 +54,7 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t') || plain(c) == Some(" ")
 }
 
-/// Returns whether a character can be part of a run of blanks: it is blank or invisible.
+/// Returns whether a character can be part of a run of spaces: it is blank or invisible.
 fn is_empty(c: char) -> bool {
     is_blank(c) || plain(c) == Some("")
 }

@@ -190,7 +190,7 @@ impl ScreenLine {
         }
     }
 
-    /// Appends the line without blanks at its end.
+    /// Appends the line without spaces at its end.
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::Plain(bytes) => to.extend_from_slice(bytes),

@@ -283,7 +283,7 @@ impl Analyzer<'_> {
     }
 
     /// Asks about the units from index `from` on that change selected files, if one of those may be
-    /// a control file, and adds needs for them so that rules apply.
+    /// a control file, and adds access requests for them so that rules apply.
     pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");

@@ -66,7 +66,7 @@ impl Parser<'_> {
     /// Parses a value after `=`.
     fn value(&mut self) -> Result<String, &'static str> {
         let mut value = Vec::new();
-        // The length of the value without trailing blanks.
+        // The length of the value without trailing spaces.
         let mut trimmed = 0;
         let mut quoted = false;
         let mut comment = false;
@@ -153,7 +153,7 @@ fn is_key(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
-/// Returns whether git reads a byte as a blank.
+/// Returns whether git reads a byte as whitespace.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }

@@ -120,7 +120,7 @@ pub(super) fn is_harmless(text: &str, language: &str) -> bool {
     }
     let mut rest = text;
     let mut before = None;
-    // The last two characters, without blanks.
+    // The last two characters, without spaces.
     let mut last = [None; 2];
     while let Some(c) = rest.chars().next() {
         if c == '(' && calls_a_value(last) && !among(LISPS, language) {
