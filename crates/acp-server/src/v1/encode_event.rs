@@ -8,7 +8,7 @@ use protocol::acp::v1;
 use protocol::rpc::{self, Peer};
 
 use super::content::encode_file;
-use super::line::{TextKind, line, text_line};
+use super::line::line;
 use super::tool_call_view::ToolCallViews;
 use super::{ask, files, forms, options, requests};
 use crate::login::Account;
@@ -17,7 +17,7 @@ use crate::view::{
     self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
     PickedAnswer, SessionView, UpdateLines,
 };
-use base::id::{PartId, SessionId};
+use base::id::SessionId;
 use base::text;
 use events::{
     CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop,
@@ -48,18 +48,11 @@ pub fn new_view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView>
 
 impl SessionView for SessionViewV1 {
     fn encode_event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
-        let mut add_text = |kind, text: &str, part: &PartId| {
-            let line = |piece| text_line(session, kind, piece, part.as_str());
-            out.extend(pieces(text).map(line));
-        };
-        match event {
-            Event::Text { part, delta } => add_text(TextKind::Message, delta, part),
-            Event::Thought { part, delta } => add_text(TextKind::Thought, delta, part),
-            event => {
-                let updates = encode(event, self).into_iter();
-                out.extend(updates.map(|update| line(session, update)));
-            }
-        }
+        out.extend(
+            encode(event, self)
+                .into_iter()
+                .map(|update| line(session, update)),
+        );
     }
 
     fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8> {
@@ -131,8 +124,12 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
                 v1::ContentChunk::new(encode_file(file)).message_id(id),
             )]
         }
-        // Written without the types of the schema.
-        Event::Text { .. } | Event::Thought { .. } => vec![],
+        Event::Text { part, delta } => chunks(delta, &part.share())
+            .map(U::AgentMessageChunk)
+            .collect(),
+        Event::Thought { part, delta } => chunks(delta, &part.share())
+            .map(U::AgentThoughtChunk)
+            .collect(),
         Event::Call(update) => seen.tool_calls.updates(update),
         Event::Plan(todos) => {
             let entries = todos.iter().filter_map(entry).collect();
@@ -218,8 +215,11 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
     }
 }
 
-/// Splits a text into pieces that keep every line below the limit.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
+/// Splits a text into chunks that keep every line below the limit.
+fn chunks<'a>(
+    text: &'a str,
+    message: &'a Arc<str>,
+) -> impl Iterator<Item = v1::ContentChunk> + use<'a> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -227,16 +227,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
         }
         let (piece, more) = rest.split_at(rest.floor_char_boundary(MAX_CHUNK_BYTES).max(1));
         rest = more;
-        Some(piece)
-    })
-}
-
-fn chunks<'a>(
-    text: &'a str,
-    message: &'a Arc<str>,
-) -> impl Iterator<Item = v1::ContentChunk> + use<'a> {
-    pieces(text).map(move |piece| {
-        v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message.clone()))
+        Some(v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message.clone())))
     })
 }
 
