@@ -34,7 +34,7 @@ use events::{
 use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
 use project::agent::Agent;
-use store::Record;
+use store::{InheritedRestrictions, Record};
 use tools::SessionContext;
 use tools::process::background_jobs::Jobs;
 use tools::process::scratch;
@@ -160,12 +160,7 @@ impl ChildTask<'_> {
         }
         let (_claim, mut record, mut history) = self.session(resume).await?;
         let id = record.id.clone();
-        record.denied = self.denied();
-        let asks = self.parent.permissions.asks.iter();
-        record.asked = asks
-            .map(|rule| (rule.permission.clone(), rule.pattern.clone()))
-            .collect();
-        record.approvals = Some(self.parent.permissions.chosen.borrow().approvals());
+        record.inherited = self.inherited();
         let model = self.model.clone();
         self.announce(&id, &model).await;
         let cancelled = self.parent.cancelled.child_token();
@@ -320,6 +315,7 @@ impl ChildTask<'_> {
         choice: watch::Receiver<SessionChoices>,
         (cancelled, event_sender): (CancellationToken, EventSender),
     ) -> TurnContext {
+        let permissions = &self.parent.permissions;
         TurnContext {
             session: record.id.clone(),
             mark: record.mark.clone(),
@@ -337,8 +333,12 @@ impl ChildTask<'_> {
                 ..self.parent.resources.clone()
             },
             permissions: Permissions {
-                inherited: rules(&record.denied, Action::Deny),
-                ..self.parent.permissions.clone()
+                inherited: rules(record.all_denied(), Action::Deny),
+                asks: rules(record.all_asked(), Action::Ask),
+                min_approvals: record.approvals.map_or(permissions.min_approvals, |own| {
+                    own.max(permissions.min_approvals)
+                }),
+                ..permissions.clone()
             },
             record: Recorder::new(self.shared.store.clone(), record.id.clone())
                 .publishing(self.parent.record.events.of_subagent(record.id.clone())),
@@ -454,6 +454,19 @@ impl ChildTask<'_> {
         Ok((record, history))
     }
 
+    /// Returns the present restrictions of the parent.
+    fn inherited(&self) -> InheritedRestrictions {
+        let permissions = &self.parent.permissions;
+        let asked = permissions.asks.iter();
+        InheritedRestrictions {
+            denied: self.denied(),
+            asked: asked
+                .map(|rule| (rule.permission.clone(), rule.pattern.clone()))
+                .collect(),
+            approvals: Some(permissions.approvals()),
+        }
+    }
+
     /// Returns the deny rules of the parent, and of tools that are for primary agents only.
     fn denied(&self) -> Vec<(String, String)> {
         // The plan tools are not denied to a child whose own rules allow them.
@@ -523,14 +536,17 @@ fn missing(id: &SessionId) -> String {
 
 /// Returns the rules that a session has from its parent or its client, given permissions and
 /// patterns.
-pub(super) fn rules(of: &[(String, String)], action: Action) -> Rules {
+pub(super) fn rules<'a>(
+    of: impl IntoIterator<Item = &'a (String, String)>,
+    action: Action,
+) -> Rules {
     let rule = |(permission, pattern): &(String, String)| Rule {
         permission: permission.clone(),
         pattern: pattern.clone(),
         action,
         source: "the session that delegated, or the client of this one".into(),
     };
-    of.iter().map(rule).collect()
+    of.into_iter().map(rule).collect()
 }
 
 /// Returns the child's last text in this turn, without adjutant's own texts to the user.

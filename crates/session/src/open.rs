@@ -775,12 +775,13 @@ impl Sessions {
     ) -> Permissions {
         Permissions {
             grants: self.grants(project).await,
-            inherited: child::rules(&record.denied, Action::Deny),
-            asks: child::rules(&record.asked, Action::Ask),
+            inherited: child::rules(record.all_denied(), Action::Deny),
+            asks: child::rules(record.all_asked(), Action::Ask),
             confinement: tools::process::sandboxing::SandboxChoice::new(&self.sandbox),
             attended,
             account: self.account(),
             chosen,
+            min_approvals: Approvals::Sandboxed,
         }
     }
 
@@ -889,7 +890,7 @@ fn first_choices(record: &Record, settings: &Settings, of: SessionChoices) -> Se
     SessionChoices {
         steer: record.steer,
         steers: settings.general.steer,
-        approvals: record.approvals,
+        approvals: record.approvals.or(record.inherited.approvals),
         approves: settings.general.approvals,
         ..of
     }

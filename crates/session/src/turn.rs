@@ -233,9 +233,9 @@ pub struct Workspace {
 #[derive(Clone)]
 pub struct Permissions {
     pub grants: Arc<Grants>,
-    /// The deny rules of the parent sessions, which apply here as well.
+    /// The deny rules of the parent sessions, which apply here as well, and of the client.
     pub inherited: Rules,
-    /// Rules of the client that ask, for this session and its subagents.
+    /// Rules of clients that ask, for this session and its subagents.
     pub asks: Rules,
     /// The sandbox of commands, and whether the user has been notified about it.
     pub confinement: tools::process::sandboxing::SandboxChoice,
@@ -245,6 +245,15 @@ pub struct Permissions {
     pub account: AccountAccess,
     /// The choices of the user's session: its approval mode applies to subagents as well.
     pub chosen: watch::Receiver<SessionChoices>,
+    /// The least approvals, which the session of a subagent may have of its own.
+    pub min_approvals: Approvals,
+}
+
+impl Permissions {
+    /// Returns the present approvals.
+    pub fn approvals(&self) -> Approvals {
+        self.chosen.borrow().approvals().max(self.min_approvals)
+    }
 }
 
 /// The state that lives as long as a session is open.

@@ -47,8 +47,8 @@ pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use metrics::{StoreMetrics, StoreNumber};
 pub use record::{
-    DiffStats, PastUndo, Record, RecordChange, SessionSummary, TitleSource, UndoEntry, Undos,
-    visible,
+    DiffStats, InheritedRestrictions, PastUndo, Record, RecordChange,
+    SessionSummary, TitleSource, UndoEntry, Undos, visible,
 };
 pub use search::{SearchCut, SearchHit, SearchPage};
 pub use streamed::StreamedSession;

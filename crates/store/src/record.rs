@@ -45,7 +45,11 @@ pub struct Record {
     /// The number of delegations between a user's session and this one.
     #[serde(default)]
     pub depth: u32,
-    /// The denied permissions and patterns of the parent, which apply here too.
+    /// The restrictions of the parent, which apply here too; replaced whenever the parent continues
+    /// the session.
+    #[serde(default, skip_serializing_if = "InheritedRestrictions::is_empty")]
+    pub inherited: InheritedRestrictions,
+    /// The permissions and patterns that its client denies.
     #[serde(default)]
     pub denied: Vec<(String, String)>,
     /// The permissions and patterns about which its client wants the user to be asked.
@@ -95,6 +99,25 @@ pub struct Record {
     /// The undos after which the conversation continued, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_undos: Vec<PastUndo>,
+}
+
+/// The restrictions that the session of a subagent has from its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct InheritedRestrictions {
+    /// The denied permissions and patterns.
+    #[serde(default)]
+    pub denied: Vec<(String, String)>,
+    /// The permissions and patterns about which the user is asked.
+    #[serde(default)]
+    pub asked: Vec<(String, String)>,
+    #[serde(default)]
+    pub approvals: Option<Approvals>,
+}
+
+impl InheritedRestrictions {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A description of a session's work, by the agent `summary`.
@@ -184,6 +207,7 @@ impl Record {
             mark: ReminderMark::default(),
             parent: None,
             depth: 0,
+            inherited: InheritedRestrictions::default(),
             denied: Vec::new(),
             asked: Vec::new(),
             refused_tools: Vec::new(),
@@ -201,6 +225,16 @@ impl Record {
             undone: Vec::new(),
             past_undos: Vec::new(),
         }
+    }
+
+    /// Returns all denied permissions and patterns: those of the parent, then those of the client.
+    pub fn all_denied(&self) -> impl Iterator<Item = &(String, String)> {
+        self.inherited.denied.iter().chain(&self.denied)
+    }
+
+    /// Returns all permissions and patterns about which the user is asked, in the same order.
+    pub fn all_asked(&self) -> impl Iterator<Item = &(String, String)> {
+        self.inherited.asked.iter().chain(&self.asked)
     }
 
     /// Returns the undos so far.

@@ -336,7 +336,7 @@ async fn in_sandbox<'n>(
     agent: &Agent,
     request: &'n AccessRequest,
 ) -> Cow<'n, AccessRequest> {
-    let approvals = turn.permissions.chosen.borrow().approvals();
+    let approvals = turn.permissions.approvals();
     let changes =
         approvals == Approvals::Sandboxed && request.effect == RequestEffect::ChangesProject;
     if request.command.is_some() || !(changes || request.temporary) {

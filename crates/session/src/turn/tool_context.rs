@@ -17,7 +17,7 @@ pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
         rules: agent.rules.clone(),
         grants: turn.permissions.grants.of(&agent.name),
         asks: turn.permissions.asks.clone(),
-        approvals: turn.permissions.chosen.borrow().approvals(),
+        approvals: turn.permissions.approvals(),
         doubt: turn.project.settings.doubt(),
         ..Policy::default()
     }

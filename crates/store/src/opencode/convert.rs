@@ -140,6 +140,12 @@ pub(super) fn record(info: &Value, left_out: &Omitted) -> Result<Record, String>
             left_out.add("undos of a part of a message, which now undo the whole message");
         }
     }
+    // OpenCode derives the rules of a subagent's session from its parent.
+    let denied = if record.parent.is_some() {
+        &mut record.inherited.denied
+    } else {
+        &mut record.denied
+    };
     for rule in info
         .get("permission")
         .and_then(Value::as_array)
@@ -152,7 +158,7 @@ pub(super) fn record(info: &Value, left_out: &Omitted) -> Result<Record, String>
             text(rule, &["action"]),
         ) {
             (Some(permission), Some(pattern), Some("deny")) => {
-                record.denied.push((permission.into(), pattern.into()));
+                denied.push((permission.into(), pattern.into()));
             }
             _ => left_out.add("permission rules of single sessions"),
         }

@@ -16,6 +16,7 @@ use crate::turn::{
     Background, History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
     Workspace, recover, run,
 };
+use base::approvals::Approvals;
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
@@ -233,6 +234,7 @@ impl Stage {
                 attended: self.attended,
                 account: AccountAccess::default(),
                 chosen: watch::channel(SessionChoices::of("build", None)).1,
+                min_approvals: Approvals::Sandboxed,
             },
             resources: SessionResources {
                 extensions: Arc::default(),
