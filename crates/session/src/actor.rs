@@ -347,7 +347,7 @@ impl Actor {
         session.choices.record_change().apply(&mut session.record);
         session.record.updated = self.turn.now();
         session.record.todos = self.turn.resources.shared.todos.get();
-        session.record.refused_tools = self.turn.resources.refused_tools.tools();
+        session.record.refused_declarations = self.turn.resources.refused_tools.declarations();
         session.record.cost = self.history.cost();
         let mut answers = self.history.messages.iter().rev();
         let model = answers.find_map(|message| Some(message.assistant()?.model.clone()));

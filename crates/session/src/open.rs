@@ -822,7 +822,7 @@ impl Sessions {
             files: options.files,
             snapshots: Some(snapshots),
             late_changes: Arc::default(),
-            refused_tools: Arc::new(RefusedTools::new(&record.refused_tools)),
+            refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
         }
     }
 

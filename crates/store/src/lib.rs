@@ -48,7 +48,7 @@ pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use metrics::{StoreMetrics, StoreNumber};
 pub use record::{
     DiffStats, InheritedRestrictions, PastUndo, Record, RecordChange,
-    SessionSummary, TitleSource, UndoEntry, Undos, visible,
+    RefusedDeclaration, SessionSummary, TitleSource, UndoEntry, Undos, visible,
 };
 pub use search::{SearchCut, SearchHit, SearchPage};
 pub use streamed::StreamedSession;

@@ -55,10 +55,9 @@ pub struct Record {
     /// The permissions and patterns about which its client wants the user to be asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<(String, String)>,
-    /// Tools that are not sent to a provider that has rejected them: pairs of the provider and the
-    /// name of the tool.
+    /// Tools that are not sent to a provider that has rejected them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused_tools: Vec<(String, String)>,
+    pub refused_declarations: Vec<RefusedDeclaration>,
     /// The chosen agent; `None` leaves the choice to the settings.
     #[serde(default)]
     pub agent: Option<String>,
@@ -118,6 +117,16 @@ impl InheritedRestrictions {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// The declaration of a tool that a provider has rejected.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RefusedDeclaration {
+    pub provider: String,
+    /// The name of the tool.
+    pub tool: String,
+    /// The digest of its description and schema, in hexadecimal digits.
+    pub digest: String,
 }
 
 /// A description of a session's work, by the agent `summary`.
@@ -210,7 +219,7 @@ impl Record {
             inherited: InheritedRestrictions::default(),
             denied: Vec::new(),
             asked: Vec::new(),
-            refused_tools: Vec::new(),
+            refused_declarations: Vec::new(),
             agent: None,
             model: None,
             answered_by: None,

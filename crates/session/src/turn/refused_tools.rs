@@ -1,11 +1,14 @@
 //! Tools and optional fields that a provider rejects: its error for a whole request names a tool,
 //! its index in the list, or a field. The request is repeated without it, and if it is accepted
-//! then, the tool or field is left out for the rest of the session.
+//! then, the tool or field is left out for the rest of the session; a tool only as long as its
+//! declaration is the same.
 //!
 //! Only tools of MCP servers and of plugins are disabled; the schemas of the others are built in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+
+use serde_json::json;
 
 use super::TurnContext;
 use super::step_context::StepContext;
@@ -14,6 +17,8 @@ use base::text;
 use events::{Event, Severity};
 use providers::request::{Request, ToolSpec};
 use providers::{Error, Model, optional};
+use store::RefusedDeclaration;
+use tools::AnyTool;
 
 /// The tools of one server that are disabled one by one. With the next one, all tools of the server
 /// are disabled.
@@ -22,11 +27,10 @@ const MAX_ONE_BY_ONE: usize = 3;
 /// The number of times that one request is repeated without a tool or a field.
 const MAX_REPETITIONS: usize = 12;
 
-/// Tools and fields that providers reject in a session: pairs of a provider and the name of a tool, and pairs of a
-/// model and an optional field.
+/// Declarations of tools and optional fields that providers reject in a session.
 #[derive(Debug, Default)]
 pub struct RefusedTools {
-    tools: Mutex<BTreeSet<(String, String)>>,
+    declarations: Mutex<BTreeSet<RefusedDeclaration>>,
     fields: Mutex<BTreeSet<(ModelKey, &'static str)>>,
 }
 
@@ -44,28 +48,40 @@ fn key(model: &Model, field: &str) -> ModelKey {
 }
 
 impl RefusedTools {
-    /// Restores the pairs of a provider and the name of a tool from the record of a session.
-    pub fn new(tools: &[(String, String)]) -> Self {
+    /// Restores the declarations from the record of a session.
+    pub fn new(declarations: &[RefusedDeclaration]) -> Self {
         Self {
-            tools: Mutex::new(tools.iter().cloned().collect()),
+            declarations: Mutex::new(declarations.iter().cloned().collect()),
             fields: Mutex::default(),
         }
     }
 
-    /// Returns the pairs of a provider and the name of a tool, for the record of the session.
-    pub fn tools(&self) -> Vec<(String, String)> {
-        locked(&self.tools).iter().cloned().collect()
+    /// Returns the declarations, for the record of the session.
+    pub fn declarations(&self) -> Vec<RefusedDeclaration> {
+        locked(&self.declarations).iter().cloned().collect()
     }
 
-    /// Returns the names of the tools that a provider rejects.
+    /// Returns the names of the tools of which a provider has rejected a declaration.
     fn of(&self, provider: &str) -> Vec<String> {
-        let tools = locked(&self.tools);
-        let own = tools.iter().filter(|(known, _)| known == provider);
-        own.map(|(_, tool)| tool.clone()).collect()
+        let declarations = locked(&self.declarations);
+        let own = declarations
+            .iter()
+            .filter(|known| known.provider == provider);
+        own.map(|known| known.tool.clone()).collect()
     }
 
-    pub fn has(&self, provider: &str, tool: &str) -> bool {
-        locked(&self.tools).contains(&(provider.to_owned(), tool.to_owned()))
+    /// Returns whether a provider has rejected a tool with its present declaration.
+    pub fn has(&self, provider: &str, tool: &dyn AnyTool) -> bool {
+        let declarations = locked(&self.declarations);
+        let mut known = declarations
+            .iter()
+            .filter(|known| known.provider == provider && known.tool == tool.name())
+            .peekable();
+        if known.peek().is_none() {
+            return false;
+        }
+        let digest = digest(tool);
+        known.any(|known| known.digest == digest)
     }
 
     /// Returns the fields that are left out of requests to a model.
@@ -79,10 +95,17 @@ impl RefusedTools {
     }
 }
 
+/// Returns the digest of a tool's declaration.
+fn digest(tool: &dyn AnyTool) -> String {
+    let declaration = json!([tool.description(), *tool.schema()]).to_string();
+    let digest = ring::digest::digest(&ring::digest::SHA256, declaration.as_bytes());
+    text::hex(digest.as_ref())
+}
+
 /// The rejected tools and fields of one request.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// The tools that were rejected before, and so are not in the request.
+    /// The tools that were rejected before; one whose declaration has changed is in the request.
     earlier: Vec<String>,
     all: Vec<RefusedTool>,
     fields: Vec<RefusedField>,
@@ -152,7 +175,14 @@ impl Refusals {
     ) -> Option<Request> {
         let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
         let now = self.all.iter().flat_map(|refused| &refused.names);
-        let left_out: Vec<&str> = self.earlier.iter().chain(now).map(String::as_str).collect();
+        let is_sent = |name: &&str| request.tools.iter().any(|spec| spec.name == *name);
+        let left_out: Vec<&str> = self
+            .earlier
+            .iter()
+            .chain(now)
+            .map(String::as_str)
+            .filter(|name| !is_sent(name))
+            .collect();
         let spec = find_refused(reason, &request.tools, &left_out)?;
         let tool = find(&spec.name).filter(|tool| tool.is_foreign())?;
         let name = tool.name();
@@ -215,8 +245,16 @@ impl Refusals {
             reason,
         } in self.all.drain(..)
         {
-            locked(&turn.resources.refused_tools.tools)
-                .extend(names.into_iter().map(|name| (provider.clone(), name)));
+            let refused = frame
+                .tools
+                .iter()
+                .filter(|tool| names.iter().any(|name| name == tool.name()));
+            let refused = refused.map(|tool| RefusedDeclaration {
+                provider: provider.clone(),
+                tool: tool.name().to_owned(),
+                digest: digest(tool.as_ref()),
+            });
+            locked(&turn.resources.refused_tools.declarations).extend(refused);
             let details = Some(text::title(&reason));
             turn.event_sender
                 .event(Event::Notice {
@@ -330,8 +368,6 @@ fn declared_name(why: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

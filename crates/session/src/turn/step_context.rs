@@ -309,7 +309,7 @@ fn with_tools(
             !turn
                 .resources
                 .refused_tools
-                .has(&model.id.provider, tool.name())
+                .has(&model.id.provider, tool.as_ref())
         });
         if is_reduced {
             tools.retain(|tool| ESSENTIAL_TOOLS.contains(&tool.name()));
