@@ -348,6 +348,7 @@ impl Actor {
         session.record.updated = self.turn.now();
         session.record.todos = self.turn.resources.shared.todos.get();
         session.record.refused_declarations = self.turn.resources.refused_tools.declarations();
+        session.record.left_out_tools = self.turn.resources.left_out_tools.known();
         session.record.cost = self.history.cost();
         let mut answers = self.history.messages.iter().rev();
         let model = answers.find_map(|message| Some(message.assistant()?.model.clone()));

@@ -19,6 +19,7 @@ use self::progress::ChildProgress;
 use super::live::HistoryGuard;
 use super::sessions::Sessions;
 use super::{interrupted, revert, session_turn};
+use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::{
     History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
@@ -212,6 +213,7 @@ impl ChildTask<'_> {
         record.model = Some(model.clone());
         record.answered_by = Some(model.clone());
         record.todos = todos.get();
+        record.left_out_tools = context.resources.left_out_tools.known();
         record.cost = history.cost();
         context.record.session(&record).await;
         self.shared.store.close(&id).await;
@@ -330,6 +332,7 @@ impl ChildTask<'_> {
                     ..SessionContext::clone(&self.parent.resources.shared)
                 }),
                 late_changes: Arc::default(),
+                left_out_tools: Arc::new(LeftOutNotice::new(record.left_out_tools.clone())),
                 ..self.parent.resources.clone()
             },
             permissions: Permissions {

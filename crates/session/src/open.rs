@@ -24,6 +24,7 @@ use super::sessions::Sessions;
 use super::title::Titling;
 use super::{beginning, child, interrupted, revert};
 use crate::grants::Grants;
+use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::refused_tools::RefusedTools;
 use crate::turn::{
@@ -822,6 +823,7 @@ impl Sessions {
             files: options.files,
             snapshots: Some(snapshots),
             late_changes: Arc::default(),
+            left_out_tools: Arc::new(LeftOutNotice::new(record.left_out_tools.clone())),
             refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
         }
     }

@@ -21,6 +21,7 @@ pub mod hooks;
 pub mod insert;
 pub mod jobs;
 pub mod late_changes;
+pub mod left_out_tools;
 pub mod live_denies;
 pub mod models;
 pub mod next;
@@ -270,6 +271,8 @@ pub struct SessionResources {
     pub snapshots: Option<Arc<Tracker>>,
     /// Background jobs of earlier steps that may still change files.
     pub late_changes: Arc<late_changes::LateChanges>,
+    /// The tools that are left out of the model's window, as the user knows them.
+    pub left_out_tools: Arc<left_out_tools::LeftOutNotice>,
     /// The tools that providers have refused.
     pub refused_tools: Arc<refused_tools::RefusedTools>,
 }

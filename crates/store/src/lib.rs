@@ -47,7 +47,7 @@ pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use metrics::{StoreMetrics, StoreNumber};
 pub use record::{
-    DiffStats, InheritedRestrictions, PastUndo, Record, RecordChange,
+    DiffStats, InheritedRestrictions, LeftOutTools, PastUndo, Record, RecordChange,
     RefusedDeclaration, SessionSummary, TitleSource, UndoEntry, Undos, visible,
 };
 pub use search::{SearchCut, SearchHit, SearchPage};

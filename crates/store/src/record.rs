@@ -58,6 +58,9 @@ pub struct Record {
     /// Tools that are not sent to a provider that has rejected them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_declarations: Vec<RefusedDeclaration>,
+    /// The tools that are left out because of the model's window, if the user was notified of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out_tools: Option<LeftOutTools>,
     /// The chosen agent; `None` leaves the choice to the settings.
     #[serde(default)]
     pub agent: Option<String>,
@@ -127,6 +130,15 @@ pub struct RefusedDeclaration {
     pub tool: String,
     /// The digest of its description and schema, in hexadecimal digits.
     pub digest: String,
+}
+
+/// The tools that are left out of requests because a model's window is too small for all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutTools {
+    pub provider: String,
+    pub model: String,
+    /// The names of the tools, sorted.
+    pub tools: Vec<String>,
 }
 
 /// A description of a session's work, by the agent `summary`.
@@ -220,6 +232,7 @@ impl Record {
             denied: Vec::new(),
             asked: Vec::new(),
             refused_declarations: Vec::new(),
+            left_out_tools: None,
             agent: None,
             model: None,
             answered_by: None,

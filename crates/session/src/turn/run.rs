@@ -15,7 +15,6 @@ use events::{Event, Severity, Status};
 use mcp::resource::ChangedResource;
 use project::agent::Agent;
 use prompts::CONTENTS_OF;
-use providers::local;
 use providers::registry::Registry;
 use transcript::{Content, Fault, FaultKind, Message, ModelRef, Text};
 
@@ -161,9 +160,7 @@ async fn steps(
             .servers
             .refresh(&turn.event_sender, &turn.cancelled)
             .await;
-        let frozen =
-            step_context::capture(turn, last, history).and_then(|frame| frame.with_format(history));
-        let frame = match frozen.and_then(fitting) {
+        let frame = match step_context::capture(turn, last, history).and_then(fitting) {
             Ok(frame) => frame,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
@@ -180,6 +177,9 @@ async fn steps(
         }
         if made == 0 {
             report_limits(history, turn, &frame).await;
+        }
+        if !last {
+            turn.resources.left_out_tools.report(turn, &frame).await;
         }
         remind_of(history, turn, &frame, made, last).await;
         if let Some(news) = jobs::news(history, turn).await {
@@ -300,12 +300,9 @@ fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
     Err(compact::too_small(&frame.model, fixed, 0))
 }
 
-/// Reports the limits of the model before its first answer in the session: it cannot call tools, or
-/// its window is too small for all of them.
+/// Reports before the model's first answer in the session that it cannot call tools.
 async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContext) {
     let model = &frame.model.id;
-    let listed = frame.tools.iter().filter(|tool| tool.listed());
-    let names: Vec<&str> = listed.map(|tool| tool.name()).collect();
     let title = if let Some(other) = passed_over(turn, frame) {
         format!(
             "No model here can call tools, so adjutant's offline model answers. `adjutant run -m {other}` asks one \
@@ -313,8 +310,6 @@ async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContex
         )
     } else if !frame.model.tools {
         without_tools(model)
-    } else if frame.is_reduced {
-        local::reduced_tools(model, frame.model.window(), &names)
     } else {
         return;
     };

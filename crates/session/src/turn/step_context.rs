@@ -40,8 +40,8 @@ pub struct StepContext {
     pub system: Vec<String>,
     /// The mark of notes to the model.
     pub mark: ReminderMark,
-    /// True if only the essential tools are offered, because all do not fit into the model's window.
-    pub is_reduced: bool,
+    /// The tools that are left out because all do not fit into the model's window.
+    pub left_out: Vec<String>,
 }
 
 /// The tools that are offered in a small context window.
@@ -72,7 +72,7 @@ impl StepContext {
         // Servers on this machine may cut a request without reporting it. The conversation, results
         // and the answer need half of the window.
         let is_local = local::larger_context(&self.model.id, window).is_some();
-        Some(if is_local || self.is_reduced {
+        Some(if is_local || !self.left_out.is_empty() {
             window / 2
         } else {
             window
@@ -85,26 +85,28 @@ impl StepContext {
         self.fixed_limit().is_none_or(|limit| self.fixed() < limit)
     }
 
-    /// Adds the tool that accepts the structured result, if the prompt requests one: on the
-    /// last step as well.
-    ///
-    /// # Errors
-    /// A fault for the user if the requested format is not a JSON Schema.
-    pub fn with_format(mut self, history: &History) -> Result<Self, Fault> {
-        let Some(schema) = next::turn(history).first().and_then(Message::format) else {
-            return Ok(self);
-        };
-        let tool = StructuredOutputTool::new(schema).map_err(|why| Fault {
-            kind: FaultKind::Internal,
-            message: format!("The requested form of the result is not a JSON Schema: {why}"),
-            advice: None,
-        })?;
+    fn add(&mut self, tool: Arc<dyn AnyTool>) {
         let at = self
             .tools
             .partition_point(|other| other.name() < tool.name());
-        self.tools.insert(at, Arc::new(tool));
-        Ok(self)
+        self.tools.insert(at, tool);
     }
+}
+
+/// Returns the tool that accepts the structured result, if the prompt requests one.
+///
+/// # Errors
+/// A fault for the user if the requested format is not a JSON Schema.
+fn result_tool(history: &History) -> Result<Option<Arc<dyn AnyTool>>, Fault> {
+    let Some(schema) = next::turn(history).first().and_then(Message::format) else {
+        return Ok(None);
+    };
+    let tool = StructuredOutputTool::new(schema).map_err(|why| Fault {
+        kind: FaultKind::Internal,
+        message: format!("The requested form of the result is not a JSON Schema: {why}"),
+        advice: None,
+    })?;
+    Ok(Some(Arc::new(tool)))
 }
 
 /// Returns the agent of the user's present choice.
@@ -236,25 +238,47 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> A
 }
 
 /// Captures the inputs of a step for the prompt of the running turn. If the window is too small for
-/// all tools, only the essential ones are offered.
+/// all tools, only the essential ones are offered. The tool that accepts a structured result is
+/// always offered.
 ///
 /// # Errors
-/// A fault for the user if the agent or the model is not available.
+/// A fault for the user if the agent or the model is not available, or if the requested format is
+/// not a JSON Schema.
 pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<StepContext, Fault> {
-    let mut frame = with_tools(turn, history, false)?;
-    if !frame.tools.is_empty() && !frame.fits() {
-        let reduced = with_tools(turn, history, true)?;
+    let result_tool = result_tool(history)?;
+    let with = |is_reduced| {
+        let mut frame = with_tools(turn, history, is_reduced)?;
+        let has_tools = !frame.tools.is_empty();
+        if let Some(tool) = &result_tool {
+            frame.add(tool.clone());
+        }
+        Ok((frame, has_tools))
+    };
+    let (mut frame, has_tools) = with(false)?;
+    if has_tools && !frame.fits() {
+        let (mut reduced, has_tools) = with(true)?;
+        reduced.left_out = missing(&frame.tools, &reduced.tools);
         // An agent that has none of them needs a larger window.
-        if reduced.fits() && !reduced.tools.is_empty() {
+        if reduced.fits() && has_tools {
             frame = reduced;
         }
     }
-    // The last step offers no tools; its system prompt remains unchanged, for the
+    // The last step offers no other tools; its system prompt remains unchanged, for the
     // provider's cache.
     if last {
-        frame.tools.clear();
+        frame.tools = result_tool.into_iter().collect();
     }
     Ok(frame)
+}
+
+/// Returns the names of the tools that are not among those that are offered.
+fn missing(all: &[Arc<dyn AnyTool>], offered: &[Arc<dyn AnyTool>]) -> Vec<String> {
+    let is_offered = |name: &str| offered.iter().any(|tool| tool.name() == name);
+    all.iter()
+        .map(|tool| tool.name())
+        .filter(|name| !is_offered(name))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Captures the inputs of a step with all its tools, or with the essential ones.
@@ -360,6 +384,6 @@ fn with_tools(
         tools,
         system,
         mark: turn.mark.clone(),
-        is_reduced,
+        left_out: Vec::new(),
     })
 }

@@ -261,6 +261,7 @@ impl Stage {
                 }),
                 files: tools::FileCapabilities::default(),
                 late_changes: Arc::default(),
+                left_out_tools: Arc::default(),
                 refused_tools: Arc::default(),
                 snapshots: self
                     .tracked
