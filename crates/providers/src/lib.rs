@@ -26,6 +26,7 @@ pub mod endpoint;
 pub mod entry;
 pub mod error;
 pub mod error_classification;
+pub mod error_path;
 pub mod family;
 pub mod http;
 pub mod local;

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::Error;
+use super::error_path::{DECLARATIONS, MESSAGES, TOOLS, index_in};
 
 /// The fields, as paths in the body; a longer path comes before its beginning. Not among them:
 /// messages, tools, schemas, limits, and `store`, whose default at OpenAI is to store the
@@ -63,7 +64,7 @@ const NOT_TAKEN: [&str; 18] = [
     "does not match any of the expected",
 ];
 
-/// Parts of errors about fields inside of the conversation or of tools.
+/// Parts of errors about fields inside of the conversation or of tools, if they name no index.
 const INSIDE: [&str; 7] = [
     "messages.",
     "messages[",
@@ -74,6 +75,13 @@ const INSIDE: [&str; 7] = [
     "schema",
 ];
 
+/// Returns whether an error is about a field inside of the conversation or of a tool.
+fn is_inside(folded: &str) -> bool {
+    let mut lists = MESSAGES.iter().chain(&TOOLS).chain(&DECLARATIONS);
+    INSIDE.iter().any(|part| folded.contains(part))
+        || lists.any(|list| index_in(folded, list).is_some())
+}
+
 /// Returns the optional field that a provider's error rejects, unless it is omitted already.
 pub fn rejected(error: &Error, omitted: &[&str]) -> Option<&'static str> {
     let Error::BadRequest(reason) = error else {
@@ -81,7 +89,7 @@ pub fn rejected(error: &Error, omitted: &[&str]) -> Option<&'static str> {
     };
     let folded = reason.to_ascii_lowercase();
     let has = |any: &[&str]| any.iter().any(|part| folded.contains(part));
-    if !has(&NOT_TAKEN) || has(&INSIDE) {
+    if !has(&NOT_TAKEN) || is_inside(&folded) {
         return None;
     }
     FIELDS
@@ -198,6 +206,20 @@ mod tests {
                 None,
             ),
             ("Unknown parameter: 'tools[0].temperature'.", None),
+            (
+                r#"{"loc": ["body", "tools", 0, "temperature"], "msg": "Extra inputs are not permitted"}"#,
+                None,
+            ),
+            (
+                r#"{"loc":["body","messages",3,"thinking"],"msg":"Extra inputs are not permitted"}"#,
+                None,
+            ),
+            (
+                "body -> input -> 2 -> temperature: extra fields not permitted",
+                None,
+            ),
+            ("#/functions/1/temperature: not allowed", None),
+            ("input.1.top_p: unknown field", None),
             (
                 "Invalid schema for function 'x': 'text' is not permitted",
                 None,

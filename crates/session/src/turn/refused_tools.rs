@@ -16,7 +16,7 @@ use base::lock::locked;
 use base::text;
 use events::{Event, Severity};
 use providers::request::{Request, ToolSpec};
-use providers::{Error, Model, optional};
+use providers::{Error, Model, error_path, optional};
 use store::RefusedDeclaration;
 use tools::AnyTool;
 
@@ -291,36 +291,18 @@ const CALL: [&str; 6] = [
     "messages.",
 ];
 
-/// The characters between the name of a list and an index in it, in the notations of paths:
-/// `tools.3`, `tools[3]`, `/tools/3`, `["tools",3]`, `['tools', 3]`, `tools -> 3`.
-const STEPS: [&str; 9] = [".", "[", "/", "\",", "\", ", "',", "', ", " -> ", "]["];
-
-/// The lists of tools in requests.
-const LISTS: [&str; 2] = ["tools", "functions"];
-
 /// Returns the tool whose declaration is rejected: by its index in the list
 /// (`tools.3.custom.input_schema`, `tools[3].function`, `tools[0].function_declarations[3]`), or
 /// else the first whose name occurs as a separate word, unless that one was left out.
 fn find_refused<'a>(why: &str, tools: &'a [ToolSpec], left_out: &[&str]) -> Option<&'a ToolSpec> {
     let folded = why.to_ascii_lowercase();
-    let place_after = |before: &str| {
-        folded.match_indices(before).find_map(|(at, _)| {
-            let rest = &folded[at + before.len()..];
-            rest[..rest
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(rest.len())]
-                .parse::<usize>()
-                .ok()
-        })
-    };
-    let in_declarations = ["function_declarations[", "functiondeclarations["]
-        .into_iter()
-        .find_map(place_after);
-    let in_tools = LISTS.into_iter().find_map(|list| {
-        STEPS
+    let place_in = |lists: [&str; 2]| {
+        lists
             .into_iter()
-            .find_map(|step| place_after(&format!("{list}{step}")))
-    });
+            .find_map(|list| error_path::index_in(&folded, list))
+    };
+    let in_declarations = place_in(error_path::DECLARATIONS);
+    let in_tools = place_in(error_path::TOOLS);
     let is_about_one = in_tools.is_some() || DECLARATION.iter().any(|words| folded.contains(words));
     if !is_about_one || CALL.iter().any(|words| folded.contains(words)) {
         return None;
