@@ -536,7 +536,7 @@ fn write_new(
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> anyhow::Result<()> {
     let name = path.display().to_string();
-    let mut file = export::file::create(path)
+    let mut file = export::file::create_or_open_device(path)
         .map_err(|e| anyhow!("nothing was exported: {}", export::file::reason(&e, &name)))?;
     let written = write(&mut file).and_then(|()| file.flush());
     if written.is_err() && file.metadata().is_ok_and(|found| found.is_file()) {

@@ -8,16 +8,25 @@ use super::Format;
 use base::environment::private_file;
 use base::text;
 
-/// Creates a file that only its owner can read. A device or a pipe that exists is opened, so that it
-/// can take the place of a file.
+/// Creates a file that only its owner can read.
 ///
 /// # Errors
-/// `AlreadyExists` if there is a file, and other errors of the system; [`reason`] describes them.
+/// `AlreadyExists` if there is anything else than a directory, and other errors of the system;
+/// [`reason`] describes them.
 pub fn create(path: &Path) -> io::Result<File> {
     if path.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    match private_file().write(true).create_new(true).open(path) {
+    private_file().write(true).create_new(true).open(path)
+}
+
+/// Creates a file like [`create`], or opens a device or a pipe that exists in its place: for a user
+/// at a terminal, who can end the wait for a reader of the pipe.
+///
+/// # Errors
+/// Same as [`create`].
+pub fn create_or_open_device(path: &Path) -> io::Result<File> {
+    match create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && is_device(path) => {
             private_file().write(true).open(path)
         }
@@ -96,9 +105,30 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&there).unwrap(), "mine");
         create(&dir.path().join("new")).unwrap();
-        let mut nowhere = create(Path::new("/dev/null")).unwrap();
-        nowhere.write_all(b"x").unwrap();
     }
+
+    #[test]
+    fn only_a_terminal_exports_to_devices() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        for path in [Path::new("/dev/null"), &link] {
+            let why = create(path).unwrap_err();
+            assert_eq!(
+                why.kind(),
+                io::ErrorKind::AlreadyExists,
+                "{}",
+                path.display()
+            );
+        }
+        let mut nowhere = create_or_open_device(Path::new("/dev/null")).unwrap();
+        nowhere.write_all(b"x").unwrap();
+        let there = dir.path().join("there");
+        std::fs::write(&there, "mine").unwrap();
+        let why = create_or_open_device(&there).unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::AlreadyExists);
+    }
+
     #[test]
     fn ending_without_a_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();

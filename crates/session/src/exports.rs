@@ -145,8 +145,7 @@ fn write(
     let written = written
         .and_then(|()| out.flush())
         .and_then(|()| Ok(out.get_ref().metadata()?.len()));
-    // A device is not ours to remove.
-    if written.is_err() && path.is_file() {
+    if written.is_err() {
         std::fs::remove_file(path).ok();
     }
     written
