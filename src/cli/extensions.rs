@@ -85,7 +85,7 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
             .loaded
             .trust
             .is_withheld()
-            .then(|| here.loaded.trust.list())
+            .then(|| here.loaded.trust.names())
             .into();
         data["entries"] = entries
             .iter()

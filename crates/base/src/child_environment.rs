@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::Range;
 
 use crate::environment::Environment;
 
@@ -299,6 +300,60 @@ pub fn shown_arguments(arguments: &[String], hidden: &str) -> Vec<String> {
         }
     }
     shown
+}
+
+/// Returns a command line for display, with `hidden` in place of the secrets in its arguments. The rest
+/// is unchanged, with its quotes and blanks.
+pub fn shown_command_line(line: &str, hidden: &str) -> String {
+    let words = words_of_line(line);
+    let arguments: Vec<String> = words.iter().map(|(_, word)| word.clone()).collect();
+    let mut shown = String::new();
+    let mut end = 0;
+    for ((range, word), argument) in words.iter().zip(shown_arguments(&arguments, hidden)) {
+        let written = &line[range.clone()];
+        shown.push_str(&line[end..range.start]);
+        if argument == *word {
+            shown.push_str(written);
+        } else if let Some(quote @ ('"' | '\'')) = written.chars().next() {
+            shown.push(quote);
+            shown.push_str(&argument);
+            shown.push(quote);
+        } else {
+            shown.push_str(&argument);
+        }
+        end = range.end;
+    }
+    shown.push_str(&line[end..]);
+    shown
+}
+
+/// Splits a command line into its words, each with its range: at blanks outside of quotes. A quote
+/// that is not closed reaches to the end.
+fn words_of_line(line: &str) -> Vec<(Range<usize>, String)> {
+    let mut words = Vec::new();
+    let mut current: Option<(usize, String)> = None;
+    let mut quote = None;
+    let mut is_escaped = false;
+    for (at, c) in line.char_indices() {
+        if quote.is_none() && !is_escaped && c.is_whitespace() {
+            words.extend(current.take().map(|(start, word)| (start..at, word)));
+            continue;
+        }
+        let (_, word) = current.get_or_insert_with(|| (at, String::new()));
+        if std::mem::take(&mut is_escaped) {
+            word.push(c);
+        } else if c == '\\' && quote != Some('\'') {
+            is_escaped = true;
+        } else if quote == Some(c) {
+            quote = None;
+        } else if quote.is_none() && matches!(c, '"' | '\'') {
+            quote = Some(c);
+        } else {
+            word.push(c);
+        }
+    }
+    words.extend(current.map(|(start, word)| (start..line.len(), word)));
+    words
 }
 
 /// Returns whether a text looks like a key, or like an address with a password.
@@ -651,6 +706,29 @@ mod tests {
                 shown,
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn secrets_of_a_command_line_are_hidden() {
+        for (line, shown) in [
+            ("notify --token abc $FILE", "notify --token … $FILE"),
+            ("server --password 'a b' -v", "server --password '…' -v"),
+            (
+                "curl -H 'Authorization: Bearer abc' x",
+                "curl -H 'Authorization: Bearer …' x",
+            ),
+            (
+                "curl -H \"X-Api-Key: abc\"  https://x",
+                "curl -H \"X-Api-Key: …\"  https://x",
+            ),
+            ("API_KEY=abc  server", "API_KEY=…  server"),
+            ("server --token a\\ b c", "server --token … c"),
+            ("server --token 'abc", "server --token '…'"),
+            ("echo  'two  blanks' a\\'b ", "echo  'two  blanks' a\\'b "),
+            ("", ""),
+        ] {
+            assert_eq!(shown_command_line(line, "…"), shown, "{line}");
         }
     }
 }

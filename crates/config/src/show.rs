@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::LoadedSettings;
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, UNTIL_FIXED};
-use base::child_environment::shown_arguments;
+use base::child_environment::{shown_arguments, shown_command_line};
 use base::store_location::DatabaseLocation;
 
 /// The maximum number of further locations, or names, listed for a repeated problem.
@@ -100,7 +100,7 @@ pub fn setting<'a>(loaded: &'a LoadedSettings, path: &[String]) -> Option<Settin
         }
         NodeValue::Text(_) if is_secret(path) => HIDDEN.to_owned(),
         NodeValue::Text(_) if path == ["store", "url"] => value(path, node),
-        NodeValue::Text(text) if is_command(path) => without_arguments(text),
+        NodeValue::Text(text) if is_command(path) => shown_command_line(text, HIDDEN),
         NodeValue::Text(text) => text.clone(),
         _ => without_secrets(node.to_json(), is_secret(path)).to_string(),
     };
@@ -122,7 +122,7 @@ pub fn to_json(loaded: &LoadedSettings, below: &[String]) -> Vec<serde_json::Val
         } else if let NodeValue::Text(line) = &node.value
             && is_command(path)
         {
-            without_arguments(line).into()
+            shown_command_line(line, HIDDEN).into()
         } else {
             without_secrets(node.to_json(), is_secret(path))
         };
@@ -190,7 +190,7 @@ pub fn show(loaded: &LoadedSettings, problems: &[Problem]) -> String {
     }
     if let Some(notice) = loaded.trust.notice() {
         let _ = writeln!(text, "\n{notice}");
-        text.push_str(&loaded.trust.list());
+        text.push_str(&loaded.trust.names());
     }
     let errors = problems
         .iter()
@@ -292,12 +292,6 @@ fn is_command(path: &[String]) -> bool {
     path.last().is_some_and(|key| key == "command")
 }
 
-/// Returns a command line with [`HIDDEN`] in place of its secrets.
-fn without_arguments(line: &str) -> String {
-    let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    shown_arguments(&words, HIDDEN).join(" ")
-}
-
 /// Formats a value on one line: long texts are cut, secrets are not shown.
 fn value(path: &[String], node: &Node) -> String {
     if is_secret(path) && matches!(node.value, NodeValue::Text(_)) {
@@ -310,7 +304,7 @@ fn value(path: &[String], node: &Node) -> String {
     }
     let text = match &node.value {
         NodeValue::Text(line) if is_command(path) => {
-            serde_json::Value::from(without_arguments(line)).to_string()
+            serde_json::Value::from(shown_command_line(line, HIDDEN)).to_string()
         }
         _ => without_secrets(node.to_json(), is_secret(path)).to_string(),
     };
@@ -447,9 +441,5 @@ mod tests {
             "1"
         ]);
         assert_eq!(without_secrets(command, false), expected);
-        assert_eq!(
-            without_arguments("notify --token abc $FILE"),
-            "notify --token (not shown) $FILE"
-        );
     }
 }

@@ -359,6 +359,20 @@ impl Review {
         })
     }
 
+    /// Returns the items without their details, which may contain keys, one line per item.
+    pub fn names(&self) -> String {
+        let line = |item: &TrustItem| {
+            let line = format!(
+                "{} {} ({})",
+                item.kind.as_str(),
+                item.key,
+                item.place.short()
+            );
+            format!("- {}\n", base::text::escaped(&line))
+        };
+        self.items.iter().map(line).collect()
+    }
+
     /// Returns the whole list for the question, one line per item.
     pub fn list(&self) -> String {
         self.items

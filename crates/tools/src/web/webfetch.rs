@@ -364,7 +364,7 @@ fn is_covered(from: &reqwest::Url, to: &reqwest::Url) -> bool {
 }
 
 /// Returns the secrets that must not be sent in an address: the keys in the settings, in the
-/// environment and in `auth.json`, and the credentials of MCP servers. Reads a few small files
+/// environment and in `auth.json`, and the credentials of MCP servers and other programs. Reads a few small files
 /// synchronously, so that parallel calls stay in order.
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     let mut secrets: Vec<String> = settings
@@ -379,7 +379,28 @@ pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     secrets.extend(Auth::read(environment).secrets().map(str::to_owned));
     secrets.extend(Auth::server_secrets(environment));
     secrets.extend(settings.mcp.iter().flat_map(server_secrets));
+    let formatters = settings.formatters.iter();
+    let formatters = formatters.map(|entry| (&entry.command, &entry.environment));
+    let language_servers = settings.language_servers.iter();
+    let language_servers = language_servers.map(|entry| (&entry.command, &entry.environment));
+    let hooks = settings.hooks.iter();
+    let hooks = hooks.map(|entry| (&entry.command, &entry.environment));
+    let programs = formatters.chain(language_servers).chain(hooks);
     secrets
+        .extend(programs.flat_map(|(command, environment)| program_secrets(command, environment)));
+    secrets
+}
+
+/// Returns the secrets in the command and the variables of a program.
+fn program_secrets<'p>(
+    command: &'p [String],
+    environment: &'p [(String, String)],
+) -> impl Iterator<Item = String> + use<'p> {
+    let variables = environment
+        .iter()
+        .filter(|(name, _)| base::child_environment::is_secret(name))
+        .map(|(_, value)| value.clone());
+    variables.chain(argument_secrets(command))
 }
 
 /// Returns the secrets in the settings of a provider: its key, and the headers and options whose
@@ -423,12 +444,7 @@ fn server_secrets(entry: &McpEntry) -> Vec<String> {
             command,
             environment,
             ..
-        } => environment
-            .iter()
-            .filter(|(name, _)| base::child_environment::is_secret(name))
-            .map(|(_, value)| value.clone())
-            .chain(argument_secrets(command))
-            .collect(),
+        } => program_secrets(command, environment).collect(),
         Transport::Remote { headers, oauth, .. } => header_secrets(headers)
             .chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone()))
             .collect(),
