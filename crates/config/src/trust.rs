@@ -36,6 +36,7 @@ use super::node::{Node, NodeValue, SourceLocation};
 use super::package::PackageRecord;
 use super::problem::{Problem, ProblemCode};
 use super::reader::ExternalValue;
+use super::script::ScriptKind;
 use super::script_inputs::{self, ScriptInputs};
 use base::environment::Environment;
 use base::listing::EntryState;
@@ -118,6 +119,8 @@ pub struct TrustItem {
     /// The exact effect: the whole command line, the address or the rule.
     pub detail: String,
     pub place: SourceLocation,
+    /// The kind of a custom tool or plugin.
+    pub script: Option<ScriptKind>,
     /// The project's own files that the item runs.
     pub(crate) covered: ScriptInputs,
 }
@@ -447,6 +450,7 @@ fn project_formatters(
                 .collect::<Vec<_>>()
                 .join(" "),
             place: node.at.clone(),
+            script: None,
             covered: script_inputs::of_command(
                 &arguments,
                 &start_directories(None, worktree, cwd),
@@ -477,6 +481,7 @@ fn language_servers_item(alone: &Node, tree: &Node) -> Option<TrustItem> {
         key: "lsp".into(),
         detail: format!("{}; they run code of the project", detail.join(", ")),
         place: node.at.clone(),
+        script: None,
         covered: ScriptInputs::default(),
     })
 }
@@ -487,6 +492,7 @@ fn item(kind: TrustKind, key: String, detail: String, place: &SourceLocation) ->
         key,
         detail,
         place: place.clone(),
+        script: None,
         covered: ScriptInputs::default(),
     }
 }
@@ -673,15 +679,16 @@ fn collect_external_texts(node: &Node, worktree: &Worktree, found: &mut dyn FnMu
         if is_outside_reference(&entry.node, worktree) {
             let text = |key| entry.node.get(key).and_then(Node::as_text);
             let path = entry.node.as_text().or_else(|| text("path"));
-            let repository = || text("repository").or_else(|| text("git"));
-            let detail = match (path, repository(), text("branch")) {
+            let repository = text("repository").or_else(|| text("git"));
+            let detail = match path {
                 // A path takes precedence over a repository.
-                (Some(path), ..) => format!("read {path}"),
-                (None, Some(repository), Some(branch)) => {
-                    format!("clone and read {repository}, branch {branch}")
-                }
-                (None, repository, _) => {
-                    format!("clone and read {}", repository.unwrap_or_default())
+                Some(path) => format!("read {}", quoted(path)),
+                None => {
+                    let branch = text("branch")
+                        .map(|branch| format!(", branch {}", quoted(branch)))
+                        .unwrap_or_default();
+                    let repository = quoted(repository.unwrap_or_default());
+                    format!("clone and read {repository}{branch}")
                 }
             };
             found(item(
@@ -904,14 +911,16 @@ fn restore_variables(node: &mut Node, uses: &[ExternalValue]) {
     }
 }
 
-/// Describes a hook: its event and filters, then its command.
+/// Describes a hook: its event and named filters, then its command. Two different hooks must not have
+/// the same text, because the user's answer is about it.
 fn describe_hook(command: &str, node: &Node) -> String {
-    let text = |key: &str| node.get(key).and_then(Node::as_text);
-    let filters: Vec<&str> = ["on", "tool", "pattern"]
+    let text = |key: &str| node.get(key).and_then(Node::as_text).map(quoted);
+    let event = text("on").unwrap_or_default();
+    let filters: String = ["tool", "pattern"]
         .into_iter()
-        .filter_map(text)
+        .filter_map(|key| Some(format!(", {key} {}", text(key)?)))
         .collect();
-    format!("on {}: {command}", filters.join(" "))
+    format!("on {event}{filters}: {command}")
 }
 
 /// Removes a project's hooks whose names are taken by the user's own settings: a project can
@@ -981,23 +990,19 @@ fn is_outside_reference(node: &Node, worktree: &Worktree) -> bool {
         || path.is_none_or(|path| is_outside(path, worktree))
 }
 
-/// Returns a digest of all items.
+/// Returns a digest of all items. They are encoded as JSON, because any text may contain any
+/// separator.
 pub(crate) fn digest(items: &[TrustItem]) -> String {
     let mut lines: Vec<String> = items
         .iter()
         .map(|item| {
-            format!(
-                "{}\u{1}{}\u{1}{}\u{1}{}",
-                item.kind.as_str(),
-                item.key,
-                item.detail,
-                item.covered.content
-            )
+            let kind = item.kind.as_str();
+            serde_json::json!([kind, item.key, item.detail, item.covered.content]).to_string()
         })
         .collect();
     lines.sort();
     lines.dedup();
     base::text::hex(
-        ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref(),
+        ring::digest::digest(&ring::digest::SHA256, lines.join("\n").as_bytes()).as_ref(),
     )
 }

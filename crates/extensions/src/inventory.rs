@@ -169,7 +169,10 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
 /// Returns the hooks of plugins that wait for trust and have no effect, as far as their texts show
 /// them. They are not loaded.
 pub fn withheld_problems(trust: &Review) -> Vec<Problem> {
-    let waiting = trust.withheld(TrustKind::Extension);
+    let waiting = trust
+        .withheld(TrustKind::Extension)
+        // The functions of a custom tool are no hooks.
+        .filter(|item| item.script == Some(ScriptKind::Plugin));
     let files = waiting.filter_map(|item| Some((item.place.origin.path.clone()?, &item.place)));
     files
         // Others are named in the settings, which have another text.

@@ -944,6 +944,42 @@ fn answer_is_about_the_exact_arguments() {
 }
 
 #[test]
+fn answer_is_about_the_exact_filters() {
+    let table = [
+        (
+            r#""hook": {"x": {"on": "prompt", "tool": "a b", "command": ["c"]}}"#,
+            r#""hook": {"x": {"on": "prompt", "tool": "a", "pattern": "b", "command": ["c"]}}"#,
+        ),
+        (
+            r#""hook": {"x": {"on": "prompt", "tool": "a", "command": ["c"]}}"#,
+            r#""hook": {"x": {"on": "prompt", "pattern": "a", "command": ["c"]}}"#,
+        ),
+        (
+            r#""hook": {"x": {"on": "prompt", "tool": "a: b", "command": ["c"]}}"#,
+            r#""hook": {"x": {"on": "prompt", "tool": "a", "command": ["b:", "c"]}}"#,
+        ),
+        (
+            r#""references": {"x": {"git": "a, branch b"}}"#,
+            r#""references": {"x": {"git": "a", "branch": "b"}}"#,
+        ),
+        (
+            r#""instructions": ["~/a\u0001~/b"]"#,
+            r#""instructions": ["~/a", "~/b"]"#,
+        ),
+    ];
+    for (one, other) in table {
+        for (trusted, changed) in [(one, other), (other, one)] {
+            let place = ConfigFixture::new();
+            place.write("work/repo/opencode.json", format!("{{{trusted}}}"));
+            place.trust();
+            assert_eq!(place.load().trust.decision, Decision::Trusted, "{trusted}");
+            place.write("work/repo/opencode.json", format!("{{{changed}}}"));
+            assert_eq!(place.load().trust.decision, Decision::Unasked, "{trusted}");
+        }
+    }
+}
+
+#[test]
 fn unreadable_answers_may_hide_guard() {
     let place = ConfigFixture::new();
     place

@@ -30,6 +30,7 @@ pub(crate) fn items(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<TrustI
             key: format!("hook.{}", entry.key),
             detail: describe_hook(&command, &entry.node),
             place: entry.at.clone(),
+            script: None,
             covered,
         });
     }

@@ -25,6 +25,7 @@ fn item(script: &ScriptEntry, worktree: &Worktree) -> TrustItem {
                 record.summary()
             ),
             place: script.place.clone(),
+            script: Some(script.kind),
             covered: ScriptInputs {
                 content: record.content(),
                 ..ScriptInputs::default()
@@ -51,6 +52,7 @@ fn item(script: &ScriptEntry, worktree: &Worktree) -> TrustItem {
         key: script.name.clone(),
         detail,
         place: script.place.clone(),
+        script: Some(script.kind),
         covered,
     }
 }
