@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout};
 
-use self::resolver::{FilteredResolver, lookup_host};
+use self::resolver::{FilteredResolver, ForbiddenAddress, lookup_host};
 use self::stream::ResponseStream;
 use super::recording::Recording;
 use super::wire::{Decoder, HttpCall};
@@ -446,11 +446,7 @@ async fn read_body(
 /// Returns the error of a failed connection, with a message for the user.
 fn broken(who: &str, e: &reqwest::Error) -> Error {
     let cause = chain(e);
-    let lower = cause.to_lowercase();
-    if lower.contains("certificate")
-        || lower.contains("unknownissuer")
-        || lower.contains("handshake")
-    {
+    if layers(e).any(is_about_trust) {
         return Error::Untrusted(format!(
             "The certificate of {who} could not be verified: {cause}."
         ));
@@ -464,9 +460,9 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
     let it = who
         .strip_prefix("The ")
         .map_or_else(|| who.to_owned(), |name| format!("the {name}"));
-    let what = if lower.contains("proxy") || lower.contains("tunnel") {
+    let what = if layers(e).any(is_of_proxy) {
         format!("The proxy refused the connection to {it}{host}")
-    } else if lower.contains("dns") || lower.contains("lookup address") {
+    } else if e.is_dns() && !layers(e).any(|layer| layer.is::<ForbiddenAddress>()) {
         format!("The host of {it}{host} was not found")
     } else if e.is_connect() || e.is_timeout() {
         format!("{who}{host} could not be reached")
@@ -476,6 +472,63 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
         return Error::Network(format!("The connection to {it}{host} broke: {cause}."));
     };
     Error::Unreachable(format!("{what}: {cause}."))
+}
+
+/// Returns the causes of an error, the outermost first. The cause of an I/O error that wraps another
+/// is that one, which its `source` leaves out.
+fn layers(e: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(e.source(), |layer| cause_of(*layer))
+}
+
+fn cause_of<'e>(
+    layer: &'e (dyn std::error::Error + 'static),
+) -> Option<&'e (dyn std::error::Error + 'static)> {
+    let wrapped = layer
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref);
+    match wrapped {
+        Some(wrapped) => Some(wrapped),
+        None => layer.source(),
+    }
+}
+
+/// Returns whether a cause is that one side does not accept the other's certificate or protocol.
+fn is_about_trust(layer: &(dyn std::error::Error + 'static)) -> bool {
+    use rustls::AlertDescription as Alert;
+    match layer.downcast_ref::<rustls::Error>() {
+        Some(rustls::Error::AlertReceived(alert)) => matches!(
+            alert,
+            Alert::HandshakeFailure
+                | Alert::NoCertificate
+                | Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::CertificateRequired
+                | Alert::UnknownCA
+        ),
+        Some(e) => matches!(
+            e,
+            rustls::Error::InvalidCertificate(_)
+                | rustls::Error::NoCertificatesPresented
+                | rustls::Error::InvalidCertRevocationList(_)
+        ),
+        None => false,
+    }
+}
+
+/// Returns whether a cause is the failure of a proxy. The types of these errors are private, so it is
+/// recognized by the beginning of its own text.
+fn is_of_proxy(layer: &(dyn std::error::Error + 'static)) -> bool {
+    const STARTS: [&str; 4] = [
+        "tunnel error",
+        "SOCKS error",
+        "error connecting to socks proxy",
+        "error resolving for socks proxy",
+    ];
+    let text = layer.to_string();
+    STARTS.iter().any(|start| text.starts_with(start))
 }
 
 /// Returns the error for a model server of this machine that is not running: no program listens at

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::Pin;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -684,4 +685,35 @@ async fn unknown_host_is_named_in_the_error() {
     assert!(!text.contains("secret"), "{text}");
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     assert!(error.fault().advice.unwrap().contains("HTTPS_PROXY"));
+}
+
+#[tokio::test]
+async fn cause_is_not_guessed_from_the_name_of_a_host() {
+    let lookup = |_| -> Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>> {
+        Box::pin(async { Ok(vec![SocketAddr::from(([10, 0, 0, 1], 0))]) })
+    };
+    let resolver = FilteredResolver {
+        lookup: Arc::new(lookup),
+        why_forbidden: |_| Some("is private"),
+    };
+    let client = build(
+        reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([])
+            .dns_resolver(resolver),
+    )
+    .unwrap();
+    let failed = client
+        .get("http://certificate.proxy.dns.example/v1")
+        .send()
+        .await
+        .unwrap_err();
+    let error = broken("Acme", &failed);
+    assert!(
+        error
+            .to_string()
+            .starts_with("Acme (certificate.proxy.dns.example) could not be reached: "),
+        "{error}"
+    );
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
 }
