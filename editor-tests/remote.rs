@@ -10,7 +10,7 @@ mod pressure;
 mod socket;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -33,8 +33,9 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 29] = [
+pub const ALL: [(&str, fn()); 30] = [
     ("bridge carries a conversation", over_a_bridge),
+    ("bridge that gives up answers", bridge_that_gives_up),
     ("many connections are served", many_connections),
     ("web pages are refused", not_for_pages),
     ("tokens separate users", tokens),
@@ -245,6 +246,34 @@ fn words(messages: &[Value]) -> String {
             .to_owned()
     };
     messages.iter().filter(chunk).map(text).collect()
+}
+
+/// The editor's requests are answered with the reason for which the bridge ends.
+fn bridge_that_gives_up() {
+    let project = Project::new();
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = unused.local_addr().unwrap();
+    drop(unused);
+    let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    let mut child = command
+        .args(["connect", &format!("ws://{address}")])
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let request =
+        br#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":1}}"#;
+    let input = child.stdin.as_mut().unwrap();
+    input.write_all(request).unwrap();
+    input.write_all(b"\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["id"], 7, "{answer}");
+    let why = answer["error"]["data"]["details"].as_str().unwrap();
+    assert!(why.contains("cannot be reached"), "{answer}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 fn over_a_bridge() {

@@ -146,7 +146,7 @@ impl Bridge {
     }
 
     /// Carries messages until the client's input ends. `tell` receives progress messages for the
-    /// user.
+    /// user. If the bridge ends before, the client's requests are answered with the error.
     ///
     /// # Errors
     /// [`BridgeError`].
@@ -156,10 +156,41 @@ impl Bridge {
         outbox: &Outbox,
         tell: impl Fn(&str),
     ) -> Result<(), BridgeError> {
+        let done = self.carry_all(&mut lines, outbox, tell).await;
+        if let Err(e) = &done {
+            self.answer_all(&mut lines, outbox, &e.to_string()).await;
+        }
+        done
+    }
+
+    /// Answers each request of the client that has arrived and has no answer.
+    async fn answer_all(&mut self, lines: &mut mpsc::Receiver<Line>, outbox: &Outbox, why: &str) {
+        for line in self.conversation.end(why) {
+            outbox.send(line.into()).await;
+        }
+        let mut unsent = std::mem::take(&mut self.waiting.lines);
+        while let Ok(line) = lines.try_recv() {
+            unsent.extend(message(line).ok());
+        }
+        let error = RpcError::internal(why);
+        for line in unsent {
+            let read = std::str::from_utf8(&line).ok().map(rpc::read);
+            if let Some(Ok(RpcMessage::Request { id, .. })) = read {
+                outbox.send(rpc::failure(&id, &error)).await;
+            }
+        }
+    }
+
+    async fn carry_all(
+        &mut self,
+        lines: &mut mpsc::Receiver<Line>,
+        outbox: &Outbox,
+        tell: impl Fn(&str),
+    ) -> Result<(), BridgeError> {
         let (mut socket, mut again) = self.open(&tell).await?;
         loop {
             let began = Instant::now();
-            let ended = self.carry(socket, again, &mut lines, outbox).await;
+            let ended = self.carry(socket, again, lines, outbox).await;
             let moves = self.resumes && self.conversation.can_move();
             let stops = match ended {
                 SocketEnd::Done => return Ok(()),
@@ -174,7 +205,7 @@ impl Bridge {
             };
             (socket, again) = tokio::select! {
                 next = self.next(stops, began, outbox, &tell) => next?,
-                () = gone(&lines) => return Ok(()),
+                () = gone(lines) => return Ok(()),
             };
         }
     }

@@ -20,6 +20,7 @@ use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
 use acp_server::meta::{HANDED_OVER, META_KEY, UNPROMPTED};
 use acp_server::options::MODEL;
+use base::text;
 use project::command;
 use session::builtin::BuiltinName;
 
@@ -755,16 +756,29 @@ impl CarriedConversation {
         missed.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Forgets a session that cannot be loaded. Returns the error responses for its prompts.
+    /// Forgets a session that cannot be loaded. Returns the error responses for its prompts, or if
+    /// there are none, a message in the session.
     pub(super) fn give_up(&mut self, id: &str, why: &str) -> Vec<Bytes> {
         self.forget(id);
         let is_lost = |request: &mut ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
-        let error = RpcError::internal(format!(
-            "the server was lost, and session {id} cannot be opened: {why}"
-        ));
-        self.unanswered
+        let error = format!("the server was lost, and session {id} cannot be opened: {why}");
+        let failure = RpcError::internal(&error);
+        let mut lines: Vec<Bytes> = self
+            .unanswered
             .extract_if(.., is_lost)
-            .map(|request| rpc::failure(&request.id, &error).into())
+            .map(|request| rpc::failure(&request.id, &failure).into())
+            .collect();
+        if lines.is_empty() {
+            lines.push(message(id, &format!("{}.", text::capitalised(&error))));
+        }
+        lines
+    }
+
+    /// Ends the conversation. Returns the error responses for all requests.
+    pub(super) fn end(&mut self, why: &str) -> Vec<Bytes> {
+        let error = RpcError::internal(why);
+        let all = self.unanswered.drain(..);
+        all.map(|request| rpc::failure(&request.id, &error).into())
             .collect()
     }
 
@@ -813,6 +827,16 @@ impl CarriedConversation {
         }
         (sent, responses)
     }
+}
+
+/// Returns a message of the agent in a session.
+fn message(session: &str, text: &str) -> Bytes {
+    let content = json!({ "type": "text", "text": format!("{text}\n\n") });
+    let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
+    let params = json!({ "sessionId": session, "update": update });
+    json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })
+        .to_string()
+        .into()
 }
 
 /// Returns whether a prompt is a built-in command.
@@ -1152,10 +1176,26 @@ mod tests {
                 .contains("before you send it again"),
             "{responses:?}"
         );
-        let lost = begun().give_up("s", "it is gone");
+        let mut given_up = begun();
+        let lost = given_up.give_up("s", "it is gone");
         assert!(
             text(&lost[0])["error"].to_string().contains("it is gone"),
             "{lost:?}"
+        );
+        // Without a prompt that waits, the client gets a message in the session.
+        let lost = given_up.give_up("s", "it is gone");
+        let update = &text(&lost[0])["params"];
+        assert_eq!(
+            (&update["sessionId"], &update["update"]["content"]["text"]),
+            (
+                &json!("s"),
+                &json!("The server was lost, and session s cannot be opened: it is gone.\n\n")
+            )
+        );
+        let ended = begun().end("no server answers");
+        assert_eq!(
+            (ended.len(), &text(&ended[0])["error"]["data"]["details"]),
+            (1, &json!("no server answers"))
         );
     }
 }
