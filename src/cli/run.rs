@@ -554,8 +554,7 @@ async fn converse(
     // Without readable settings, the server has reported the reason.
     let default_model = ProjectContext::read(&cwd, &shared.environment)
         .ok()
-        .and_then(|here| here.loaded.settings.model.clone())
-        .map(|model| model.to_string());
+        .and_then(|here| here.loaded.settings.model.clone());
     client.begin(&session, default_model, &options);
     let mut request = v1::PromptRequest::new(session.clone(), task.blocks);
     let meta = meta(args, task.schema);

@@ -147,6 +147,12 @@ pub(crate) fn other_name(model: &ModelRef) -> Option<String> {
     (!last.contains(':')).then(|| format!("{name}{DEFAULT_TAG}"))
 }
 
+/// Returns whether two names, whatever their efforts, are of the same model.
+pub fn is_same_model(one: &ModelRef, other: &ModelRef) -> bool {
+    one.provider == other.provider
+        && (one.model == other.model || other_name(one).as_ref() == Some(&other.model))
+}
+
 /// Returns the command that starts the local server of a provider, known by its name or its port.
 pub fn start_command(provider: &str, base_url: &str) -> Option<&'static str> {
     recognized(provider, base_url).map(|known| known.start)

@@ -27,6 +27,7 @@ use base::environment::Environment;
 use base::lock::locked;
 use base::text;
 use base::text::diff::LineDiff;
+use providers::local;
 use providers::registry::Registry;
 use transcript::{CallFacts, ModelRef};
 
@@ -89,7 +90,7 @@ struct RunProgress {
     /// The session whose call was shown last.
     shown: Option<v1::SessionId>,
     /// The model that was shown last, or the default of the settings, which is not shown.
-    model: Option<String>,
+    model: Option<ModelRef>,
     /// True when the prompt is about to be sent; before that, no model is shown.
     has_begun: bool,
     /// True once the command that exports the whole output of a call was named.
@@ -219,7 +220,7 @@ impl Client {
     pub(super) fn begin(
         &self,
         session: &v1::SessionId,
-        default_model: Option<String>,
+        default_model: Option<ModelRef>,
         options: &[v1::SessionConfigOption],
     ) {
         if self.format != OutputFormat::Text {
@@ -245,14 +246,19 @@ impl Client {
         else {
             return;
         };
-        let model = &*choice.current_value.0;
+        let Some(model) = ModelRef::parse(&choice.current_value.0) else {
+            return;
+        };
         let mut progress = self.progress();
-        let is_offline = ModelRef::parse(model).is_some_and(|it| it.provider == Registry::OFFLINE);
-        let is_shown = progress.model.as_deref() == Some(model);
+        let is_offline = model.provider == Registry::OFFLINE;
+        let is_shown = progress
+            .model
+            .as_ref()
+            .is_some_and(|shown| local::is_same_model(shown, &model));
         if self.quiet || !progress.has_begun || is_offline || is_shown {
             return;
         }
-        progress.model = Some(model.to_owned());
+        progress.model = Some(model.clone());
         drop(progress);
         let line = format!("model {model}");
         self.screen.message(&self.screen.aside.line(FAINT, &line));
