@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit};
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout_at};
@@ -32,7 +32,6 @@ pub use self::process_tree::{MARK, is_ours, set_process_name};
 use self::process_tree::{ProcessStat, family, processes};
 use base::environment::Environment;
 use base::lock::locked;
-use base::open_files;
 use base::process::await_ends;
 
 /// The time that killed processes have to end.
@@ -46,20 +45,24 @@ static STARTING: RwLock<()> = RwLock::new(());
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Gives a program the original limit on open files. The program may already be running by then;
-/// programs that can set [`open_files::of_programs`] themselves do so.
+/// programs that can set [`base::open_files::of_programs`] themselves do so.
+#[cfg(target_os = "linux")]
 fn lower_files(pid: Pid) {
-    #[cfg(target_os = "linux")]
-    if let Some(before) = open_files::of_programs() {
+    use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+    if let Some(before) = base::open_files::of_programs() {
         let limit = Rlimit {
             current: Some(before),
             maximum: getrlimit(Resource::Nofile).maximum,
         };
         // A program that has already ended does not need it.
-        rustix::process::prlimit(Some(pid), Resource::Nofile, limit).ok();
+        prlimit(Some(pid), Resource::Nofile, limit).ok();
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = pid;
 }
+
+/// Does nothing: only Linux can change the limits of another process.
+#[cfg(not(target_os = "linux"))]
+fn lower_files(_pid: Pid) {}
 
 /// A program that can be started, with its arguments, directory and environment.
 #[derive(Debug, Clone)]
