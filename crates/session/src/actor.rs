@@ -427,6 +427,9 @@ impl Actor {
         session.titling.stop();
         // Waiting prompts are answered in order, after the running turn.
         session.inbox.forget_waiting();
+        if session.sessions.ended.is_cancelled() {
+            session.sessions.live.has_listened().await;
+        }
         hooks::session_end(&self.turn).await;
         let scripts = self.turn.resources.extensions.scripts.clone();
         scripts.end().await;

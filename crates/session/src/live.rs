@@ -27,6 +27,8 @@ pub(super) struct LiveSessions {
     pub(super) refused: Mutex<HashSet<(SessionId, &'static str)>>,
     /// Whether other processes can ask for this process's sessions.
     listening: AtomicBool,
+    /// Cancelled when this process no longer serves requests of other processes.
+    listened: CancellationToken,
 }
 
 /// The registration of a running subagent, which can be stopped by its session's id.
@@ -103,14 +105,28 @@ impl LiveSessions {
             let live = self.clone();
             let store = store.clone();
             let ended = ended.clone();
+            let listened = self.listened.clone().drop_guard();
             base::task::spawn_in(tasks, async move {
-                match store.requests().await {
+                let _listened = listened;
+                let requests = tokio::select! {
+                    requests = store.requests() => requests,
+                    () = ended.cancelled() => return,
+                };
+                match requests {
                     Ok(requests) => live.listen(requests, ended).await,
                     Err(e) => tracing::info!("sessions cannot be taken over from here: {e}"),
                 }
             });
         }
         wanted
+    }
+
+    /// Waits until this process, which ends, no longer serves requests of other processes: by that
+    /// they know that it releases its sessions by itself.
+    pub(super) async fn has_listened(&self) {
+        if self.listening.load(Ordering::Relaxed) {
+            self.listened.cancelled().await;
+        }
     }
 
     /// Lets other processes cancel the turn of this session.
