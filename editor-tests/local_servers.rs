@@ -1,8 +1,8 @@
 //! Model servers of this machine, as they answer today: Ollama, LM Studio, llama.cpp and vLLM, also slow ones, with
 //! models that cannot call tools or have a small context window.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -65,10 +65,15 @@ fn answer(text: &str) -> Response {
 
 /// Starts an Ollama with a model that cannot call tools and one that can, whose window is known when it is loaded.
 fn ollama(delay: Duration, window: u64) -> Server {
+    ollama_that_waits(move || sleep(delay), window)
+}
+
+/// Starts a mock Ollama that calls `wait` before it lists its models.
+fn ollama_that_waits(wait: impl Fn() + Send + Sync + 'static, window: u64) -> Server {
     let loaded = Arc::new(AtomicBool::new(false));
     Server::start(move |request: &ReceivedRequest| match request.path() {
         "/v1/models" => {
-            sleep(delay);
+            wait();
             ok(&list(&[
                 "llama3.2:latest",
                 "qwen3-coder:30b",
@@ -164,7 +169,13 @@ fn slow_ollama_is_found() {
 
 /// The search goes on, and the next prompt waits for it.
 fn cancelled_during_the_search() {
-    let server = ollama(Duration::from_millis(1500), 65_536);
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let closed_gate = gate.clone();
+    let wait = move || {
+        let (is_open, opened) = &*closed_gate;
+        drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open));
+    };
+    let server = ollama_that_waits(wait, 65_536);
     let mut client = Client::new(Arc::new(project_with("ollama", &server)));
     let session = client.open();
     client.prompt(2, &session, "Hello?");
@@ -175,6 +186,8 @@ fn cancelled_during_the_search() {
         cancelled["result"]["stopReason"], "cancelled",
         "{cancelled}"
     );
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
     client.prompt(3, &session, "Hello again?");
     let (answered, after) = client.answer(3);
     assert_eq!(answered["result"]["stopReason"], "end_turn", "{answered}");

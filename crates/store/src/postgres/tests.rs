@@ -68,13 +68,15 @@ async fn write_of_former_owner_is_refused() {
     let mut requests = one.requests().await.unwrap();
     // As if it had been suspended for longer than its lease.
     let (client, namespace) = direct_client(&place).await;
-    client
-        .batch_execute(&format!(
-            "UPDATE {namespace}.owner SET until = now() - interval '1 s'"
-        ))
-        .await
-        .unwrap();
-    let taken = other.load(&id()).await.unwrap();
+    let expire = format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'");
+    let taken = loop {
+        client.batch_execute(&expire).await.unwrap();
+        match other.load(&id()).await {
+            // It has renewed its lease in the meantime.
+            Err(Error::Locked { .. }) => {}
+            loaded => break loaded.unwrap(),
+        }
+    };
     assert_eq!(taken.messages.len(), 1);
     write(&one, &record, &[message("late", &["nobody has this"])]).await;
     assert_eq!(one.flush(&id()).await, Err(Error::TakenOver(id())));
