@@ -440,9 +440,10 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
         );
     }
     let mut list = Vec::new();
+    let homes = credentials::homes(environment);
     for row in credentials::rows() {
         let places: Vec<String> = row
-            .locate(environment)
+            .locate(environment, &homes)
             .iter()
             .map(|place| hidden::shown(place, environment))
             .collect();

@@ -103,22 +103,25 @@ pub fn rows() -> &'static [CredentialRow] {
 
 impl CredentialRow {
     /// Returns the files of this row that exist on this machine, with symlinks resolved and without
-    /// duplicates.
-    pub fn locate(&self, environment: &Environment) -> Vec<PathBuf> {
+    /// duplicates. `homes` are the user's home directories ([`homes`]).
+    pub fn locate(&self, environment: &Environment, homes: &[PathBuf]) -> Vec<PathBuf> {
         let mut found = BTreeSet::new();
         let mut add = |path: PathBuf| {
-            if let Ok(path) = std::fs::canonicalize(path) {
+            // Resolving a path asks for each of its components, and most paths do not exist.
+            if path.symlink_metadata().is_ok()
+                && let Ok(path) = std::fs::canonicalize(path)
+            {
                 found.insert(path);
             }
         };
         self.places
             .iter()
-            .flat_map(|place| spelled(place, environment))
+            .flat_map(|place| spelled(place, environment, homes))
             .flat_map(matching)
             .for_each(&mut add);
         self.keys
             .iter()
-            .flat_map(|place| spelled(place, environment))
+            .flat_map(|place| spelled(place, environment, homes))
             .flat_map(private_keys)
             .for_each(&mut add);
         self.variables
@@ -290,7 +293,7 @@ pub fn is_mentioned(text: &str, hidden: &Path, home: Option<&Path>) -> bool {
 }
 
 /// Returns the home directory according to `HOME`, and that of the user database if it differs.
-fn homes(environment: &Environment) -> Vec<PathBuf> {
+pub fn homes(environment: &Environment) -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = environment.home.iter().cloned().collect();
     let user = rustix::process::getuid().as_raw().to_string();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -306,14 +309,11 @@ fn homes(environment: &Environment) -> Vec<PathBuf> {
 }
 
 /// Expands a place of the table to paths on this machine.
-fn spelled(place: &str, environment: &Environment) -> Vec<PathBuf> {
+fn spelled(place: &str, environment: &Environment, homes: &[PathBuf]) -> Vec<PathBuf> {
     let user = rustix::process::getuid().as_raw().to_string();
     let place = place.replace("UID", &user);
     if let Some(rest) = place.strip_prefix("~/") {
-        return homes(environment)
-            .into_iter()
-            .map(|home| home.join(rest))
-            .collect();
+        return homes.iter().map(|home| home.join(rest)).collect();
     }
     if let Some(rest) = place.strip_prefix("TMP/") {
         return vec![environment.tmp().join(rest)];
@@ -474,7 +474,7 @@ mod tests {
         let environment = Environment::from_vars(vars.into());
         let own = |name: &str| {
             let places = row(name)
-                .locate(&environment)
+                .locate(&environment, &homes(&environment))
                 .into_iter()
                 .filter(|place| place.starts_with(&dir));
             places

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::ToolContext;
 use base::environment::Environment;
 use config::settings::SandboxSettings;
-use permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
+use permission::credentials::{CredentialRow, are_named, git_signs, homes, is_mentioned, rows};
 use permission::protected;
 use permission::shell::CommandAnalysis;
 use sandbox::Level;
@@ -68,9 +68,10 @@ impl Hidden {
                     .any(|root| place.starts_with(root))
         };
         let mut hidden = Self::default();
+        let homes = homes(environment);
         for row in rows() {
             let places: Vec<PathBuf> = row
-                .locate(environment)
+                .locate(environment, &homes)
                 .into_iter()
                 .filter(may_hide)
                 .collect();
