@@ -50,6 +50,34 @@ pub fn read_regular_text(path: &Path) -> io::Result<String> {
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
+/// Returns whether a directory is on a network file system. There memory cannot be shared with
+/// processes of other machines, and a file that another machine removes or shortens can no longer be
+/// read from memory: the attempt ends this process.
+pub fn is_on_network(dir: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        /// NFS, SMB, CIFS, SMB2, 9P, AFS, Ceph.
+        const NETWORKS: [u32; 7] = [
+            0x6969,
+            0x517b,
+            0xff53_4d42,
+            0xfe53_4d42,
+            0x0102_1997,
+            0x5346_414f,
+            0x00c3_6400,
+        ];
+        // Compare the lower half: the type is signed on some machines.
+        rustix::fs::statfs(dir).is_ok_and(|stat| {
+            u32::try_from(stat.f_type & 0xffff_ffff).is_ok_and(|t| NETWORKS.contains(&t))
+        })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = dir;
+        false
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,8 @@
 //! undo never depends on git. Nothing is written to the repository, and no program is started.
 //!
 //! A content counts only while it is in a pack: packs stay mapped, so that they remain readable
-//! here even if a command removes the whole repository.
+//! here even if a command removes the whole repository. On a network file system that holds only for
+//! this machine, so contents of such a repository are stored like all others.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,6 +23,7 @@ use gix_odb::store::{self, Handle};
 
 use super::digest::{blob_name, hex};
 use super::file::FileStamp;
+use base::file::is_on_network;
 use base::git;
 use base::lock::locked;
 
@@ -54,9 +56,12 @@ pub(super) struct ObjectLookup(Handle<Arc<Store>>);
 
 impl GitObjects {
     /// Opens the objects of the work tree at `root`. Returns `None` if it is not a work tree of
-    /// git, or its object ids are SHA-256.
+    /// git, its object ids are SHA-256, or it is on a network file system.
     pub(super) fn open(root: &Path) -> Option<Self> {
         let objects = git::dirs(root).last()?.join("objects");
+        if is_on_network(&objects) {
+            return None;
+        }
         // Without `current_dir`, the library would ask the system for it. All contents that count
         // are smaller than the limit.
         let options = store::init::Options {

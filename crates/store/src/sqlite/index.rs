@@ -17,6 +17,7 @@ use super::{migrate, session, unwritable_file};
 use crate::list::LAST_ID;
 use crate::{Error, Grant, ListQuery, Record, SessionPage};
 use base::environment::Timestamp;
+use base::file::is_on_network;
 use base::id::SessionId;
 
 pub(super) struct SessionIndex {
@@ -175,7 +176,7 @@ impl SessionIndex {
             Ok(meta) if meta.len() <= 1 => Err(IndexError::Damaged("nothing is left of it".into())),
             Ok(_) => session::private_file(&path)
                 .map_err(|e| IndexError::Other(e.to_string()))
-                .and_then(|()| Self::connect(&path, session::is_network(dir), false)),
+                .and_then(|()| Self::connect(&path, is_on_network(dir), false)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Self::create(dir, None),
             Err(e) => return Err(unwritable_file(dir)(e)),
         };
@@ -263,7 +264,7 @@ impl SessionIndex {
             .and_then(|file| file.sync_all())
             .map_err(unwritable_file(dir))?;
         std::fs::rename(&new, &path).map_err(unwritable_file(dir))?;
-        Ok(Self::connect(&path, session::is_network(dir), true)?)
+        Ok(Self::connect(&path, is_on_network(dir), true)?)
     }
 
     /// Rebuilds the index because a query found it damaged, unless another process has done so.
@@ -275,7 +276,7 @@ impl SessionIndex {
         let is_another =
             identity.is_some() && session::identity(&path).is_some_and(|now| Some(now) != identity);
         let another = is_another
-            .then(|| Self::connect(&path, session::is_network(dir), false))
+            .then(|| Self::connect(&path, is_on_network(dir), false))
             .transpose();
         let again = match another {
             Ok(Some(another)) => Ok(another),

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 use super::session::{self, RawRows, SessionFile};
 use super::{migrate, wal, with_suffix};
 use crate::{Error, Record, StoredSession, TitleSource};
+use base::file::is_on_network;
 use base::id::SessionId;
 
 /// The page size of a database: SQLite's default for new files.
@@ -177,7 +178,7 @@ fn replace(
         }
     }
     session::private_file(&fresh).map_err(&io)?;
-    let mut file = SessionFile::open_at(fresh.clone(), id, session::is_network(dir))?;
+    let mut file = SessionFile::open_at(fresh.clone(), id, is_on_network(dir))?;
     file.fill(stored.clone().into())?;
     drop(file); // closing it brings its log into it
     match std::fs::hard_link(path, aside) {

@@ -16,6 +16,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{index_rows as index, session};
 use crate::Error;
+use base::file::is_on_network;
 use base::id::SessionId;
 
 /// The format. An index of another format is discarded.
@@ -87,7 +88,7 @@ impl SearchIndex {
     }
 
     fn connect(dir: &Path, path: &Path) -> rusqlite::Result<Self> {
-        let network = session::is_network(dir);
+        let network = is_on_network(dir);
         session::private_file(path).map_err(|_| rusqlite::Error::InvalidPath(path.to_owned()))?;
         let mut db = Connection::open(path)?;
         db.busy_timeout(BUSY_TIMEOUT)?;

@@ -11,6 +11,7 @@ use super::migrate;
 use crate::assembly::Assembly;
 use crate::write::{PartJson, SessionWrite};
 use crate::{Error, LockHolder, Record, StoredSession, StreamedSession, compression};
+use base::file::is_on_network;
 use base::id::{PartId, SessionId};
 use transcript::Part;
 
@@ -47,9 +48,9 @@ impl SessionFile {
         if create {
             let sessions = dir.join("sessions");
             base::environment::private_dir(&sessions).map_err(super::unwritable_file(&sessions))?;
-            create_file(&path, is_network(dir)).map_err(super::unwritable_file(&path))?;
+            create_file(&path, is_on_network(dir)).map_err(super::unwritable_file(&path))?;
         }
-        Self::open_at(path, id, is_network(dir))
+        Self::open_at(path, id, is_on_network(dir))
     }
 
     /// Opens a file. A file on a network file system has no write-ahead log.
@@ -690,33 +691,6 @@ fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     }
     Ok(())
-}
-
-/// Returns whether a directory is on a network file system, where memory cannot be shared with
-/// processes of the other machine.
-pub(super) fn is_network(dir: &Path) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        /// NFS, SMB, CIFS, SMB2, 9P, AFS, Ceph.
-        const NETWORKS: [u32; 7] = [
-            0x6969,
-            0x517b,
-            0xff53_4d42,
-            0xfe53_4d42,
-            0x0102_1997,
-            0x5346_414f,
-            0x00c3_6400,
-        ];
-        // Compare the lower half: the type is signed on some machines.
-        rustix::fs::statfs(dir).is_ok_and(|stat| {
-            u32::try_from(stat.f_type & 0xffff_ffff).is_ok_and(|t| NETWORKS.contains(&t))
-        })
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = dir;
-        false
-    }
 }
 
 pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
