@@ -422,7 +422,7 @@ fn holder_of(adjutant: i32) -> Option<OwnedFd> {
     let mut children = children.split_whitespace();
     let holds = |pid: &&str| {
         fs::read_to_string(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.contains("\"hold\":"))
+            .is_ok_and(|line| line.contains("confined-holder"))
     };
     let pid = children.find(holds)?.parse().ok().and_then(Pid::from_raw)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()

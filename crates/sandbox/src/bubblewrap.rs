@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{SandboxPolicy, os_strings};
+use super::SandboxPolicy;
 
 /// The treatment of a hidden file: a device that cannot be opened is mounted over it.
 const MASK: &str = "mask";
@@ -111,6 +111,10 @@ pub(super) fn args(policy: &SandboxPolicy, privileged: bool, landlock: bool) -> 
     }
     args.push("--".into());
     args
+}
+
+fn os_strings<const N: usize>(texts: [&str; N]) -> Vec<OsString> {
+    texts.map(OsString::from).into()
 }
 
 #[cfg(test)]

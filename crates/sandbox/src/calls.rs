@@ -1,10 +1,9 @@
 //! System calls that a command may not make: a list by purpose, and a seccomp filter for the
 //! process and all processes it will start.
 
-use serde::{Deserialize, Serialize};
-
 /// Permissions that differ between commands.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[cfg(target_os = "linux")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seccomp {
     /// Refuse calls that change modes, owners, times and attributes of files, which Landlock does
     /// not restrict, and sockets of local services, which could act for the command.
@@ -17,7 +16,7 @@ pub(super) struct Seccomp {
 }
 
 #[cfg(target_os = "linux")]
-pub(super) use linux::filter;
+pub(super) use linux::steps;
 
 /// A file position that no program uses on its own. The filter refuses it, so that a process can
 /// detect the filter: it cannot be removed, and no filter on top of it can make the call succeed.
@@ -43,21 +42,20 @@ pub fn applied() -> bool {
     false
 }
 
-#[cfg(not(target_os = "linux"))]
-pub(super) fn filter(_: Seccomp) -> Result<(), String> {
-    Err("seccomp is part of Linux".into())
-}
-
 #[cfg(target_os = "linux")]
 mod linux {
     use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::sync::Mutex;
 
+    use base::lock::locked;
     use seccompiler::{
         BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
         SeccompRule,
     };
 
     use super::Seccomp;
+    use crate::launcher::{Instruction, Step};
 
     /// Calls that are always refused, whatever their arguments.
     const ALWAYS: &[i64] = &[
@@ -300,18 +298,37 @@ mod linux {
         Ok(rules)
     }
 
-    /// Refuses system calls with `EPERM`. Programs of another architecture are killed.
-    pub(in super::super) fn filter(options: Seccomp) -> Result<(), String> {
-        apply(rules(options)?, libc::EPERM)?;
+    /// Returns the steps of the launcher that refuse system calls, as arguments. They are made once
+    /// for each combination of options.
+    pub(in super::super) fn steps(options: Seccomp) -> Result<Vec<OsString>, String> {
+        static MADE: Mutex<BTreeMap<Seccomp, Vec<OsString>>> = Mutex::new(BTreeMap::new());
+        let mut made = locked(&MADE);
+        if let Some(steps) = made.get(&options) {
+            return Ok(steps.clone());
+        }
+        let steps: Vec<OsString> = filters(options)?
+            .into_iter()
+            .map(|filter| Step::Filter(filter).to_argument())
+            .collect();
+        made.insert(options, steps.clone());
+        Ok(steps)
+    }
+
+    /// Returns filters that refuse system calls with `EPERM`. Programs of another architecture are
+    /// killed.
+    fn filters(options: Seccomp) -> Result<[Vec<Instruction>; 2], String> {
         // The arguments of `clone3` are in memory, which a filter cannot read. With `ENOSYS`,
         // programs fall back to `clone`.
         let mut newer: Rules = [(libc::SYS_clone3, vec![])].into();
         #[cfg(target_arch = "x86_64")]
         newer.insert(libc::SYS_clone3 | X32, vec![]);
-        apply(newer, libc::ENOSYS)
+        Ok([
+            compile(rules(options)?, libc::EPERM)?,
+            compile(newer, libc::ENOSYS)?,
+        ])
     }
 
-    fn apply(rules: Rules, error: i32) -> Result<(), String> {
+    fn compile(rules: Rules, error: i32) -> Result<Vec<Instruction>, String> {
         let error = SeccompAction::Errno(u32::try_from(error).unwrap_or(1));
         let arch = std::env::consts::ARCH
             .try_into()
@@ -321,7 +338,13 @@ mod linux {
         let program: BpfProgram = filter
             .try_into()
             .map_err(|e: seccompiler::BackendError| refused(&e))?;
-        seccompiler::apply_filter(&program).map_err(|e| refused(&e))
+        let instructions = program.into_iter().map(|one| Instruction {
+            code: one.code,
+            jt: one.jt,
+            jf: one.jf,
+            k: one.k,
+        });
+        Ok(instructions.collect())
     }
 
     #[cfg(test)]
@@ -336,18 +359,15 @@ mod linux {
                 (true, false, false),
                 (false, true, true),
             ] {
-                let rules = rules(Seccomp {
+                for filter in filters(Seccomp {
                     read_only,
                     network,
                     trace,
                 })
-                .unwrap();
-                let arch = std::env::consts::ARCH.try_into().unwrap();
-                let filter =
-                    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(1), arch)
-                        .unwrap();
-                let program: BpfProgram = filter.try_into().unwrap();
-                assert!(program.len() < 4096, "{}", program.len());
+                .unwrap()
+                {
+                    assert!(filter.len() < 4096, "{}", filter.len());
+                }
             }
         }
     }

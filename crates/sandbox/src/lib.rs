@@ -11,22 +11,27 @@
 //! | mechanism | method | not restricted |
 //! |---|---|---|
 //! | bubblewrap | `bwrap` on `PATH`: mounts everything read-only except writable paths; the command sees only its own processes; Landlock and seccomp apply inside as well | reading; new files of any name below a writable directory |
-//! | Landlock with seccomp | adjutant's own executable is started first, drops its capabilities, restricts itself and then executes the command | reading; files below a writable directory cannot be protected; before Linux 6.12, signals |
+//! | Landlock with seccomp | a launcher is started first (`launcher.rs`), drops its capabilities, restricts itself and then executes the command | reading; files below a writable directory cannot be protected; before Linux 6.12, signals |
 //! | Seatbelt | `sandbox-exec` of macOS | reading, signals |
 //!
 //! `ADJUTANT_SANDBOX_DISABLE=bwrap,landlock,seatbelt` disables mechanisms. It can only ever reduce
 //! the guarantees.
 
+#[cfg(target_os = "linux")]
 mod bubblewrap;
 mod calls;
 mod inside;
+#[cfg(target_os = "linux")]
+mod launcher;
+#[cfg(target_os = "linux")]
+mod launcher_in_memory;
 mod probe;
 pub mod process;
-mod restrict;
 mod seatbelt;
 mod trial;
 mod writes;
 
+#[cfg(target_os = "linux")]
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -34,6 +39,10 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
+#[cfg(target_os = "linux")]
+use crate::launcher::Step;
+#[cfg(target_os = "linux")]
+use crate::launcher_in_memory::LauncherInMemory;
 use crate::process::Program;
 use base::environment::Environment;
 
@@ -202,9 +211,20 @@ pub struct Sandbox {
     /// The `bwrap` that was tried. No other one is started in its place.
     bwrap: OnceLock<Option<PathBuf>>,
     environment: Environment,
+    /// The launcher of commands; `None` if it cannot be executed from memory.
+    #[cfg(target_os = "linux")]
+    launcher: OnceCell<Option<LauncherInMemory>>,
     read_only: OnceCell<Arc<ProvenSandbox>>,
     workspace_write: OnceCell<Arc<ProvenSandbox>>,
     light: OnceCell<Option<Arc<ProvenSandbox>>>,
+}
+
+/// The reason why a program is started in a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Command,
+    /// An attempt of forbidden operations.
+    Trial,
 }
 
 impl Sandbox {
@@ -214,6 +234,8 @@ impl Sandbox {
             opened: OnceLock::new(),
             bwrap: OnceLock::new(),
             environment: environment.clone(),
+            #[cfg(target_os = "linux")]
+            launcher: OnceCell::new(),
             read_only: OnceCell::new(),
             workspace_write: OnceCell::new(),
             light: OnceCell::new(),
@@ -317,19 +339,15 @@ impl Sandbox {
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
-        let spec = inside::LaunchSpec {
-            parent: own_id(),
-            ..inside::LaunchSpec::default()
-        };
         let observer = if proven.reported { observer } else { None };
-        self.wrapped(proven, policy, spec, observer, program)
+        self.wrapped(proven, policy, Purpose::Command, observer, program)
     }
 
     fn wrapped(
         &self,
         proven: &ProvenSandbox,
         policy: &SandboxPolicy,
-        mut spec: inside::LaunchSpec,
+        purpose: Purpose,
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
@@ -341,54 +359,115 @@ impl Sandbox {
                 None => Ok(program),
             };
         };
+        if proven.mechanism == Some(Mechanism::Seatbelt) {
+            return Ok(program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)));
+        }
+        self.launched(executable, proven, policy, purpose, observer, program)
+    }
+
+    /// Has the launcher start a program, in the sandboxes of Linux.
+    #[cfg(target_os = "linux")]
+    fn launched(
+        &self,
+        executable: PathBuf,
+        proven: &ProvenSandbox,
+        policy: &SandboxPolicy,
+        purpose: Purpose,
+        observer: Option<Arc<dyn WriteObserver>>,
+        mut program: Program,
+    ) -> Result<Program, String> {
+        use std::os::fd::AsRawFd;
+        let is_guarded = proven.mechanism == Some(Mechanism::Bubblewrap);
         let read_only = policy.level == Level::ReadOnly;
-        // Landlock restricts tracing to processes that the command itself has started.
-        let trace = proven.landlock && !read_only;
-        let seccomp = calls::Seccomp {
-            read_only,
-            network: policy.network,
-            trace,
-        };
-        spec.foreign = policy.foreign;
-        spec.session = proven.mechanism != Some(Mechanism::Seatbelt);
+        let is_command = purpose == Purpose::Command;
         // A trial leaves no processes behind.
-        let is_held = spec.trial.is_none() && Self::start_holder(&executable);
-        let may_outlive = proven.mechanism != Some(Mechanism::Bubblewrap) && spec.trial.is_none();
-        let program = match observer {
+        let is_held = is_command && Self::start_holder(&executable);
+        let may_outlive = is_command && !is_guarded;
+        let mut steps = vec![Step::BeginSession];
+        if is_guarded {
+            steps.push(Step::AwaitGuard);
+        } else if is_command {
+            steps.push(Step::EndWith(std::process::id()));
+        }
+        steps.extend(base::open_files::of_programs().map(Step::LimitFiles));
+        if proven.mechanism.is_some() {
+            steps.push(Step::DropCapabilities(policy.foreign));
+        }
+        if proven.landlock || proven.mechanism == Some(Mechanism::Landlock) {
+            steps.extend(policy.writable.iter().cloned().map(Step::AllowWrites));
+            steps.push(Step::RestrictWrites(read_only));
+        }
+        let mut steps: Vec<OsString> = steps.iter().map(Step::to_argument).collect();
+        if proven.mechanism.is_some() {
+            steps.extend(calls::steps(calls::Seccomp {
+                read_only,
+                network: policy.network,
+                // Landlock restricts tracing to processes that the command itself has started.
+                trace: proven.landlock && !read_only,
+            })?);
+        }
+        match observer {
             // Nothing would answer the reports of a program that continues.
-            Some(observer) if may_outlive && !is_held => {
+            Some(observer) if (may_outlive && !is_held) || !writes::kernel::has_known_reports() => {
                 observer.refused();
-                program
             }
-            Some(observer) => Self::with_reports(observer, may_outlive, &mut spec, program)?,
-            None => program,
+            Some(observer) => {
+                let holder = may_outlive.then_some(&writes::HOLDER);
+                let socket = writes::watch(observer, holder)
+                    .map_err(|e| format!("what it writes cannot be seen: {e}"))?;
+                let report = Step::Report(socket.as_raw_fd(), writes::filter::program());
+                steps.push(report.to_argument());
+                program = program.passing(socket);
+            }
+            None => {}
+        }
+        let launched = match self.launcher.get() {
+            Some(Some(launcher)) => launcher.start(steps, program),
+            _ => {
+                let subcommand = OsString::from(inside::LAUNCH);
+                let args = std::iter::once(subcommand).chain(launcher::arguments(steps));
+                program.behind(executable, args.collect())
+            }
         };
-        Ok(match proven.mechanism {
-            Some(Mechanism::Landlock) => {
-                spec.seccomp = Some(seccomp);
-                spec.writable = Some(policy.writable.clone());
-                program.behind(executable, spec.args()).begins_session()
-            }
-            Some(Mechanism::Bubblewrap) => {
-                spec.seccomp = Some(seccomp);
-                spec.writable = proven.landlock.then(|| policy.writable.clone());
-                spec.parent = None;
-                spec.watched = true;
-                let bwrap = self.tried_bwrap(&policy.writable)?;
-                let args = bubblewrap::args(policy, can_mount(), proven.landlock);
-                program
-                    .behind(executable, spec.args())
-                    .begins_session()
-                    .guarded_by(bwrap, args)
-            }
-            Some(Mechanism::Seatbelt) => {
-                program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy))
-            }
-            None if cfg!(target_os = "linux") => {
-                program.behind(executable, spec.args()).begins_session()
-            }
-            None => program,
-        })
+        let launched = launched.begins_session();
+        if !is_guarded {
+            return Ok(launched);
+        }
+        let bwrap = self.tried_bwrap(&policy.writable)?;
+        let args = bubblewrap::args(policy, can_mount(), proven.landlock);
+        Ok(launched.guarded_by(bwrap, args))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn launched(
+        &self,
+        _: PathBuf,
+        proven: &ProvenSandbox,
+        _: &SandboxPolicy,
+        _: Purpose,
+        _: Option<Arc<dyn WriteObserver>>,
+        program: Program,
+    ) -> Result<Program, String> {
+        match proven.mechanism {
+            Some(mechanism) => Err(format!("{} is part of Linux", mechanism.key())),
+            None => Ok(program),
+        }
+    }
+
+    /// Prepares the launcher in memory, if such files can be executed.
+    async fn prepare_launcher(&self) {
+        #[cfg(target_os = "linux")]
+        self.launcher
+            .get_or_init(|| async {
+                match LauncherInMemory::prepare().await {
+                    Ok(launcher) => Some(launcher),
+                    Err(e) => {
+                        tracing::info!("adjutant's own executable starts commands: {e}");
+                        None
+                    }
+                }
+            })
+            .await;
     }
 
     /// Returns the path of the first `bwrap` on `PATH`, with links resolved, as found by the first
@@ -401,6 +480,7 @@ impl Sandbox {
     }
 
     /// Returns the path of `bwrap`, if it is still executable and no command could have written it.
+    #[cfg(target_os = "linux")]
     fn tried_bwrap(&self, writable: &[PathBuf]) -> Result<&PathBuf, String> {
         let bwrap = self.bwrap().ok_or("there is no bwrap on PATH")?;
         if is_below(bwrap, writable) {
@@ -421,13 +501,8 @@ impl Sandbox {
                 socket,
                 adjutant: std::process::id(),
             };
-            let spec = inside::LaunchSpec {
-                hold: Some(hold),
-                session: true,
-                ..inside::LaunchSpec::default()
-            };
             Program::new(executable, "/", std::collections::BTreeMap::new())
-                .args(spec.args())
+                .args(inside::holder_args(&hold))
                 .begins_session()
         };
         let started = writes::HOLDER.start(holder_program);
@@ -435,38 +510,6 @@ impl Sandbox {
             tracing::warn!("if adjutant is killed, programs of its commands may continue: {e}");
         }
         started.is_ok()
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn start_holder(_: &Path) -> bool {
-        false
-    }
-
-    /// Has the writes of a program reported. If it may outlive this process, the holder process
-    /// keeps its listener.
-    #[cfg(target_os = "linux")]
-    fn with_reports(
-        observer: Arc<dyn WriteObserver>,
-        may_outlive: bool,
-        spec: &mut inside::LaunchSpec,
-        program: Program,
-    ) -> Result<Program, String> {
-        use std::os::fd::AsRawFd;
-        let holder = may_outlive.then_some(&writes::HOLDER);
-        let socket = writes::watch(observer, holder)
-            .map_err(|e| format!("what it writes cannot be seen: {e}"))?;
-        spec.report = Some(socket.as_raw_fd());
-        Ok(program.passing(socket))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn with_reports(
-        _: Arc<dyn WriteObserver>,
-        _: bool,
-        _: &mut inside::LaunchSpec,
-        program: Program,
-    ) -> Result<Program, String> {
-        Ok(program)
     }
 }
 
@@ -488,18 +531,12 @@ pub fn protect_process_memory() {
 
 /// Returns whether this process may mount. Root in a container may not, and needs a user namespace
 /// like every other user.
+#[cfg(target_os = "linux")]
 fn can_mount() -> bool {
-    #[cfg(target_os = "linux")]
-    return rustix::thread::capabilities(None).is_ok_and(|has| {
+    rustix::thread::capabilities(None).is_ok_and(|has| {
         has.effective
             .contains(rustix::thread::CapabilitySet::SYS_ADMIN)
-    });
-    #[cfg(not(target_os = "linux"))]
-    false
-}
-
-fn own_id() -> Option<u32> {
-    Some(std::process::id())
+    })
 }
 
 /// Returns the existing paths among these, with symlinks resolved and without duplicates.
@@ -567,10 +604,6 @@ pub fn build_directories(environment: &Environment) -> Vec<PathBuf> {
         .map(|entry| entry.path());
     paths.extend(entries.filter(|path| path != own_cache));
     paths
-}
-
-fn os_strings<const N: usize>(texts: [&str; N]) -> Vec<OsString> {
-    texts.map(OsString::from).into()
 }
 
 #[cfg(test)]
@@ -662,6 +695,7 @@ mod tests {
         );
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn program_is_not_started_without_its_proven_sandbox() {
         let bin = tempfile::tempdir().unwrap();

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use super::trial::{Process, Trial, TrialOutcome};
 use super::{
-    Level, Mechanism, PendingWrite, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, inside,
+    Level, Mechanism, PendingWrite, ProvenSandbox, Purpose, Sandbox, SandboxPolicy, WriteObserver,
+    inside,
 };
 use crate::process::Program;
 use base::lock::locked;
@@ -27,6 +28,7 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
     if sandbox.program.is_none() {
         return ProvenSandbox::none(level, failed);
     }
+    sandbox.prepare_launcher().await;
     // Landlock is tried first, because it makes bubblewrap stronger.
     let mut landlock = None;
     if cfg!(target_os = "linux") && !sandbox.is_disabled(Mechanism::Landlock) {
@@ -67,6 +69,7 @@ pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
     {
         return None;
     }
+    sandbox.prepare_launcher().await;
     match attempt(sandbox, Level::ReadOnly, Mechanism::Landlock, true).await {
         Ok(proven) => Some(proven).filter(|proven| proven.is_whole() && proven.signals),
         Err(why) => {
@@ -211,10 +214,6 @@ async fn attempt(
         port: targets.port(),
         prober: Process::read(std::process::id()),
     };
-    let spec = inside::LaunchSpec {
-        trial: Some(trial.clone()),
-        ..inside::LaunchSpec::default()
-    };
     let claimed = ProvenSandbox {
         mechanism: Some(mechanism),
         landlock,
@@ -227,27 +226,8 @@ async fn attempt(
         .clone()
         .map(|reports| reports as Arc<dyn WriteObserver>);
     let env = base::child_environment::Variables::default().for_model_program(&sandbox.environment);
-    let program = match mechanism {
-        // One process restricts itself and runs the trial.
-        Mechanism::Landlock | Mechanism::Bubblewrap => sandbox.wrapped(
-            &claimed,
-            &policy,
-            spec,
-            observer,
-            Program::new("true", &directory, env),
-        ),
-        Mechanism::Seatbelt => {
-            let program = Program::new(executable, &directory, env).args(spec.args());
-            sandbox.wrapped(
-                &claimed,
-                &policy,
-                inside::LaunchSpec::default(),
-                None,
-                program,
-            )
-        }
-    };
-    let program = program?;
+    let program = Program::new(executable, &directory, env).args(inside::trial_args(&trial));
+    let program = sandbox.wrapped(&claimed, &policy, Purpose::Trial, observer, program)?;
     let ran = program
         .run(TRIAL_TIMEOUT)
         .await

@@ -14,7 +14,7 @@ mod process_tree;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
@@ -77,6 +78,8 @@ pub struct Program {
     begins_session: bool,
     /// A descriptor that it inherits under the same number, once.
     passed: Option<Arc<Mutex<Option<OwnedFd>>>>,
+    /// A descriptor that it inherits under the same number, and that stays open here.
+    lent: Option<Arc<OwnedFd>>,
 }
 
 /// The requested size of an output pipe, in bytes: the maximum for ordinary users.
@@ -118,6 +121,7 @@ impl Program {
             guarded: false,
             begins_session: false,
             passed: None,
+            lent: None,
         }
     }
 
@@ -169,6 +173,16 @@ impl Program {
     pub fn passing(self, descriptor: OwnedFd) -> Self {
         Self {
             passed: Some(Arc::new(Mutex::new(Some(descriptor)))),
+            ..self
+        }
+    }
+
+    /// Lets the program inherit a descriptor under its present number. It stays open here, and no
+    /// other program inherits it.
+    #[must_use]
+    pub fn lending(self, descriptor: Arc<OwnedFd>) -> Self {
+        Self {
+            lent: Some(descriptor),
             ..self
         }
     }
@@ -235,7 +249,8 @@ impl Program {
             .and_then(|passed| locked(passed).take());
         // The command owns copies of the pipe's writing end, so it is dropped with this thread's
         // work; otherwise the output would never end.
-        let child = on_lasting_thread(move || spawn(command, passed))??;
+        let lent = self.lent.clone();
+        let child = on_lasting_thread(move || spawn(command, passed, lent.as_deref()))??;
         let group = child
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
@@ -271,7 +286,7 @@ impl Program {
             .passed
             .as_ref()
             .and_then(|passed| locked(passed).take());
-        on_lasting_thread(move || spawn(command, passed).map(drop))?
+        on_lasting_thread(move || spawn(command, passed, None).map(drop))?
     }
 
     /// Returns the reason why the program cannot be started, with advice for the user.
@@ -388,17 +403,26 @@ fn on_lasting_thread<T: Send + 'static>(
     done.recv().map_err(io::Error::other)
 }
 
-/// Starts a program. The passed descriptor stays open in it, and in no other program.
-fn spawn(mut command: CommandWrap, passed: Option<OwnedFd>) -> io::Result<Box<dyn ChildWrapper>> {
-    let Some(passed) = passed else {
+/// Starts a program. The passed and the lent descriptor stay open in it, and in no other program.
+fn spawn(
+    mut command: CommandWrap,
+    passed: Option<OwnedFd>,
+    lent: Option<&OwnedFd>,
+) -> io::Result<Box<dyn ChildWrapper>> {
+    if passed.is_none() && lent.is_none() {
         let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
         return command.spawn();
-    };
+    }
     let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
-    rustix::io::fcntl_setfd(passed.as_fd(), rustix::io::FdFlags::empty())?;
+    for descriptor in passed.iter().chain(lent) {
+        fcntl_setfd(descriptor, FdFlags::empty())?;
+    }
     let started = command.spawn();
-    // Close it before another program may be started.
+    // Both before another program may be started.
     drop(passed);
+    if let Some(lent) = lent {
+        fcntl_setfd(lent, FdFlags::CLOEXEC)?;
+    }
     started
 }
 

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
@@ -97,13 +96,12 @@ pub(super) struct TrialOutcome {
 
 impl Trial {
     /// Attempts everything, and prints the outcome as JSON.
-    pub(super) fn run(&self) -> ExitCode {
-        let printed = serde_json::to_writer(io::stdout(), &self.attempt());
-        if printed.is_ok() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
+    ///
+    /// # Errors
+    /// If the outcome cannot be printed.
+    pub(super) fn run(&self) -> Result<(), String> {
+        serde_json::to_writer(io::stdout(), &self.attempt())
+            .map_err(|e| format!("its outcome cannot be printed: {e}"))
     }
 
     pub(super) fn attempt(&self) -> TrialOutcome {

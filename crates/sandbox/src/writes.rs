@@ -5,7 +5,7 @@
 //! continue: nothing is decided here, so it does not matter that the memory with the path may
 //! change before the kernel reads it again.
 //!
-//! The process that becomes the command installs the filter just before the exec and sends the
+//! The launcher of the command (`launcher.rs`) installs the filter just before the exec and sends the
 //! listener over a socket. It waits for a reply of one byte, so that no call is missed. If the
 //! kernel refuses the filter (before 5.19, in a container, below another listener), the command
 //! runs without it, and the observer is notified.
@@ -16,7 +16,7 @@
 //! itself is refused by the kernel (EBUSY).
 
 #[cfg(target_os = "linux")]
-mod filter;
+pub(super) mod filter;
 #[cfg(target_os = "linux")]
 pub(super) mod kernel;
 #[cfg(target_os = "linux")]
@@ -29,7 +29,7 @@ mod target;
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
-pub(super) use listener::{install, watch};
+pub(super) use listener::watch;
 #[cfg(target_os = "linux")]
 pub(super) use listener_holder::{HOLDER, hold};
 

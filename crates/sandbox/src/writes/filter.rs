@@ -1,7 +1,9 @@
 //! The filter that selects the reported calls. It is written instruction by instruction, because
 //! `seccompiler` has no action that notifies a listener.
 
-use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
+
+use crate::launcher::Instruction;
 
 /// Flags with which an open can change a file.
 pub(super) const WRITING: u32 =
@@ -61,20 +63,20 @@ const NR_AT: u32 = 0;
 const ARCH_AT: u32 = 4;
 const ARGUMENTS_AT: u32 = 16;
 
-fn load(at: u32) -> sock_filter {
+fn load(at: u32) -> Instruction {
     statement(BPF_LD | BPF_W | BPF_ABS, at)
 }
 
-fn answer(action: u32) -> sock_filter {
+fn answer(action: u32) -> Instruction {
     statement(BPF_RET | BPF_K, action)
 }
 
-fn statement(code: u32, k: u32) -> sock_filter {
+fn statement(code: u32, k: u32) -> Instruction {
     jump(code, k, 0, 0)
 }
 
-fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter {
+fn jump(code: u32, k: u32, jt: u8, jf: u8) -> Instruction {
+    Instruction {
         code: u16::try_from(code).unwrap_or_default(),
         jt,
         jf,
@@ -84,7 +86,7 @@ fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
 
 /// Returns instructions that report a call if its argument has one of these bits; with `none`, if
 /// it has none of them.
-fn by_bits(argument: u32, bits: u32, none: bool) -> [sock_filter; 4] {
+fn by_bits(argument: u32, bits: u32, none: bool) -> [Instruction; 4] {
     let [first, second] = if none {
         [NOTIFY, ALLOW]
     } else {
@@ -99,12 +101,12 @@ fn by_bits(argument: u32, bits: u32, none: bool) -> [sock_filter; 4] {
 }
 
 /// Returns the whole filter.
-pub(super) fn program() -> Vec<sock_filter> {
+pub(in super::super) fn program() -> Vec<Instruction> {
     // The code after the comparisons of call numbers; each piece is identified by its offset.
     let mut tail = vec![answer(ALLOW), answer(NOTIFY)];
     let allow = 0;
     let notify = 1;
-    let mut piece = |instructions: [sock_filter; 4]| {
+    let mut piece = |instructions: [Instruction; 4]| {
         let at = tail.len();
         tail.extend(instructions);
         at
@@ -149,7 +151,7 @@ mod tests {
         let mut at = 0;
         let mut value = 0;
         loop {
-            let sock_filter { code, jt, jf, k } = program[at];
+            let Instruction { code, jt, jf, k } = program[at];
             at += 1;
             match u32::from(code) & 0x07 {
                 BPF_LD => {

@@ -1,5 +1,5 @@
-//! System calls for seccomp listeners that no crate in use provides: installing a filter that
-//! notifies a listener, receiving a report, answering it.
+//! System calls for seccomp listeners that no crate in use provides: receiving a report, answering
+//! it.
 
 #![expect(
     unsafe_code,
@@ -10,10 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use libc::{
-    c_ulong, seccomp_data, seccomp_notif, seccomp_notif_resp, seccomp_notif_sizes, sock_filter,
-    sock_fprog,
-};
+use libc::{c_ulong, seccomp_data, seccomp_notif, seccomp_notif_resp, seccomp_notif_sizes};
 
 /// The pause after a report that could not be taken.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -42,35 +39,17 @@ fn seccomp(
     Ok(i32::try_from(result).unwrap_or(-1))
 }
 
-/// Applies a filter to this process, its later programs and its children. Returns the listener,
-/// which is closed at an exec.
-pub(super) fn listen(program: &mut [sock_filter]) -> io::Result<OwnedFd> {
+/// Returns whether reports of this kernel fit into the structs of this module.
+pub(in super::super) fn has_known_reports() -> bool {
     let mut sizes = seccomp_notif_sizes {
         seccomp_notif: 0,
         seccomp_notif_resp: 0,
         seccomp_data: 0,
     };
-    seccomp(libc::SECCOMP_GET_NOTIF_SIZES, 0, (&raw mut sizes).cast())?;
     // The kernel writes structs of the size it knows.
-    if usize::from(sizes.seccomp_notif) > size_of::<seccomp_notif>()
-        || usize::from(sizes.seccomp_notif_resp) > size_of::<seccomp_notif_resp>()
-    {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut filter = sock_fprog {
-        len,
-        filter: program.as_mut_ptr(),
-    };
-    let flags =
-        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    let listener = seccomp(
-        libc::SECCOMP_SET_MODE_FILTER,
-        flags,
-        (&raw mut filter).cast(),
-    )?;
-    // SAFETY: the kernel has just created this descriptor, and it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(listener) })
+    seccomp(libc::SECCOMP_GET_NOTIF_SIZES, 0, (&raw mut sizes).cast()).is_ok()
+        && usize::from(sizes.seccomp_notif) <= size_of::<seccomp_notif>()
+        && usize::from(sizes.seccomp_notif_resp) <= size_of::<seccomp_notif_resp>()
 }
 
 /// Takes ownership of the descriptor that this process inherited under a number.

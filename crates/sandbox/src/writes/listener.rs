@@ -1,25 +1,19 @@
-//! Both ends of a listener: the process that becomes the command sends it, and a thread of adjutant
-//! answers its reports.
+//! A listener in adjutant: the launcher of the command sends it, and a thread answers its reports.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
 };
 
 use super::listener_holder::{ListenerHolder, ReportNumber};
-use super::{PendingWrite, WriteObserver, filter, kernel, target};
-
-/// Messages of the process that becomes a command: a listener follows, or the kernel refused the
-/// filter.
-const INSTALLED: u8 = b'+';
-const REFUSED: u8 = b'-';
+use super::{PendingWrite, WriteObserver, kernel, target};
 
 /// Observes the writes of a command that is about to be started with the returned descriptor. With
 /// a holder, the command may outlive this process.
@@ -142,49 +136,4 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
             tracing::warn!("a call of a command was not answered: {e}");
         }
     }
-}
-
-/// Installs the filter, and sends the listener through the socket that was inherited under this
-/// number. To be called in the process that becomes the command, as the last step before the exec.
-///
-/// # Errors
-/// A message for the user, if adjutant does not receive the listener. The command must not be
-/// started then, because every write would fail.
-pub(in super::super) fn install(socket: RawFd) -> Result<(), String> {
-    let socket = kernel::inherited(socket).map_err(|e| describe("the socket to adjutant", &e))?;
-    let listener = kernel::listen(&mut filter::program());
-    let message = [if listener.is_ok() { INSTALLED } else { REFUSED }];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err("the listener does not fit into a message".into());
-    }
-    sendmsg(
-        &socket,
-        &[io::IoSlice::new(&message)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )
-    .map_err(|e| describe("adjutant does not take the listener", &e))?;
-    let mut reply = [0];
-    match rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut reply)) {
-        Ok(1) => {}
-        Ok(_) => return Err("adjutant has ended".into()),
-        Err(e) => return Err(describe("adjutant does not answer", &e)),
-    }
-    // A first report, which changes nothing. Once it is answered, the number of a report of this
-    // listener is recorded (`listener_holder.rs`), whatever the command does next.
-    let nothing = rustix::fs::openat(
-        rustix::fs::CWD,
-        c"",
-        rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    );
-    drop(nothing);
-    Ok(())
-}
-
-fn describe(failure: &str, e: &dyn std::fmt::Display) -> String {
-    format!("{failure}: {e}")
 }

@@ -1,0 +1,75 @@
+//! The launcher as a file in memory, from which it is executed.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+
+use crate::launcher::{self, Step};
+use crate::process::Program;
+
+/// The program that `build.rs` has compiled.
+const LAUNCHER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/launcher"));
+
+/// The time limit of the first start.
+const FIRST_START_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A sealed file in memory. Programs inherit it only when they are started by it.
+#[derive(Debug)]
+pub(crate) struct LauncherInMemory {
+    file: Arc<OwnedFd>,
+}
+
+impl LauncherInMemory {
+    /// Writes the file, and starts it once without a command.
+    ///
+    /// # Errors
+    /// Errors of the system, also if files in memory cannot be executed.
+    pub(crate) async fn prepare() -> io::Result<Self> {
+        let launcher = Self {
+            file: Arc::new(write()?),
+        };
+        let program = Program::new(launcher.path(), "/", std::collections::BTreeMap::new())
+            .lending(launcher.file.clone());
+        let ran = program.run(FIRST_START_TIMEOUT).await?;
+        // This is how it ends without a command.
+        if ran.status.code() != Some(126) {
+            return Err(io::Error::other(ran.status.to_string()));
+        }
+        Ok(launcher)
+    }
+
+    /// Has the launcher start a program after these steps.
+    pub(crate) fn start(&self, mut steps: Vec<OsString>, program: Program) -> Program {
+        let close = Step::CloseLauncher(self.file.as_raw_fd());
+        steps.insert(0, close.to_argument());
+        program
+            .behind(self.path(), launcher::arguments(steps))
+            .lending(self.file.clone())
+    }
+
+    fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+    }
+}
+
+fn write() -> io::Result<OwnedFd> {
+    const NAME: &std::ffi::CStr = c"adjutant-launcher";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match memfd_create(NAME, flags | MemfdFlags::EXEC) {
+        // Before Linux 6.3, every such file can be executed.
+        Err(Errno::INVAL) => memfd_create(NAME, flags)?,
+        file => file?,
+    };
+    let mut file = File::from(file);
+    file.write_all(LAUNCHER)?;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
