@@ -14,7 +14,7 @@ use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 10] = [
+pub const ALL: [(&str, fn()); 11] = [
     ("slow Ollama is found", slow_ollama_is_found),
     (
         "prompt is cancelled while servers are searched",
@@ -25,6 +25,10 @@ pub const ALL: [(&str, fn()); 10] = [
     (
         "small window is reported before the first prompt",
         reported_window,
+    ),
+    (
+        "small window of a model's own parameters names their remedy",
+        own_window,
     ),
     ("smaller window gets fewer tools", reduced_tools),
     ("missing model is refused by its name", missing_model),
@@ -353,6 +357,33 @@ fn reported_window() {
             || doctor.contains(&format!("- {small}")),
         "{doctor}"
     );
+}
+
+/// Ollama prefers `num_ctx` of a model to its own default, which a larger one would not change.
+fn own_window() {
+    let server = Server::start(|request: &ReceivedRequest| match request.path() {
+        "/v1/models" => ok(&list(&["mine:7b"])),
+        "/api/show" => ok(
+            &json!({ "capabilities": ["completion", "tools"], "parameters": "num_ctx    4096",
+                "model_info": { "general.architecture": "qwen2", "qwen2.context_length": 131_072 } }),
+        ),
+        "/api/ps" => ok(&json!({ "models": [] })),
+        "/v1/chat/completions" => answer("Here I am."),
+        _ => (404, String::new(), "404 page not found".into()),
+    });
+    let project = project_with("ollama", &server);
+    for words in [&["models"][..], &["doctor"], &["run", "Hello?"]] {
+        let output = adjutant(&project, words, "");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains(
+                "`printf 'FROM mine:7b\\nPARAMETER num_ctx 64000\\n' | ollama create mine:7b -f /dev/stdin`"
+            ) && !said.contains("OLLAMA_CONTEXT_LENGTH"),
+            "{words:?}: {said}"
+        );
+    }
 }
 
 fn missing_model() {

@@ -584,7 +584,7 @@ async fn default_model(report: &mut DoctorReport, wanted: &ModelRef, registry: &
             .broken
             .push(format!("the default model {wanted}: {why}"));
     }
-    match local::check_window(&model.id, model.context) {
+    match local::check_window(&model) {
         WindowCheck::Fine => {}
         WindowCheck::Unknown(text) | WindowCheck::Small(text) => report.say("", &text),
         WindowCheck::TooSmall(text) => report.broken.push(text),

@@ -330,7 +330,7 @@ fn window_notes(models: &[&Model]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut unknown = None;
     for model in models.iter().filter(|model| model.tools) {
-        match local::check_window(&model.id, model.context) {
+        match local::check_window(model) {
             WindowCheck::Fine => {}
             WindowCheck::Unknown(note) => unknown = unknown.or(Some(note)),
             WindowCheck::Small(note) | WindowCheck::TooSmall(note) => notes.push(note),

@@ -680,6 +680,7 @@ fn one_model(key: String, model: file::ModelConfig) -> ModelEntry {
         price,
         efforts: None,
         context: limit.context.filter(|n| *n > 0),
+        has_own_window: false,
         input: limit.input.filter(|n| *n > 0),
         output: limit.output.filter(|n| *n > 0),
         modalities: model.modalities.and_then(|modalities| modalities.input),

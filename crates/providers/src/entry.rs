@@ -104,6 +104,9 @@ pub struct ModelEntry {
     pub price: Option<Price>,
     /// The context window in tokens.
     pub context: Option<u64>,
+    /// True if the model's own parameters on its server set the window, which the server's
+    /// default does not change.
+    pub has_own_window: bool,
     /// The maximum input in tokens.
     pub input: Option<u64>,
     /// The maximum output in tokens.

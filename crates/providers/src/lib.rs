@@ -105,6 +105,9 @@ pub struct Model {
     pub api_id: String,
     /// The context window in tokens; `None` if unknown.
     pub context: Option<u64>,
+    /// True if the model's own parameters on its server set the window, which the server's
+    /// default does not change.
+    pub has_own_window: bool,
     /// The maximum input in tokens, if it is limited separately from the window.
     pub input: Option<u64>,
     /// The maximum output in tokens; `None` if unknown.
@@ -185,6 +188,7 @@ impl Model {
             api_id: id.model.clone(),
             id,
             context: None,
+            has_own_window: false,
             input: None,
             output: None,
             price: None,

@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout_at};
 
 use self::details::ModelDetails;
 use super::http::HttpClient;
-use crate::Error;
 use crate::entry::{ModelEntry, ProviderEntry};
+use crate::{Error, Model};
 use base::environment::Environment;
 use transcript::ModelRef;
 
@@ -212,10 +212,12 @@ pub enum WindowCheck {
 }
 
 /// Checks the context window of a model.
-pub fn check_window(model: &ModelRef, context: Option<u64>) -> WindowCheck {
+pub fn check_window(model: &Model) -> WindowCheck {
     let Some(remedy) = larger_context(model, RECOMMENDED_CONTEXT) else {
         return WindowCheck::Fine;
     };
+    let context = model.context;
+    let model = &model.id;
     match context {
         None if must_be_loaded(model, context) => WindowCheck::Unknown(format!(
             "The context window of {model} is known once it is loaded; Ollama's default may be 4k, \
@@ -246,12 +248,13 @@ pub fn check_window(model: &ModelRef, context: Option<u64>) -> WindowCheck {
 }
 
 /// Returns the notice about a window that is too small for all tools, with the remedy.
-pub fn reduced_tools(model: &ModelRef, window: u64, tools: &[&str]) -> String {
+pub fn reduced_tools(model: &Model, tools: &[&str]) -> String {
     let remedy = larger_context(model, RECOMMENDED_CONTEXT)
         .unwrap_or_else(|| "Choose a model with a larger window for all tools.".to_owned());
     format!(
-        "The context window of {model} has {} tokens, so only these tools are offered: {}. {remedy}",
-        thousands(window),
+        "The context window of {} has {} tokens, so only these tools are offered: {}. {remedy}",
+        model.id,
+        thousands(model.window()),
         tools.join(", ")
     )
 }
@@ -263,9 +266,14 @@ fn thousands(tokens: u64) -> String {
 }
 
 /// Returns the way to give a model of a local server a larger context window.
-pub fn larger_context(model: &ModelRef, tokens: u64) -> Option<String> {
-    let name = &model.model;
-    match model.provider.as_str() {
+pub fn larger_context(model: &Model, tokens: u64) -> Option<String> {
+    let name = &model.id.model;
+    match model.id.provider.as_str() {
+        // Ollama prefers the model's own parameter to the variable.
+        OLLAMA if model.has_own_window => Some(format!(
+            "The model sets its own window; give it a larger one: \
+             `printf 'FROM {name}\\nPARAMETER num_ctx {tokens}\\n' | ollama create {name} -f /dev/stdin`."
+        )),
         OLLAMA => Some(format!(
             "Start Ollama with a larger context: `OLLAMA_CONTEXT_LENGTH={tokens} ollama serve`."
         )),
@@ -762,23 +770,38 @@ mod tests {
             ("vllm/m", Some(2_048), "TooSmall"),
             ("openai/m", Some(2_048), "Fine"),
         ];
-        for (model, context, expected) in table {
-            let model = ModelRef::parse(model).unwrap();
-            let checked = format!("{:?}", check_window(&model, context));
+        let sized = |name: &str, context| Model {
+            context,
+            ..Model::unknown(ModelRef::parse(name).unwrap())
+        };
+        for (name, context, expected) in table {
+            let checked = format!("{:?}", check_window(&sized(name, context)));
             assert!(
                 checked.starts_with(expected),
-                "{model} {context:?}: {checked}"
+                "{name} {context:?}: {checked}"
             );
         }
-        let model = ModelRef::parse("ollama/m").unwrap();
-        assert_eq!(
-            check_window(&model, Some(2_048)),
-            WindowCheck::TooSmall(
-                "The context window of ollama/m has 2.0k tokens: too small for instructions and tools. \
-                 Start Ollama with a larger context: `OLLAMA_CONTEXT_LENGTH=64000 ollama serve`."
-                    .into()
-            )
-        );
+        let default = sized("ollama/m", Some(2_048));
+        let own = Model {
+            has_own_window: true,
+            ..default.clone()
+        };
+        let small =
+            "The context window of ollama/m has 2.0k tokens: too small for instructions and tools.";
+        for (model, remedy) in [
+            (
+                default,
+                "Start Ollama with a larger context: `OLLAMA_CONTEXT_LENGTH=64000 ollama serve`.",
+            ),
+            (
+                own,
+                "The model sets its own window; give it a larger one: \
+                 `printf 'FROM m\\nPARAMETER num_ctx 64000\\n' | ollama create m -f /dev/stdin`.",
+            ),
+        ] {
+            let expected = WindowCheck::TooSmall(format!("{small} {remedy}"));
+            assert_eq!(check_window(&model), expected);
+        }
     }
 
     #[test]

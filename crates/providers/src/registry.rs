@@ -796,6 +796,7 @@ impl EntryFactory {
             provider_name: name.clone(),
             api_id: model.id.as_ref().unwrap_or(&model.key).clone(),
             context: model.context.filter(|n| *n > 0),
+            has_own_window: model.has_own_window,
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
             price: model.price.clone(),

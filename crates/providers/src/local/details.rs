@@ -10,6 +10,8 @@ pub(super) struct ModelDetails {
     pub(super) model: String,
     /// The context window that the server uses, in tokens.
     context: Option<u64>,
+    /// True if the model's own parameters set the window.
+    has_own_window: bool,
     tools: Option<bool>,
     images: Option<bool>,
     /// True if the model can hold a conversation.
@@ -20,6 +22,7 @@ impl ModelDetails {
     /// Adds the details to a model.
     pub(super) fn complete(&self, model: &mut ModelEntry) {
         model.context = self.context.or(model.context);
+        model.has_own_window = self.has_own_window;
         model.tool_call = self.tools;
         if let Some(images) = self.images {
             let kinds = if images {
@@ -82,6 +85,7 @@ pub(super) fn of_ollama(model: &str, shown: &Value, loaded: &Value) -> ModelDeta
         context: context
             .map(|context: u64| largest.map_or(context, |largest| context.min(largest)))
             .filter(|context| *context > 0),
+        has_own_window: set.is_some() && !is_elsewhere,
         tools: can("tools"),
         images: can("vision"),
         is_chat: can("completion").unwrap_or(true),
@@ -101,6 +105,7 @@ pub(super) fn of_lm_studio(list: &Value) -> Vec<ModelDetails> {
             context: instances
                 .filter_map(|instance| instance.pointer("/config/context_length")?.as_u64())
                 .min(),
+            has_own_window: false,
             tools: can("trained_for_tool_use"),
             images: can("vision"),
             is_chat: text(entry, "type").is_none_or(|kind| kind == "llm"),
@@ -112,6 +117,7 @@ pub(super) fn of_lm_studio(list: &Value) -> Vec<ModelDetails> {
         Some(ModelDetails {
             model: text(entry, "id")?,
             context: entry.get("loaded_context_length").and_then(Value::as_u64),
+            has_own_window: false,
             tools: capabilities.map(|list| list.contains(&"tool_use")),
             images: kind.as_ref().map(|kind| kind == "vlm"),
             is_chat: kind.is_none_or(|kind| kind == "llm" || kind == "vlm"),
@@ -131,6 +137,7 @@ pub(super) fn of_llama_cpp(model: &str, properties: &Value) -> ModelDetails {
             .pointer("/default_generation_settings/n_ctx")
             .and_then(Value::as_u64)
             .filter(|context| *context > 0),
+        has_own_window: false,
         tools: tools.or_else(|| flag("/chat_template_caps/supports_tool_calls")),
         images: flag("/modalities/vision"),
         is_chat: true,
@@ -195,6 +202,7 @@ mod tests {
             let expected = ModelDetails {
                 model: "m".into(),
                 context,
+                has_own_window: shown["parameters"].to_string().contains("num_ctx"),
                 tools,
                 images,
                 is_chat,
@@ -220,6 +228,7 @@ mod tests {
             let chat = ModelDetails {
                 model: "a".into(),
                 context: Some(8192),
+                has_own_window: false,
                 tools: Some(true),
                 images: Some(false),
                 is_chat: true,
@@ -240,6 +249,7 @@ mod tests {
         let expected = ModelDetails {
             model: "m".into(),
             context: Some(4096),
+            has_own_window: false,
             tools: Some(false),
             images: Some(false),
             is_chat: true,

@@ -424,7 +424,7 @@ pub fn has_news(history: &History) -> bool {
 pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
         Some(window) => {
-            let is_local = local::larger_context(&model.id, window).is_some();
+            let is_local = local::larger_context(model, window).is_some();
             let answer = if is_local && fixed + waiting < window {
                 ", which the conversation needs as well"
             } else {
@@ -448,7 +448,7 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     );
     let needed = model.context.unwrap_or(0).max(fixed + waiting);
     let larger = if needed < local::RECOMMENDED_CONTEXT {
-        local::larger_context(&model.id, local::RECOMMENDED_CONTEXT)
+        local::larger_context(model, local::RECOMMENDED_CONTEXT)
     } else {
         None
     };

@@ -36,7 +36,7 @@ impl LeftOutNotice {
         };
         let listed = frame.tools.iter().filter(|tool| tool.listed());
         let offered: Vec<&str> = listed.map(|tool| tool.name()).collect();
-        let title = local::reduced_tools(&frame.model.id, frame.model.window(), &offered);
+        let title = local::reduced_tools(&frame.model, &offered);
         let notice = Event::Notice {
             severity: Severity::Warning,
             title,
