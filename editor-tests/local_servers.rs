@@ -530,7 +530,8 @@ fn found_with_a_key() {
     let (response, _) = prompted(project);
     let error = response["error"]["message"].to_string();
     assert!(
-        error.contains("Ollama does not answer at 127.0.0.1:9: start it with `ollama serve`, or choose another model."),
+        error.contains("Ollama does not answer at 127.0.0.1:9, from ADJUTANT_LOCAL_SERVERS: start it with `ollama serve`, \
+             correct ADJUTANT_LOCAL_SERVERS, or choose another model."),
         "{response}"
     );
 }

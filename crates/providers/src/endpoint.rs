@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt};
 use serde_json::{Map, Value};
 
+use super::error_classification::REDIRECTS;
 use super::http::{HttpClient, RequestTimeouts};
 use super::oauth::TokenRefresher;
 use super::request_target::{RequestOptions, RequestTarget};
@@ -41,6 +42,8 @@ pub struct Endpoint {
     pub unusable: Option<Error>,
     /// The source of the key, for display: `the key from ACME_KEY`.
     pub key_source: String,
+    /// The variable that the address is from, if it is from one.
+    pub address_variable: Option<String>,
 }
 
 impl Endpoint {
@@ -145,6 +148,7 @@ impl Endpoint {
             base: target.base_url.clone(),
             url: shown(url),
             key: self.key_source.clone(),
+            variable: self.address_variable.clone(),
             of_editor: self.of_editor,
         }
     }
@@ -298,6 +302,8 @@ struct RequestOrigin {
     base: String,
     url: String,
     key: String,
+    /// The variable that the address is from, if it is from one.
+    variable: Option<String>,
     /// True if the editor has set the address and the key.
     of_editor: bool,
 }
@@ -316,19 +322,25 @@ impl RequestOrigin {
             Error::Auth(text) => {
                 Error::Auth(format!("{text} The request went to {url} with {key}."))
             }
-            Error::Unreachable(text) => Error::Unreachable(format!("{text} The address is {url}.")),
+            Error::Unreachable(text) => {
+                Error::Unreachable(format!("{text} {}", self.shown_address()))
+            }
             Error::Refused(text) => {
                 let start = match local::start_command(provider, &self.base) {
                     _ if self.of_editor => {
                         "The editor has set it: start it, correct it there".into()
                     }
-                    Some(command) => format!("Start it with `{command}`"),
-                    None => format!(
-                        "Start it, correct provider.{provider}.options.baseURL in the configuration"
-                    ),
+                    Some(command) => match &self.variable {
+                        Some(variable) => {
+                            format!("Start it with `{command}`, correct {variable}")
+                        }
+                        None => format!("Start it with `{command}`"),
+                    },
+                    None => format!("Start it, correct {}", self.address_setting()),
                 };
                 Error::Refused(format!(
-                    "{text} The address is {url}. {start}, or choose another model."
+                    "{text} {} {start}, or choose another model.",
+                    self.shown_address()
                 ))
             }
             Error::BadRequest(text) if has_no_tools(&text) => Error::BadRequest(format!(
@@ -344,6 +356,12 @@ impl RequestOrigin {
                 };
                 Error::BadRequest(format!("{text} {remedy}"))
             }
+            Error::BadRequest(text) if text.contains(REDIRECTS) && !self.of_editor => {
+                Error::BadRequest(format!(
+                    "{text} If that is right, set {} to its address.",
+                    self.address_setting()
+                ))
+            }
             // Servers answer an unknown path so, or with a page for people.
             Error::BadRequest(text) if is_wrong_path(&text) => {
                 Error::BadRequest(format!("{text} {}", self.path_hint()))
@@ -356,13 +374,32 @@ impl RequestOrigin {
         }
     }
 
+    /// Returns the sentence about the address, with the variable that it is from.
+    fn shown_address(&self) -> String {
+        match &self.variable {
+            Some(variable) => format!("The address is {}, from {variable}.", self.url),
+            None => format!("The address is {}.", self.url),
+        }
+    }
+
+    /// Names the setting or the variable of the address.
+    fn address_setting(&self) -> String {
+        match &self.variable {
+            Some(variable) => variable.clone(),
+            None => format!(
+                "provider.{}.options.baseURL in the configuration",
+                self.provider
+            ),
+        }
+    }
+
     fn path_hint(&self) -> String {
-        let asked = format!("The address is {}.", self.url);
+        let asked = self.shown_address();
         match platform::versioned(&shown(&self.base)) {
             _ if self.of_editor => format!("{asked} The editor has set it."),
             Some(base) => format!(
-                "{asked} If {base} is meant, set provider.{}.options.baseURL to it.",
-                self.provider
+                "{asked} If {base} is meant, set {} to it.",
+                self.address_setting()
             ),
             None => asked,
         }
@@ -483,6 +520,7 @@ mod tests {
             siblings: Arc::default(),
             unusable: None,
             key_source: String::new(),
+            address_variable: None,
         }
     }
 
@@ -637,6 +675,7 @@ mod tests {
             url: shown("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
             of_editor: false,
             key: "the key from ACME_KEY".into(),
+            variable: None,
         };
         let explained = |error: Error| origin.explain(error).to_string();
         let url = "http://127.0.0.1:11434/openai/x";
@@ -654,7 +693,7 @@ mod tests {
             explained(Error::BadRequest("Acme answered 404 Not Found.".into())),
             format!(
                 "Acme answered 404 Not Found. The address is {url}. If http://127.0.0.1:11434/openai/v1 is \
-                 meant, set provider.ollama.options.baseURL to it."
+                 meant, set provider.ollama.options.baseURL in the configuration to it."
             )
         );
         assert_eq!(
@@ -666,6 +705,13 @@ mod tests {
         assert_eq!(
             explained(Error::BadRequest(missing.into())),
             format!("{missing} `ollama pull gemma3:4b` fetches it.")
+        );
+        let moved = "Acme answered 308 Permanent Redirect: it redirects to https://b/v1/x.";
+        assert_eq!(
+            explained(Error::BadRequest(moved.into())),
+            format!(
+                "{moved} If that is right, set provider.ollama.options.baseURL in the configuration to its address."
+            )
         );
         let broken = "The connection to Acme broke: end of file.";
         assert_eq!(explained(Error::Network(broken.into())), broken);
@@ -682,5 +728,51 @@ mod tests {
         );
         let other = "Acme answered 400 Bad Request: no.";
         assert_eq!(explained(Error::BadRequest(other.into())), other);
+    }
+
+    #[test]
+    fn errors_name_the_variable_of_an_address() {
+        let base = "http://127.0.0.1:9/proxy";
+        let origin = |provider: &str, variable: &str| RequestOrigin {
+            provider: provider.into(),
+            model: "m".into(),
+            api_id: "m".into(),
+            base: base.into(),
+            url: format!("{base}/messages"),
+            of_editor: false,
+            key: "no key".into(),
+            variable: Some(variable.into()),
+        };
+        let anthropic = origin("anthropic", "ANTHROPIC_BASE_URL");
+        let address = format!("The address is {base}/messages, from ANTHROPIC_BASE_URL.");
+        let moved = "A answered 301 Moved Permanently: it redirects to https://b/messages.";
+        let table = [
+            (
+                Error::Refused("No.".into()),
+                format!(
+                    "No. {address} Start it, correct ANTHROPIC_BASE_URL, or choose another model."
+                ),
+            ),
+            (Error::Unreachable("No.".into()), format!("No. {address}")),
+            (
+                Error::WebPage("No.".into()),
+                format!("No. {address} If {base}/v1 is meant, set ANTHROPIC_BASE_URL to it."),
+            ),
+            (
+                Error::BadRequest(moved.into()),
+                format!("{moved} If that is right, set ANTHROPIC_BASE_URL to its address."),
+            ),
+        ];
+        for (error, expected) in table {
+            assert_eq!(anthropic.explain(error).to_string(), expected);
+        }
+        let ollama = origin("ollama", "OLLAMA_HOST").explain(Error::Refused("No.".into()));
+        assert_eq!(
+            ollama.to_string(),
+            format!(
+                "No. The address is {base}/messages, from OLLAMA_HOST. Start it with `ollama serve`, \
+                 correct OLLAMA_HOST, or choose another model."
+            )
+        );
     }
 }

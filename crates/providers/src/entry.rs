@@ -42,6 +42,8 @@ pub struct ProviderEntry {
     pub base_url: Option<String>,
     /// The key, if the settings contain it.
     pub api_key: Option<Secret>,
+    /// The variable that `base_url` is from, for errors about it.
+    pub address_variable: Option<String>,
     /// Variables that may hold the key.
     pub env: Vec<String>,
     /// The OAuth login that replaces a key.
@@ -257,6 +259,9 @@ impl ProviderEntry {
     pub fn overlaid_with(mut self, over: &Self) -> Self {
         overlay_option(&mut self.name, &over.name);
         overlay_option(&mut self.npm, &over.npm);
+        if over.base_url.is_some() {
+            self.address_variable.clone_from(&over.address_variable);
+        }
         overlay_option(&mut self.base_url, &over.base_url);
         overlay_option(&mut self.api_key, &over.api_key);
         overlay_option(&mut self.login, &over.login);

@@ -197,11 +197,11 @@ impl Error {
             ),
             Self::Unreachable(_) | Self::Network(_) => (
                 FaultKind::Provider,
-                "Check the connection, the provider's address (`baseURL`) and the proxy settings (HTTPS_PROXY, NO_PROXY).",
+                "Check the connection, the provider's address and the proxy settings (HTTPS_PROXY, NO_PROXY).",
             ),
             Self::WebPage(_) => (
                 FaultKind::Provider,
-                "Check the provider's baseURL, and whether a gateway asks you to sign in.",
+                "Check the provider's address, and whether a gateway asks you to sign in.",
             ),
             Self::InvalidResult(_) => (
                 FaultKind::Provider,

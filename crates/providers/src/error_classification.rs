@@ -17,6 +17,9 @@ const MIN_REPORTED_WAIT: Duration = Duration::from_secs(60);
 /// The maximum length of the reason in a message, in characters.
 const MAX_REASON_CHARS: usize = 600;
 
+/// The words before the target of a redirect, in the message about one.
+pub(crate) const REDIRECTS: &str = ": it redirects to ";
+
 /// Classifies an HTTP response that is not an answer.
 pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Timestamp) -> Error {
     let error = ErrorBody::read(body);
@@ -51,9 +54,7 @@ pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Times
             .get("location")
             .and_then(|v| v.to_str().ok())
             .unwrap_or("another address");
-        let message = format!(
-            "{head}: it redirects to {target}. If that is right, set the provider's baseURL to it."
-        );
+        let message = format!("{head}{REDIRECTS}{target}.");
         return Error::BadRequest(message);
     }
     if let Some(requested) = wait.filter(|wait| *wait > MIN_REPORTED_WAIT) {

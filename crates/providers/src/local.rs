@@ -43,6 +43,8 @@ pub struct Local {
     pub port: u16,
     /// The address without a path.
     origin: String,
+    /// The variable that the address is from, if it is from one.
+    variable: Option<&'static str>,
     /// The context window from the server's variable, if this process has the same.
     context: Option<u64>,
 }
@@ -182,8 +184,15 @@ pub fn absent(provider: &str, environment: &Environment) -> Option<String> {
     let servers = servers(environment).ok()?;
     let server = servers.iter().find(|server| server.id == provider)?;
     let (_, address) = server.origin.split_once("://")?;
+    let (source, correction) = match server.variable {
+        Some(variable) => (
+            format!(", from {variable}"),
+            format!(", correct {variable}"),
+        ),
+        None => Default::default(),
+    };
     Some(format!(
-        "{} does not answer at {address}: start it with `{}`, or choose another model.",
+        "{} does not answer at {address}{source}: start it with `{}`{correction}, or choose another model.",
         known.name, known.start
     ))
 }
@@ -335,6 +344,7 @@ fn server(entry: &str, environment: &Environment) -> Result<Local, String> {
     Ok(Local {
         port,
         origin: format!("http://127.0.0.1:{port}"),
+        variable: Some(VARIABLE),
         ..usual
     })
 }
@@ -350,6 +360,9 @@ impl KnownServer {
         let port = number(self.port_variable)
             .and_then(|port| u16::try_from(port).ok())
             .unwrap_or(self.port);
+        let variable = [self.host, self.port_variable]
+            .into_iter()
+            .find(|name| environment.var(name).is_some());
         let host = environment.var(self.host).unwrap_or_default();
         let (origin, port) = origin(host, port);
         Local {
@@ -357,6 +370,7 @@ impl KnownServer {
             name: self.name,
             port,
             origin,
+            variable,
             context: number(self.context),
         }
     }
@@ -495,6 +509,7 @@ impl Local {
             id: self.id.into(),
             name: Some(self.name.into()),
             base_url: Some(base_url),
+            address_variable: self.variable.map(str::to_owned),
             models,
             ..ProviderEntry::default()
         });

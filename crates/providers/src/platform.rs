@@ -30,6 +30,8 @@ pub fn wire(name: &str) -> Option<&'static dyn WireFormat> {
 pub struct WireAddress {
     pub wire: &'static dyn WireFormat,
     pub base_url: String,
+    /// The variable that the address is from, if it is from one.
+    pub variable: Option<String>,
 }
 
 /// An SDK package, its usual address, and the variable that replaces that, if any.
@@ -157,6 +159,7 @@ pub fn address(
         )));
     }
     let known = packages().find(|(package, _)| npm == Some(package.name));
+    let mut variable = settings.address_variable.clone();
     let (wire, base): (&'static dyn WireFormat, Option<String>) = match (npm, known) {
         (Some("@ai-sdk/google-vertex"), _) => (
             &Gemini,
@@ -189,8 +192,11 @@ pub fn address(
             Some(base_url.map_or_else(|| bedrock(settings, environment), str::to_owned)),
         ),
         (_, Some((package, wire))) => {
-            let own = || environment.var(package.variable).map(rooted);
-            let base = base_url.map(str::to_owned).or_else(own);
+            let own = environment.var(package.variable).map(rooted);
+            if base_url.is_none() && own.is_some() {
+                variable = Some(package.variable.to_owned());
+            }
+            let base = base_url.map(str::to_owned).or(own);
             (
                 wire,
                 Some(base.unwrap_or_else(|| package.address.to_owned())),
@@ -208,6 +214,7 @@ pub fn address(
     Ok(WireAddress {
         wire,
         base_url: corrected(&base, wire.name()),
+        variable,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 use strsim::levenshtein;
 
 use super::auth::Auth;
@@ -816,9 +816,9 @@ impl EntryFactory {
             .or(settings.base_url.as_ref())
             .map(String::as_str);
         let address = platform::address(npm, base, settings, &facts, &self.environment);
-        let (wire, base_url, unusable) = match address {
-            Ok(address) => (address.wire, address.base_url, None),
-            Err(why) => (platform::CHAT, String::new(), Some(why)),
+        let (wire, base_url, address_variable, unusable) = match address {
+            Ok(address) => (address.wire, address.base_url, address.variable, None),
+            Err(why) => (platform::CHAT, String::new(), None, Some(why)),
         };
         let missing = match &access {
             KeySource::Missing(why) => Some(Error::Keyless(why.clone())),
@@ -859,11 +859,6 @@ impl EntryFactory {
         secrets.extend(custom.iter().flat_map(|endpoint| endpoint.secrets()));
         platform::sign(npm, settings, &self.environment, &mut target);
 
-        let variants: Vec<(String, Map<_, _>)> = model
-            .variants
-            .iter()
-            .filter_map(|(name, options)| Some((name.clone(), options.clone()?)))
-            .collect();
         // The other wire formats cannot carry audio.
         facts.audio = takes("audio").unwrap_or(false) && ["chat", "gemini"].contains(&wire.name());
         facts.efforts = efforts(&facts, model, wire);
@@ -884,9 +879,10 @@ impl EntryFactory {
             login,
             limits: settings.limits,
             options,
-            variants,
+            variants: variants(model),
             unusable,
             key_source,
+            address_variable,
         };
         let released = model.released.clone().unwrap_or_default();
         Entry {
@@ -922,6 +918,13 @@ fn described(
             None => "no key".to_owned(),
         },
     }
+}
+
+/// Returns the named sets of options of a model that the settings do not remove.
+fn variants(model: &ModelEntry) -> Vec<(String, Map<String, Value>)> {
+    let all = model.variants.iter();
+    all.filter_map(|(name, options)| Some((name.clone(), options.clone()?)))
+        .collect()
 }
 
 /// Returns the efforts of a model that can be chosen: the usual ones without those that the
