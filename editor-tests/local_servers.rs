@@ -168,6 +168,14 @@ fn slow_ollama_is_found() {
         project.set("NO_COLOR", Some("1"));
         let run = ["run", "-m", "ollama/qwen3-coder:30b", "Hello?"];
         assert_eq!(stdout_of(&project, &run).trim(), "Here I am.", "{delay}");
+        // A variant is one of the model that the session will use.
+        let output = adjutant(&project, &["run", "--variant", "high", "Hello?"], "");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{delay}: {said}");
+        assert!(
+            said.contains("ollama/qwen3-coder:30b has no efforts to choose from"),
+            "{delay}: {said}"
+        );
     }
 }
 

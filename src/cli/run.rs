@@ -249,8 +249,8 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             }
             None => check_words(&args, &blocks, &cwd, earlier.as_ref(), &shared.environment)?,
         }
-        if let Some(model) = &args.model {
-            check_local_model(model, &cwd, earlier.as_ref(), &shared).await?;
+        if args.model.is_some() || args.variant.is_some() {
+            find_local_models(args.model.as_deref(), &cwd, earlier.as_ref(), &shared).await?;
         }
         converse(
             &args,
@@ -388,29 +388,47 @@ fn is_of_server(name: &str, here: &ProjectContext) -> bool {
         .is_some_and(|(server, _)| servers.iter().any(|known| known.name == server))
 }
 
-/// Checks that a server on this machine has a model. A session does not wait for the servers, so it
-/// would notice only in its first turn that the model is missing.
-async fn check_local_model(
-    name: &str,
+/// Searches for the model servers of this machine if the model that the command line names, or
+/// whose variant it names, may be one of theirs. A session does not wait for the servers, so it
+/// would not know yet that a named model is missing, or which model it begins with.
+///
+/// # Errors
+/// [`Misuse`] if the servers do not have the named model.
+async fn find_local_models(
+    name: Option<&str>,
     cwd: &Path,
     earlier: Option<&Record>,
     shared: &Sessions,
 ) -> anyhow::Result<()> {
-    let Some(model) = ModelRef::parse(name).filter(|model| local::is_known(&model.provider)) else {
-        return Ok(());
-    };
     let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
     let here = ProjectContext::read(directory, &shared.environment)?;
     let settings = &here.loaded.settings;
-    let mut configured = settings.providers.iter();
-    if configured.any(|entry| entry.id == model.provider) {
+    let is_local = |model: &ModelRef| {
+        local::is_known(&model.provider)
+            && settings
+                .providers
+                .iter()
+                .all(|entry| entry.id != model.provider)
+    };
+    let named = name.and_then(ModelRef::parse);
+    let sources = shared.model_sources();
+    let is_needed = match name {
+        Some(_) => named.as_ref().is_some_and(is_local),
+        None => {
+            sources.configured(settings).is_bare() || settings.model.as_ref().is_some_and(is_local)
+        }
+    };
+    // The model of an earlier session is known when the session is open.
+    if !is_needed && (name.is_some() || earlier.is_none()) {
         return Ok(());
     }
     // The session uses the servers that are found here.
-    let sources = shared.model_sources();
     let found = sources
         .with_local(settings, &EditorEndpoints::default())
         .await;
+    let Some(model) = named else {
+        return Ok(());
+    };
     let registry = found.unwrap_or_else(|| sources.configured(settings));
     match registry.find(&model) {
         Ok(_) => Ok(()),
