@@ -149,7 +149,7 @@ fn slow_ollama_is_found() {
         );
         assert!(
             text.lines()
-                .any(|line| line.starts_with("*  qwen3-coder:30b")),
+                .any(|line| line.starts_with("*  ollama/qwen3-coder:30b")),
             "{delay}: {text}"
         );
         assert!(!text.contains("nomic"), "{delay}: {text}");

@@ -80,8 +80,8 @@ fn models_are_listed() {
     let text = stdout_of(&project, &["models"]);
     for line in [
         "own (Own): no key needed",
-        "   model  context/out  $ in/out   can",
-        "*  large  131k / 16k   $1 / $2.5  RT---",
+        "   model      context/out  $ in/out   can",
+        "*  own/large  131k / 16k   $1 / $2.5  RT---",
         "anthropic (Anthropic): key from ANTHROPIC_API_KEY",
         "mistral (Mistral): There is no key for Mistral. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
         "mine (Anthropic): key from the settings",

@@ -312,7 +312,7 @@ impl ModelListing<'_> {
             .map(|model| row(model, self.default))
             .collect();
         let head = ["", "model", "context/out", "$ in/out", "can"];
-        out.push_str(&base::listing::table(&head, &rows));
+        out.push_str(&base::listing::table_of_names(1, &head, &rows));
         if hidden > 0 {
             let _ = writeln!(out, "   … {hidden} more: `adjutant models {}`", facts.id);
         }
@@ -340,7 +340,7 @@ fn window_notes(models: &[&Model]) -> Vec<String> {
     notes
 }
 
-/// Returns the row of a model: the mark of the default, its id, its limits, its price, and its
+/// Returns the row of a model: the mark of the default, its name as `-m` takes it, its limits, its price, and its
 /// abilities. Unknown ones are empty.
 fn row(model: &Model, default: &str) -> [String; 5] {
     let mark = if model.id.to_string() == default {
@@ -356,7 +356,7 @@ fn row(model: &Model, default: &str) -> [String; 5] {
     let price = model.price.as_ref().map(|price| dollars(&price.base));
     [
         mark.to_owned(),
-        model.id.model.clone(),
+        model.id.to_string(),
         limits,
         price.unwrap_or_default(),
         letters(model),

@@ -104,11 +104,29 @@ fn fitting(text: &str, columns: usize) -> usize {
 /// wrapped, so that nothing is cut. In a pipe or a file each row is one line. The head may be empty.
 /// Without rows there is no text.
 pub fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
-    let width = terminal_width().unwrap_or(usize::MAX).max(MIN_WIDTH);
-    table_in(width, head, rows)
+    table_in(width_of_tables(), None, head, rows)
 }
 
-fn table_in<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]) -> String {
+/// Formats rows like [`table`], with one column of names that can be typed as they are printed: none
+/// is broken. A longer one has a line of its own.
+pub fn table_of_names<const N: usize>(
+    name: usize,
+    head: &[&str; N],
+    rows: &[[String; N]],
+) -> String {
+    table_in(width_of_tables(), Some(name), head, rows)
+}
+
+fn width_of_tables() -> usize {
+    terminal_width().unwrap_or(usize::MAX).max(MIN_WIDTH)
+}
+
+fn table_in<const N: usize>(
+    width: usize,
+    name: Option<usize>,
+    head: &[&str; N],
+    rows: &[[String; N]],
+) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -121,18 +139,30 @@ fn table_in<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]
     let widths = fitted(&natural, width.saturating_sub(GAP * N.saturating_sub(1)));
     let is_narrow = |(width, natural): (&usize, &usize)| width < natural && *width < MIN_CELL;
     if widths.iter().zip(&natural).any(is_narrow) {
-        return stacked(width, head, rows);
+        return stacked(width, name, head, rows);
     }
     let mut text = String::new();
     if head.iter().any(|title| !title.is_empty()) {
         line(head.iter().copied(), &widths, &mut text);
     }
     for row in rows {
-        let cells: Vec<Vec<String>> = row
+        let mut cells: Vec<Vec<String>> = row
             .iter()
             .zip(&widths)
             .map(|(cell, width)| wrapped(cell, *width))
             .collect();
+        if let Some(name) = name.filter(|name| row[*name].width() > widths[*name]) {
+            let before = row[..name].iter().map(String::as_str);
+            line(
+                before.chain([row[name].as_str()]),
+                &widths[..=name],
+                &mut text,
+            );
+            cells[..=name].fill(Vec::new());
+            if cells.iter().all(Vec::is_empty) {
+                continue;
+            }
+        }
         let height = cells.iter().map(Vec::len).max().unwrap_or(0).max(1);
         for at in 0..height {
             let cells = cells
@@ -144,25 +174,40 @@ fn table_in<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]
     text
 }
 
-/// Formats rows one below the other, for a terminal that is too narrow for the columns: the first cell,
-/// and below it each of the others after the title of its column.
-fn stacked<const N: usize>(width: usize, head: &[&str; N], rows: &[[String; N]]) -> String {
+/// Formats rows one below the other, for a terminal that is too narrow for the columns: the first cell
+/// after the marks of the row, and below it each of the others after the title of its column. A name
+/// that is too long is left to the terminal to wrap.
+fn stacked<const N: usize>(
+    width: usize,
+    name: Option<usize>,
+    head: &[&str; N],
+    rows: &[[String; N]],
+) -> String {
     const INDENT: &str = "  ";
     let mut text = String::new();
     for row in rows {
         let mut is_first = true;
-        for (title, cell) in head.iter().zip(row) {
+        let mut marks = String::new();
+        for (column, (title, cell)) in head.iter().zip(row).enumerate() {
             let cell = cell.trim();
             if cell.is_empty() || cell == "-" {
                 continue;
             }
+            if is_first && title.is_empty() && column + 1 < N {
+                marks.push_str(&format!("{cell} "));
+                continue;
+            }
             let cell = match (is_first, title.is_empty()) {
-                (true, _) | (_, true) => cell.to_owned(),
+                (true, _) => format!("{}{cell}", std::mem::take(&mut marks)),
+                (_, true) => cell.to_owned(),
                 (false, false) => format!("{title}: {cell}"),
             };
             let indent = if is_first { "" } else { INDENT };
-            // A mark belongs to the name after it.
-            is_first &= title.is_empty();
+            is_first = false;
+            if name == Some(column) {
+                text.push_str(&format!("{indent}{cell}\n"));
+                continue;
+            }
             for (at, part) in wrapped(&cell, width - 2 * INDENT.len()).iter().enumerate() {
                 let hanging = if at == 0 { "" } else { INDENT };
                 text.push_str(&format!("{indent}{hanging}{part}\n"));
@@ -270,7 +315,7 @@ not/fit/into/half/of/a/line.ts                   on, until they need more than
                                                  one line
 é
 ";
-        let table = table_in(WIDTH, &["name", "state", "about"], &rows);
+        let table = table_in(WIDTH, None, &["name", "state", "about"], &rows);
         assert_eq!(table, expected);
         assert!(table.lines().all(|line| line.width() <= WIDTH));
         assert_eq!(super::table(&["a", "b"], &[]), "");
@@ -302,8 +347,39 @@ plan
   model: a/b
 ";
         let head = ["name", "mode", "model", "about"];
-        assert_eq!(table_in(40, &head, &rows), expected);
-        assert!(table_in(80, &head, &rows).starts_with("name   mode"));
+        assert_eq!(table_in(40, None, &head, &rows), expected);
+        assert!(table_in(80, None, &head, &rows).starts_with("name   mode"));
+    }
+
+    #[test]
+    fn name_is_never_broken_and_follows_its_mark() {
+        let rows = [
+            ["*", "ollama/qwen3:8b", "40k", "-T---"],
+            [
+                " ",
+                "amazon-bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+                "200k / 64k",
+                "RTIP-",
+            ],
+        ]
+        .map(|row| row.map(str::to_owned));
+        let head = ["", "model", "context/out", "can"];
+        let wide = "\
+\x20  model                                                      context/out  can
+*  ollama/qwen3:8b                                            40k          -T---
+   amazon-bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0
+                                                              200k / 64k   RTIP-
+";
+        let narrow = "\
+* ollama/qwen3:8b
+  context/out: 40k
+  can: -T---
+amazon-bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0
+  context/out: 200k / 64k
+  can: RTIP-
+";
+        assert_eq!(table_in(WIDTH, Some(1), &head, &rows), wide);
+        assert_eq!(table_in(30, Some(1), &head, &rows), narrow);
     }
 
     #[test]
@@ -314,7 +390,7 @@ plan
             ["e\u{301}".to_owned(), "accent".to_owned()],
         ];
         let expected = "日本語  文字列は二桁\n🦀      crab\ne\u{301}       accent\n";
-        assert_eq!(table_in(WIDTH, &["", ""], &rows), expected);
+        assert_eq!(table_in(WIDTH, None, &["", ""], &rows), expected);
         assert_eq!(wrapped("文字列は", 5), ["文字", "列は"]);
         assert_eq!(wrapped("文字", 1), ["文", "字"]);
         assert_eq!(shortened("文字列は", 6), "文字…");
@@ -328,7 +404,7 @@ plan
     #[test]
     fn table_has_the_width_of_the_terminal() {
         let rows = [["a".to_owned(), "word ".repeat(40)]];
-        let lines = |width| table_in(width, &["", ""], &rows).lines().count();
+        let lines = |width| table_in(width, None, &["", ""], &rows).lines().count();
         assert_eq!(lines(40), 6);
         assert_eq!(lines(210), 1);
         assert_eq!(lines(usize::MAX), 1);
