@@ -27,7 +27,7 @@ use mcp::credential_store::StoredLogin;
 use mcp::inventory::{ReportedState, ServerReport};
 use mcp::login;
 use mcp::{ForSession, McpServers};
-use permission::{AccessRequest, Action, evaluate};
+use permission::{AccessRequest, Action, RequestEffect};
 use providers::http::HttpClient;
 
 /// Options of `adjutant mcp`.
@@ -325,10 +325,32 @@ fn unused(here: &ProjectContext) -> Vec<UnusedEntry> {
     listing::unused(&here.problems, "mcp", &inside, is_known)
 }
 
+/// Returns the error about a server of the project's settings that is off for lack of trust.
+fn withheld(name: &str, here: &ProjectContext) -> Option<anyhow::Error> {
+    let trust = &here.loaded.trust;
+    let mut servers = trust.withheld(TrustKind::Mcp);
+    let item = servers.find(|item| item.key.strip_prefix("mcp.") == Some(name))?;
+    let place = item.place.short();
+    Some(if trust.withheld_state() == EntryState::NotTrusted {
+        anyhow!(
+            "the MCP server \"{name}\" ({place}) is off, because you do not trust this project: \
+             `adjutant trust` shows what it asks for and asks again"
+        )
+    } else {
+        anyhow!(
+            "the MCP server \"{name}\" ({place}) waits until you trust this project: `adjutant trust` \
+             shows what it asks for and asks you"
+        )
+    })
+}
+
 /// Returns a server of the settings.
 fn find<'a>(name: &str, here: &'a ProjectContext) -> anyhow::Result<&'a McpEntry> {
     let all = &here.loaded.settings.mcp;
     all.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        if let Some(why) = withheld(name, here) {
+            return why;
+        }
         let near = text::nearest(name, all.iter().map(|entry| entry.name.as_str()));
         let near = near
             .map(|near| format!(" Did you mean {near}?"))
@@ -478,10 +500,18 @@ async fn call(
         bail!("{name} has no tool \"{tool}\".{near}");
     };
     let policy = super::permissions::policy("build", &here, environment)?;
-    let request = AccessRequest::new(&found.name, "*");
-    let action = evaluate(&policy.rules, &policy.grants, &request).action;
-    let denied = action == Action::Deny;
-    let may = match action {
+    let verdict = policy.judge(&AccessRequest {
+        effect: RequestEffect::Unknown,
+        ..AccessRequest::new(&found.name, "*")
+    });
+    let denied = verdict.action == Action::Deny;
+    // Without the reason, a question about an allowed tool is a riddle.
+    if verdict.action == Action::Ask
+        && let Some(reason) = &verdict.reason
+    {
+        terminal::print_note(&format!("note: {}: {reason}", found.name));
+    }
+    let may = match verdict.action {
         Action::Deny => false,
         Action::Allow => true,
         Action::Ask if allow => true,
