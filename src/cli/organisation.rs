@@ -93,13 +93,13 @@ pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::R
 /// Reads the token. The organisation names a command that prints it; adjutant runs no command that
 /// a server names.
 fn token(base: &str, auth: &Value) -> anyhow::Result<String> {
-    let command: Vec<String> = auth
+    let command: Vec<_> = auth
         .get("command")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
-        .map(quoted)
+        .map(text::shell_quoted)
         .collect();
     let command = text::title(&command.join(" "));
     let is_terminal = std::io::stdin().is_terminal();
@@ -124,17 +124,4 @@ fn token(base: &str, auth: &Value) -> anyhow::Result<String> {
         );
     }
     Ok(token)
-}
-
-/// Quotes a word for a shell, if it needs that.
-fn quoted(word: &str) -> String {
-    let is_plain = !word.is_empty()
-        && word
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c));
-    if is_plain {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }

@@ -56,6 +56,15 @@ pub fn is_longer(value: &Value, most: usize) -> bool {
     !fits(value, &mut remaining)
 }
 
+/// Quotes an argument of a command line for a shell, unless it is plain.
+pub fn shell_quoted(argument: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:=@%+".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        return argument.into();
+    }
+    format!("'{}'", argument.replace('\'', r"'\''")).into()
+}
+
 /// Escapes a text for use between tags.
 pub fn tagged(text: &str) -> String {
     text.replace('&', "&amp;")
@@ -240,6 +249,22 @@ pub fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn argument_is_quoted_if_a_shell_would_split_or_expand_it() {
+        let table = [
+            ("cargo", "cargo"),
+            ("--to=a/b:1,2@c%+", "--to=a/b:1,2@c%+"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("*.rs", "'*.rs'"),
+            ("it's", r"'it'\''s'"),
+            ("~", "'~'"),
+        ];
+        for (argument, expected) in table {
+            assert_eq!(shell_quoted(argument), expected);
+        }
+    }
 
     #[test]
     fn title_is_one_short_line() {

@@ -70,6 +70,12 @@ pub fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
     ParsedLine::new(command).analyze(place)
 }
 
+/// Returns the reason why a command line cannot be parsed. `None` if it can be.
+pub fn unreadable(command: &str) -> Option<String> {
+    let reason = ParsedLine::new(command).script?.err()?;
+    Some(reason.to_string())
+}
+
 /// A command line with its syntax, which does not depend on the disk.
 #[derive(Debug)]
 pub(crate) struct ParsedLine {

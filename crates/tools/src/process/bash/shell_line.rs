@@ -35,7 +35,7 @@ pub(super) fn line_of(command: &Value) -> Option<String> {
         [shell, "-l", "-c", line] if is_shell(shell) => Some((*line).to_owned()),
         all => Some(
             all.iter()
-                .map(|one| quoted(one))
+                .map(|one| text::shell_quoted(one))
                 .collect::<Vec<_>>()
                 .join(" "),
         ),
@@ -44,15 +44,6 @@ pub(super) fn line_of(command: &Value) -> Option<String> {
 
 fn is_shell(program: &str) -> bool {
     matches!(program.rsplit('/').next(), Some("bash" | "sh"))
-}
-
-/// Quotes an argument for a shell, if that is necessary.
-fn quoted(argument: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:=@%+".contains(c);
-    if !argument.is_empty() && argument.chars().all(is_plain) {
-        return argument.to_owned();
-    }
-    format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
 /// Returns the program at the end of a pipeline that only shows its input, and so hides the exit
