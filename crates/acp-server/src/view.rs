@@ -24,12 +24,11 @@ pub type UpdateLines = Vec<Vec<u8>>;
 /// The id of a session's only plan.
 pub const PLAN_ID: &str = "todos";
 
-/// The start of the sentence that announces a retry; `adjutant run` recognizes a retry notice by
-/// it.
-pub const RETRY_PREFIX: &str = "Retrying in ";
+/// The start of the sentence that announces a retry.
+const RETRY_PREFIX: &str = "Retrying in ";
 
 /// Replaces the cause in a retry notice if the previous notice had the same one.
-pub const SAME_ERROR_TEXT: &str = "The same error.";
+const SAME_ERROR_TEXT: &str = "The same error.";
 
 /// Returns the text of a retry notice: the cause, the wait rounded up to whole seconds, and the
 /// number of this retry out of the maximum.
@@ -44,6 +43,16 @@ pub fn retry_notice(
     let announcement = format!("{RETRY_PREFIX}{seconds} s ({retry}/{max_retries}).");
     let cause = if is_repeated { SAME_ERROR_TEXT } else { cause };
     text::sentences([cause, &announcement])
+}
+
+/// Reads a retry notice: the wait, and the cause unless the previous notice had the same one. `None`
+/// if the text is another notice.
+pub fn parse_retry_notice(notice: &str) -> Option<(Duration, Option<&str>)> {
+    let (cause, announcement) = notice.rsplit_once(RETRY_PREFIX)?;
+    let (seconds, _) = announcement.split_once(" s (")?;
+    let wait = Duration::from_secs(seconds.parse().ok()?);
+    let cause = cause.trim_end();
+    Some((wait, (cause != SAME_ERROR_TEXT).then_some(cause)))
 }
 
 /// The client's reply to one of our requests, as a future. Dropping it withdraws the request.
@@ -261,4 +270,23 @@ pub struct ConfigOptionGroup {
     pub id: String,
     pub name: String,
     pub values: Vec<ConfigOptionValue>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_notice_is_parsed_as_it_was_written() {
+        let wait = Duration::from_millis(2_100);
+        let read = Duration::from_secs(3);
+        let cause = "Acme answered 529: Retrying in 9 s (1/2) may help.";
+        let first = retry_notice(cause, false, wait, 1, 5);
+        assert_eq!(parse_retry_notice(&first), Some((read, Some(cause))));
+        let next = retry_notice(cause, true, wait, 2, 5);
+        assert_eq!(parse_retry_notice(&next), Some((read, None)));
+        for other in ["", "The context is full.", "Retrying in a moment."] {
+            assert_eq!(parse_retry_notice(other), None, "{other}");
+        }
+    }
 }

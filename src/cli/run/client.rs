@@ -22,7 +22,7 @@ use crate::cli::terminal::styled::{BAD, FAINT, GOOD, MAX_CHANGE_LINES, Palette, 
 use acp_server::ask::YES;
 use acp_server::meta::{COMMENT, LINES_BEFORE, member, with_member};
 use acp_server::options::MODEL;
-use acp_server::view::{RETRY_PREFIX, SAME_ERROR_TEXT};
+use acp_server::view::parse_retry_notice;
 use base::environment::Environment;
 use base::lock::locked;
 use base::text;
@@ -95,6 +95,8 @@ struct RunProgress {
     has_begun: bool,
     /// True once the command that exports the whole output of a call was named.
     has_named_export: bool,
+    /// The cause of the last failed request.
+    retry_cause: String,
 }
 
 /// The task of a subagent.
@@ -303,13 +305,23 @@ impl Client {
     }
 
     /// Prints a notice as a note. A request that fails is an error as well, so it is also shown
-    /// without notes, once for each cause.
+    /// without notes, once for each cause, and next to the spinner until it is repeated.
     fn notice(&self, text: &str) {
-        let is_error = text.contains(RETRY_PREFIX) && !text.starts_with(SAME_ERROR_TEXT);
-        if self.quiet && is_error {
-            return self.screen.print_note(text);
+        let Some((wait, cause)) = parse_retry_notice(text) else {
+            return self.note(text);
+        };
+        if self.quiet && cause.is_some() {
+            self.screen.print_note(text);
+        } else {
+            self.note(text);
         }
-        self.note(text);
+        let mut progress = self.progress();
+        if let Some(cause) = cause {
+            cause.clone_into(&mut progress.retry_cause);
+        }
+        let cause = progress.retry_cause.clone();
+        drop(progress);
+        self.screen.retrying(WAITING, &cause, wait);
     }
 
     /// Prints a note on standard error, unless notes are left out.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::echo::Echo;
 use super::markdown::MarkdownStream;
-use super::spinner::{Spinner, SpinnerLines};
+use super::spinner::{PendingRetry, Spinner, SpinnerLines};
 use super::styled::{Palette, Styled};
 use base::environment::Environment;
 use base::lock::locked;
@@ -56,6 +56,8 @@ struct Activity {
     name: String,
     /// Its beginning, later by the time that questions took.
     since: Instant,
+    /// The wait before it.
+    retry: Option<PendingRetry>,
 }
 
 /// Text for one of the two streams.
@@ -170,9 +172,29 @@ impl Screen {
             state.doing = Some(Activity {
                 name: what.to_owned(),
                 since: Instant::now(),
+                retry: None,
             });
             state.turn();
         }
+    }
+
+    /// Shows the spinner with the cause of a failed request and the time until it is repeated, and
+    /// with an activity afterwards.
+    pub(in crate::cli) fn retrying(&self, what: &str, cause: &str, wait: Duration) {
+        let mut state = self.state();
+        if !self.turns || state.is_finished {
+            return;
+        }
+        let at = Instant::now() + wait;
+        state.doing = Some(Activity {
+            name: what.to_owned(),
+            since: at,
+            retry: Some(PendingRetry {
+                at,
+                cause: text::escaped(cause),
+            }),
+        });
+        state.turn();
     }
 
     /// Shows a question, and hides the spinner until [`Self::asked`]. Other output waits for the
@@ -269,13 +291,17 @@ impl State {
         self.echo.hide();
         let since = doing.since;
         let activity = text::escaped(&doing.name);
+        let retry = doing.retry.clone();
         match &self.spinner {
             Some(spinner) => spinner.change(|lines| {
                 lines.activity = activity;
                 lines.since = since;
+                lines.retry = retry;
             }),
             None => {
-                let lines = SpinnerLines::new(activity, since, self.preview.clone(), self.ascii);
+                let mut lines =
+                    SpinnerLines::new(activity, since, self.preview.clone(), self.ascii);
+                lines.retry = retry;
                 self.spinner = Some(Spinner::start(lines));
             }
         }

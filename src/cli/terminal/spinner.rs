@@ -43,6 +43,8 @@ pub(super) struct SpinnerLines {
     pub(super) activity: String,
     /// Its beginning, later by the time that questions took.
     pub(super) since: Instant,
+    /// The wait before the activity.
+    pub(super) retry: Option<PendingRetry>,
     /// The beginning of the next line of the answer.
     pub(super) preview: String,
     /// True if the marks are limited to ASCII.
@@ -52,11 +54,19 @@ pub(super) struct SpinnerLines {
     has_ended: bool,
 }
 
+/// A failed request that will be repeated.
+#[derive(Debug, Clone)]
+pub(super) struct PendingRetry {
+    pub(super) at: Instant,
+    pub(super) cause: String,
+}
+
 impl SpinnerLines {
     pub(super) fn new(activity: String, since: Instant, preview: String, ascii: bool) -> Self {
         Self {
             activity,
             since,
+            retry: None,
             preview,
             ascii,
             drawings: 0,
@@ -65,17 +75,11 @@ impl SpinnerLines {
     }
 
     /// Returns the drawing for a terminal of a width. It ends with the cursor at its beginning.
-    fn drawn(&self, elapsed: Duration, columns: usize) -> String {
+    fn drawn(&self, now: Instant, columns: usize) -> String {
         let marks: &[&str] = if self.ascii { &ASCII_MARKS } else { &MARKS };
         let mark = marks[self.drawings % marks.len()];
-        // Zero seconds are no information.
-        let time = match elapsed.as_secs() {
-            0 => String::new(),
-            _ => format!(", {}", spoken(elapsed)),
-        };
-        // A full line would be wrapped.
-        let room = columns.saturating_sub(display_width(mark) + " ".len() + time.len() + 1);
-        let line = format!("{mark} {}{time}", cut(&self.activity, room));
+        let room = columns.saturating_sub(display_width(mark) + " ".len() + 1);
+        let line = format!("{mark} {}", self.activity_in(room, now));
         // Terminals differ in the widths of characters that do not have one column, so the end of a line
         // with them is not known.
         let has_preview = !self.preview.is_empty()
@@ -87,11 +91,32 @@ impl SpinnerLines {
         format!("{ERASE}{line}\r")
     }
 
+    /// Describes the activity with its time in a number of columns, one less than the terminal has,
+    /// because a full line would be wrapped.
+    fn activity_in(&self, columns: usize, now: Instant) -> String {
+        if let Some(retry) = &self.retry
+            && let Some(left) = retry.at.checked_duration_since(now)
+        {
+            let left = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
+            let cause = retry.cause.trim_end_matches('.');
+            let words = format!("retrying in {} ({cause}", spoken(left));
+            return format!("{})", cut(&words, columns.saturating_sub(1)));
+        }
+        // Zero seconds are no information.
+        let elapsed = now.saturating_duration_since(self.since);
+        let time = match elapsed.as_secs() {
+            0 => String::new(),
+            _ => format!(", {}", spoken(elapsed)),
+        };
+        let room = columns.saturating_sub(time.len());
+        format!("{}{time}", cut(&self.activity, room))
+    }
+
     fn draw(&self) {
         // A narrower window would wrap the line, and keep a part of each drawing.
         let fits = super::window_columns().is_none_or(|columns| columns >= super::MIN_COLUMNS);
         if fits {
-            super::draw(&self.drawn(self.since.elapsed(), super::columns()));
+            super::draw(&self.drawn(Instant::now(), super::columns()));
         } else {
             super::draw(ERASE);
         }
@@ -173,13 +198,9 @@ mod tests {
     #[test]
     fn lines_fit_the_terminal() {
         let drawn = |activity: &str, preview: &str, seconds, columns, ascii| {
-            let lines = SpinnerLines::new(
-                activity.to_owned(),
-                Instant::now(),
-                preview.to_owned(),
-                ascii,
-            );
-            let drawn = lines.drawn(Duration::from_secs(seconds), columns);
+            let begun = Instant::now();
+            let lines = SpinnerLines::new(activity.to_owned(), begun, preview.to_owned(), ascii);
+            let drawn = lines.drawn(begun + Duration::from_secs(seconds), columns);
             drawn.strip_prefix(ERASE).unwrap().to_owned()
         };
         assert_eq!(drawn("answering", "", 0, 80, false), "⠋ answering\r");
@@ -198,6 +219,29 @@ mod tests {
         for preview in ["wider than twenty columns", "中文", "e\u{301}"] {
             assert_eq!(drawn("a", preview, 0, 20, true), "| a\r", "{preview}");
         }
+    }
+
+    #[test]
+    fn wait_before_a_retry_is_counted_down() {
+        let now = Instant::now();
+        let at = now + Duration::from_secs(12);
+        let waiting = "waiting for the model".to_owned();
+        let mut lines = SpinnerLines::new(waiting, at, String::new(), true);
+        lines.retry = Some(PendingRetry {
+            at,
+            cause: "Acme answered 529 Overloaded.".to_owned(),
+        });
+        let drawn = |millis, columns| {
+            let drawn = lines.drawn(now + Duration::from_millis(millis), columns);
+            drawn.strip_prefix(ERASE).unwrap().to_owned()
+        };
+        assert_eq!(
+            drawn(100, 80),
+            "| retrying in 12 s (Acme answered 529 Overloaded)\r"
+        );
+        assert_eq!(drawn(11_000, 30), "| retrying in 1 s (Acme a...)\r");
+        assert_eq!(drawn(12_500, 80), "| waiting for the model\r");
+        assert_eq!(drawn(14_000, 80), "| waiting for the model, 2 s\r");
     }
 
     #[test]
