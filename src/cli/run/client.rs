@@ -116,6 +116,8 @@ struct CallProgress {
     title: String,
     kind: v1::ToolKind,
     changes: Vec<v1::Diff>,
+    /// The changes that its question has shown and the user has accepted.
+    accepted: Vec<v1::Diff>,
     begun: Instant,
     waiting: WaitingTime,
     /// The words for its end if the user, or the absence of one, refused it.
@@ -507,6 +509,7 @@ impl Client {
             title: call.title.clone(),
             kind: call.kind,
             changes: diffs(&call.content),
+            accepted: Vec::new(),
             begun: Instant::now(),
             waiting: WaitingTime::default(),
             refused: None,
@@ -677,7 +680,12 @@ impl Client {
         if call.kind == v1::ToolKind::Execute {
             self.push_output(&mut out, printed, whole, MAX_GOOD_OUTPUT_LINES);
         }
-        for diff in &call.changes {
+        // A hook or a formatter may have changed the accepted text.
+        for diff in call
+            .changes
+            .iter()
+            .filter(|diff| !call.accepted.iter().any(|seen| is_same_change(seen, diff)))
+        {
             out.push(&Palette::plain("\n"));
             out.push(&self.change(diff, 4, MAX_CHANGE_LINES));
         }
@@ -765,6 +773,17 @@ impl Client {
                 })
             };
             client.end_waiting(&waiting);
+            if matches!(asked, Some(AllowOnce | AllowAlways)) && !client.allow {
+                let shown = request.tool_call.fields.content.as_deref();
+                let shown = shown.map(diffs).unwrap_or_default();
+                if let Some(call) = client
+                    .progress()
+                    .calls
+                    .get_mut(&request.tool_call.tool_call_id)
+                {
+                    call.accepted = shown;
+                }
+            }
             let chosen = request
                 .options
                 .iter()
@@ -1203,6 +1222,11 @@ fn activity(kind: v1::ToolKind, title: &str) -> String {
         v1::ToolKind::Execute => format!("running {title}"),
         _ => title.to_owned(),
     }
+}
+
+/// Returns whether two changes of a file are shown with the same lines.
+fn is_same_change(one: &v1::Diff, other: &v1::Diff) -> bool {
+    (&one.path, &one.old_text, &one.new_text) == (&other.path, &other.old_text, &other.new_text)
 }
 
 fn diffs(content: &[v1::ToolCallContent]) -> Vec<v1::Diff> {
