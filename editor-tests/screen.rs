@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 25] = [
+pub const ALL: [(&str, fn()); 26] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
@@ -44,6 +44,10 @@ pub const ALL: [(&str, fn()); 25] = [
     ("sessions continue", continued),
     ("prompt carries its attachments", attached),
     ("trust is asked for at a terminal only", trust),
+    (
+        "changed script is viewed before it is trusted",
+        changed_script,
+    ),
     ("deletion is asked for at a terminal only", deletion),
 ];
 
@@ -640,6 +644,8 @@ fn viewed() {
     terminal.enter("y");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
+    // In the question and in the view, but not again with the finished call.
+    assert_eq!(screen.matches("49 +line 49").count(), 1, "{screen}");
 }
 
 /// The spinner names the activity of the model.
@@ -653,6 +659,14 @@ fn activities() {
     let answer = screen.find("It is there.");
     let next = screen.find("interrupted; `adjutant run -c PROMPT`");
     assert!(answer.is_some() && answer < next, "{screen}");
+
+    let busy = "status 503 retry-after 30 {\"error\":{\"message\":\"overloaded\"}}";
+    let (_model, project) = stage(busy, &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("retrying in ");
+    terminal.wait("overloaded)");
+    interrupt(&terminal, Signal::INT);
+    terminal.end();
 }
 
 /// Two calls of one step ask about the same. "Always" answers both, and neither was rejected.
@@ -678,7 +692,7 @@ fn settled() {
 
 fn colours() {
     for (variable, wanted) in [("SOMETHING", true), ("NO_COLOR", false)] {
-        let (_model, project) = stage("text: \"It is **all** there.\\n\"", &json!({}));
+        let (_model, project) = stage("text: \"It is **all** in `x` there.\\n\"", &json!({}));
         let mut command = adjutant(&project, &["run", "Do it."]);
         command.env(variable, "1");
         let mut terminal = Terminal::start(command);
@@ -694,7 +708,11 @@ fn colours() {
         let bold = (0..COLUMNS)
             .filter(|column| screen.cell(row, *column).is_some_and(vt100::Cell::bold))
             .count();
-        assert_eq!(bold, if wanted { 3 } else { 0 }, "{variable}");
+        let is_coloured = (0..COLUMNS).any(|column| {
+            let cell = screen.cell(row, column);
+            cell.is_some_and(|cell| cell.fgcolor() != vt100::Color::Default)
+        });
+        assert_eq!((bold, is_coloured), (3, wanted), "{variable}");
         terminal.end();
     }
 }
@@ -1012,7 +1030,7 @@ fn trust() {
     ] {
         piped(&["--revoke"]);
         let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
-        terminal.wait("[y/n]");
+        terminal.wait("[y/n/?]");
         terminal.enter("what?");
         terminal.wait("Answer y or n; ? explains.");
         terminal.enter(typed);
@@ -1026,6 +1044,28 @@ fn trust() {
     assert!(piped(&["--no"]).1.contains("Not trusted: these are off."));
     assert_eq!(piped(&[]).0, Some(0));
     assert!(piped(&["--yes"]).1.contains("Trusted. You are asked again"));
+}
+
+fn changed_script() {
+    let project = Project::new();
+    let hook =
+        json!({ "hook": { "check": { "on": "tool.before", "command": ["sh", "check.sh"] } } });
+    project.write("adjutant.json", &hook.to_string());
+    project.write("check.sh", "exit 0\n");
+    let trusted = adjutant(&project, &["trust", "--yes"]).output().unwrap();
+    assert!(trusted.status.success(), "{}", text(&trusted.stdout));
+    project.write("check.sh", "exit 2\n");
+    let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
+    terminal.wait("[y/n/v/?]");
+    terminal.enter("v");
+    terminal.wait("1 +exit 2");
+    terminal.enter("n");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(
+        screen.contains("check.sh +1 -1\n  1 -exit 0\n  1 +exit 2\n"),
+        "{screen}"
+    );
 }
 
 fn deletion() {
@@ -1047,7 +1087,7 @@ fn deletion() {
         &["sessions", "prune", "--days", "0"],
     ] {
         let mut terminal = Terminal::start(adjutant(&project, words));
-        terminal.wait("[y/N]");
+        terminal.wait("[y/N/?]");
         terminal.enter("");
         let (code, screen) = terminal.end();
         assert_eq!(code, Some(1), "{screen}");
@@ -1058,7 +1098,7 @@ fn deletion() {
         assert_eq!(count(), 2, "{words:?}");
     }
     let mut terminal = Terminal::start(adjutant(&project, &["sessions", "delete", "last"]));
-    terminal.wait("Delete 1 session? [y/N]");
+    terminal.wait("Delete 1 session? [y/N/?]");
     terminal.enter("y");
     let (code, screen) = terminal.end();
     assert_eq!((code, count()), (Some(0), 1), "{screen}");
@@ -1069,7 +1109,7 @@ fn deletion() {
     // A session that was not listed is not deleted.
     assert_eq!(piped(&["run", "Third"]).0, Some(0));
     let mut terminal = Terminal::start(adjutant(&project, &["sessions", "prune", "--days", "0"]));
-    terminal.wait("Delete 1 session? [y/N]");
+    terminal.wait("Delete 1 session? [y/N/?]");
     assert_eq!(piped(&["run", "Fourth"]).0, Some(0));
     terminal.enter("y");
     let (code, screen) = terminal.end();

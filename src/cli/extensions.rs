@@ -343,7 +343,7 @@ fn agreed(environment: &Environment) -> anyhow::Result<bool> {
         return Ok(false);
     }
     let question = format!(
-        "Fetch these packages into {}, and load the plugins? [y/N] ",
+        "Fetch these packages into {}, and load the plugins? [y/N/?] ",
         cache(environment).display()
     );
     let explained =

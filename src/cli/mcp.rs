@@ -593,7 +593,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
     let fields = match asks {
         FormPage::Address(url) => {
             let question =
-                format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N]");
+                format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N/?]");
             let agreed = agree(
                 &question,
                 "y  says that you have done what it asks; n  declines",
@@ -607,7 +607,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
         FormPage::Fields(fields) => fields,
     };
     if !agree(
-        &format!("{who}: {message}\nAnswer it? [y/N]"),
+        &format!("{who}: {message}\nAnswer it? [y/N/?]"),
         "y  shows its fields one by one; n  declines",
     )? {
         return Ok(FormReply::Declined);
@@ -651,7 +651,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
 fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {
     let shown = text::title(&Value::Object(arguments.clone()).to_string());
     agree(
-        &format!("Call {tool} of {name} with {shown}? [y/N]"),
+        &format!("Call {tool} of {name} with {shown}? [y/N/?]"),
         "y  calls it this once; n  does not",
     )
 }

@@ -599,7 +599,7 @@ async fn delete(
 
 /// Asks whether to delete sessions.
 fn agreed(count: usize) -> anyhow::Result<bool> {
-    let question = format!("Delete {}? [y/N] ", base::text::count(count, "session"));
+    let question = format!("Delete {}? [y/N/?] ", base::text::count(count, "session"));
     let explained = "y  deletes the conversations and what they saved for an undo; that cannot be brought back\n\
                      n  leaves them";
     let answer = reply::yes_or_no(&question, explained, Some(false), terminal::answer)?;

@@ -215,7 +215,7 @@ fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
         ("These plugins are", "them")
     };
     let question =
-        format!("{these} not installed: {names}. See what npm would install for {them}? [y/N] ");
+        format!("{these} not installed: {names}. See what npm would install for {them}? [y/N/?] ");
     let explained = "y  looks it up, lists it, and asks again before it installs anything\n\
                      n  skips this; `adjutant extensions install` does it later";
     let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;

@@ -903,14 +903,14 @@ impl Client {
             let message = text::shown(&request.message);
             let url = text::shown(&visit.url);
             let question = format!(
-                "\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline)> "
+                "\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline, ? explains)> "
             );
             let explained = "y: you have opened the address and done what it asks. n: you decline.";
             return self.agree(&question, explained).await?.then_some(content);
         }
         let fields = form::fields(request)?;
         if fields.is_empty() {
-            let question = format!("\n? {} (y/n)> ", text::shown(&request.message));
+            let question = format!("\n? {} (y/n/?)> ", text::shown(&request.message));
             let explained = "y: you agree. n: you decline.";
             return self.agree(&question, explained).await?.then_some(content);
         }
