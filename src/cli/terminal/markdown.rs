@@ -12,7 +12,7 @@ use textwrap::core::{Word, display_width};
 use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 
 use super::highlight::Highlighter;
-use super::styled::{CODE, FAINT, STRONG, of_change, painted};
+use super::styled::{CODE, FAINT, Ink, STRONG, of_change, painted};
 use base::text;
 
 /// The smallest width that text is wrapped to.
@@ -32,7 +32,7 @@ const EAGER_BYTES: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) width: usize,
-    pub(super) colours: bool,
+    pub(super) ink: Ink,
     /// True if our own marks are limited to ASCII.
     pub(super) ascii: bool,
 }
@@ -446,7 +446,7 @@ impl CodeBlock {
             indent: opening.len() - words.len(),
             fence,
             // Without colours no syntax is loaded.
-            highlighter: if look.colours {
+            highlighter: if look.ink == Ink::Colours {
                 Highlighter::of(&language)
             } else {
                 None
@@ -494,15 +494,16 @@ impl CodeBlock {
         } else {
             self.coloured(line, look)
         };
+        let is_whole = self.is_copied || has_comment(line);
         let line = format!("{CODE_INDENT}{blank}{shown}");
-        if self.is_copied {
+        if is_whole {
             return line + "\n";
         }
         super::folded(&line, look.width, CONTINUED_CODE_INDENT) + "\n"
     }
 
     fn coloured(&mut self, line: &str, look: Look) -> String {
-        let is_plain = !look.colours || line.len() > MAX_COLOURED_BYTES;
+        let is_plain = look.ink != Ink::Colours || line.len() > MAX_COLOURED_BYTES;
         let Some(highlighter) = self.highlighter.as_mut() else {
             return paint(look, CODE, line);
         };
@@ -519,8 +520,16 @@ impl CodeBlock {
     }
 }
 
+/// Returns whether a line of code may have a comment, which a break would end.
+fn has_comment(line: &str) -> bool {
+    const MARKS: [&str; 4] = ["//", "/*", "#", "--"];
+    let mut words = line.split_whitespace();
+    words.any(|word| MARKS.iter().any(|mark| word.starts_with(mark)))
+}
+
 fn paint(look: Look, style: Style, words: &str) -> String {
-    if !look.colours || words.is_empty() || style.is_plain() {
+    let style = look.ink.shown(style);
+    if words.is_empty() || style.is_plain() {
         return words.to_owned();
     }
     painted(style, words)
@@ -761,7 +770,7 @@ impl BlockRenderer {
             Event::Text(words) => self.text(&words),
             Event::Code(code) => {
                 let code = text::escaped(&code);
-                let code = if self.look.colours {
+                let code = if self.look.ink == Ink::Colours {
                     code
                 } else {
                     format!("`{code}`")
@@ -826,7 +835,7 @@ impl BlockRenderer {
                     self.style(STRONG.underline());
                     self.styles.swap_remove(self.styles.len() - 2);
                 }
-                if !self.look.colours {
+                if self.look.ink == Ink::Plain {
                     self.spans
                         .push(Style::new(), &format!("{} ", "#".repeat(level as usize)));
                 }
@@ -1108,7 +1117,7 @@ mod tests {
     fn look(width: usize) -> Look {
         Look {
             width,
-            colours: false,
+            ink: Ink::Plain,
             ascii: false,
         }
     }
@@ -1135,6 +1144,25 @@ mod tests {
         ] {
             assert_eq!(rendered(source, look(width)), expected, "{width} columns");
         }
+    }
+
+    #[test]
+    fn break_of_code_ends_no_comment() {
+        let table = [
+            ("let a = 1; // it is one", true),
+            ("x = 1  # it is one", true),
+            ("select 1 --one", true),
+            ("open(\"https://a.example/#b\")", false),
+            ("a - b", false),
+        ];
+        for (line, expected) in table {
+            assert_eq!(has_comment(line), expected, "{line}");
+        }
+        let code = "```rust\nlet cache = Cache::new(size); // never cleared\n```\n";
+        assert_eq!(
+            rendered(code, look(40)),
+            "    let cache = Cache::new(size); // never cleared\n"
+        );
     }
 
     #[test]

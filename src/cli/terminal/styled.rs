@@ -69,21 +69,48 @@ impl Styled {
     }
 }
 
+/// The styles that a stream shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ink {
+    /// None: a pipe, a file, or a terminal that has none.
+    Plain,
+    /// Bold, faint and underlined text without colours, as `NO_COLOR` wants it.
+    Effects,
+    Colours,
+}
+
+impl Ink {
+    /// Returns the part of a style that is shown.
+    pub(super) fn shown(self, style: Style) -> Style {
+        match self {
+            Self::Plain => Style::new(),
+            Self::Effects => Style::new().effects(style.get_effects()),
+            Self::Colours => style,
+        }
+    }
+}
+
 /// The colours of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) struct Palette {
-    colours: bool,
+    ink: Ink,
     /// True if our own marks are limited to ASCII.
     ascii: bool,
 }
 
 impl Palette {
-    /// Returns colours if the stream is a terminal that has them, unless `NO_COLOR` is set.
+    /// Returns colours if the stream is a terminal that has them. With `NO_COLOR`, only the other
+    /// styles are shown.
     pub(in crate::cli) fn of(stream: &impl IsTerminal, environment: &Environment) -> Self {
-        let plain =
-            environment.var("NO_COLOR").is_some() || environment.var("TERM") == Some("dumb");
+        let ink = if !stream.is_terminal() || environment.var("TERM") == Some("dumb") {
+            Ink::Plain
+        } else if environment.var("NO_COLOR").is_some() {
+            Ink::Effects
+        } else {
+            Ink::Colours
+        };
         Self {
-            colours: stream.is_terminal() && !plain,
+            ink,
             ascii: is_ascii_locale(environment),
         }
     }
@@ -210,13 +237,14 @@ impl Palette {
     pub(super) fn look(self, width: usize) -> Look {
         Look {
             width,
-            colours: self.colours,
+            ink: self.ink,
             ascii: self.ascii,
         }
     }
 
     fn paint(self, style: Style, words: &str) -> String {
-        if !self.colours || words.is_empty() || style.is_plain() {
+        let style = self.ink.shown(style);
+        if words.is_empty() || style.is_plain() {
             return words.to_owned();
         }
         // A style across several lines would also colour text that a pager or an editor inserts
@@ -281,14 +309,14 @@ mod tests {
     use super::*;
 
     const COLOURS: Palette = Palette {
-        colours: true,
+        ink: Ink::Colours,
         ascii: false,
     };
 
     #[test]
     fn changed_lines_have_the_numbers_of_their_text() {
         let plain = Palette {
-            colours: false,
+            ink: Ink::Plain,
             ascii: false,
         };
         let old: String = (1..=30).map(|n| format!("line {n}\n")).collect();
@@ -335,6 +363,21 @@ mod tests {
             .fold(styled.0.clone(), |text, (sequence, tag)| {
                 text.replace(sequence, tag)
             })
+    }
+
+    #[test]
+    fn effects_are_shown_without_colours() {
+        let styled = |ink, style| tags(&Palette { ink, ..COLOURS }.styled(style, "word"));
+        let table = [
+            (Ink::Colours, STRONG, "<b>word</>"),
+            (Ink::Effects, STRONG, "<b>word</>"),
+            (Ink::Effects, FAINT, "<faint>word</>"),
+            (Ink::Effects, GOOD, "word"),
+            (Ink::Plain, STRONG, "word"),
+        ];
+        for (ink, style, expected) in table {
+            assert_eq!(styled(ink, style), expected, "{ink:?}");
+        }
     }
 
     #[test]
