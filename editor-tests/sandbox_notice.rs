@@ -1,17 +1,25 @@
 //! Notices about the sandbox.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::sandbox::turn;
+use crate::sandbox::{sandbox_report, turn};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 1] = [(
-    "sandbox notice is shown once, and again after a load",
-    sandbox_notice_is_shown_once,
-)];
+pub const ALL: [(&str, fn()); 2] = [
+    (
+        "sandbox notice is shown once, and again after a load",
+        sandbox_notice_is_shown_once,
+    ),
+    (
+        "notice about a working sandbox is shown once a day",
+        working_sandbox_is_noticed_once_a_day,
+    ),
+];
 
 /// Shows a notice if the client knows them, whatever the command's result. The session does not store it, so each
 /// client that loads the session gets it anew.
@@ -63,5 +71,42 @@ fn sandbox_notice_is_shown_once() {
     };
     assert_eq!(told["title"], wanted[0]);
     client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A second session on the same day shows no notice.
+fn working_sandbox_is_noticed_once_a_day() {
+    let call = |command: &str| {
+        format!(
+            "call bash {}",
+            json!({ "command": command, "description": "Run" })
+        )
+    };
+    let script = format!(
+        "{}\n---\ntext: Done.\n---\nbegins anew\n{}\n---\ntext: Done.",
+        call("touch a"),
+        call("touch b")
+    );
+    let model = Model::start(model::script(&script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    if sandbox_report(&project, "workspaceWrite")["mechanism"].is_null() {
+        return;
+    }
+    let knows = json!({ "session": { "notices": {} } });
+    let notices = |updates: &[Value]| {
+        let all = updates.iter();
+        all.filter(|update| update["sessionUpdate"] == "notice")
+            .filter(|update| update.to_string().contains("Commands run in a sandbox"))
+            .count()
+    };
+    let mut project = Arc::new(project);
+    for expected in [1, 0] {
+        let mut client = Client::capable(project, &knows);
+        let session = client.open();
+        let (_, updates) = turn(&mut client, &session, "build");
+        assert_eq!(notices(&updates), expected, "{updates:#?}");
+        project = client.leave();
+    }
     assert_eq!(model.problems(), Vec::<String>::new());
 }

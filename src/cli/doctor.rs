@@ -389,6 +389,15 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
                 }
             ),
         );
+        let light = match level {
+            Level::ReadOnly if held.mechanism.is_some() => Some(sandbox.light().await),
+            _ => None,
+        };
+        // A command that is known to be harmless needs less.
+        if let Some(light) = light.filter(|light| light.mechanism != held.mechanism) {
+            let told = light.describe_restrictions(network);
+            report.say("", &format!("  for their harmless commands: {told}"));
+        }
         if held.mechanism.is_some() && !held.is_whole() {
             report.say(
                 "",

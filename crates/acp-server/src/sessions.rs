@@ -469,7 +469,10 @@ pub async fn send_out_of_turn_updates(server: Arc<Server>, opened: OpenedForClie
                     updates.event(Event::Options).await;
                 }
                 // The notice was sent when these commands ran, and is not stored with them.
-                if let Some(notice) = (ran && shows.notices).then(|| session.sandbox_notice()).flatten() {
+                if ran
+                    && shows.notices
+                    && let Some(notice) = session.sandbox_notice().await
+                {
                     updates.event(notice).await;
                 }
             }

@@ -10,6 +10,7 @@
 //! - [`worktree`]: the project that a directory belongs to.
 //! - [`text`]: cuts, compares and displays untrusted text.
 //! - [`listing`]: tables for a terminal.
+//! - [`reported`]: the notices that were shown within a day.
 //! - [`task`]: spawned tasks and blocking work.
 //! - [`channel`]: a bounded queue.
 //! - [`lock`]: mutexes without poisoning.
@@ -30,6 +31,7 @@ pub mod listing;
 pub mod lock;
 pub mod open_files;
 pub mod process;
+pub mod reported;
 pub mod store_location;
 pub mod task;
 pub mod text;

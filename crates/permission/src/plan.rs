@@ -85,6 +85,14 @@ pub struct CommandPlan {
     pub request: AccessRequest,
 }
 
+impl CommandPlan {
+    /// Returns whether the user is asked about the command.
+    pub fn asks(&self) -> bool {
+        let planned = self.request.planned.as_ref();
+        planned.is_some_and(|planned| planned.verdict.action == Action::Ask)
+    }
+}
+
 /// A verdict, and the policy that it was made under.
 #[derive(Debug)]
 pub struct PlannedVerdict {

@@ -259,6 +259,10 @@ impl Sandbox {
         .clone()
     }
 
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     /// Returns the guarantees for a command that is known to be read-only.
     ///
     /// This is Landlock alone, if it enforces everything that can be enforced on a command that

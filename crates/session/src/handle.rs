@@ -317,8 +317,8 @@ impl SessionHandle {
 
     /// Returns the notice about the sandbox that was tested for commands of agents that may
     /// edit, once.
-    pub fn sandbox_notice(&self) -> Option<Event> {
-        self.confined().notice()
+    pub async fn sandbox_notice(&self) -> Option<Event> {
+        self.confined().notice().await
     }
 
     /// Returns whether a sandbox for commands of agents that may edit was tested and works.

@@ -44,7 +44,6 @@ pub mod published;
 pub mod recent;
 pub mod relocate;
 pub mod replay;
-mod reported;
 pub mod revert;
 mod review;
 mod sample;

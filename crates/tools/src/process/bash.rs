@@ -214,9 +214,10 @@ impl Tool for BashTool {
         } else {
             context.confinement.clone()
         };
-        let mut lock = confinement.lock(context).await?;
+        let mut lock = confinement.lock_unannounced(context).await?;
         let capabilities = confinement.capabilities(&mut lock, &line, context);
         let plan = plan_command(line.analysis, &context.policy, capabilities);
+        confinement.announce(&lock, plan.asks(), context).await;
         if plan.is_isolated {
             lock = lock.isolated();
         }

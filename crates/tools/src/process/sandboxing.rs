@@ -16,6 +16,7 @@ use crate::process::scratch;
 use crate::process::writable_paths::{lift, opened};
 use crate::{Failure, ToolContext};
 use base::environment::Environment;
+use base::reported;
 use config::Settings;
 use config::settings::{self, SandboxMode};
 use events::{Event, Severity};
@@ -128,11 +129,13 @@ impl SandboxChoice {
         }
     }
 
-    /// Chooses read-only for a known-harmless command, which loses nothing by that.
+    /// Chooses read-only for a known-harmless command, which loses nothing by that. Its sandbox may
+    /// be another one than that of the agent, which is the one to notify the user of.
     #[must_use]
     pub fn proven(&self) -> Self {
         Self {
             proven: true,
+            is_single_command: true,
             ..self.reading()
         }
     }
@@ -258,9 +261,19 @@ impl SandboxChoice {
     /// first call of a process makes the trial run.
     ///
     /// # Errors
+    /// Same as [`Self::lock_unannounced`].
+    pub async fn lock(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
+        let lock = self.lock_unannounced(context).await?;
+        self.announce(&lock, false, context).await;
+        Ok(lock)
+    }
+
+    /// Does the same without notifying the user, for [`Self::announce`].
+    ///
+    /// # Errors
     /// A message for the model, if the settings require restrictions that the system
     /// cannot enforce.
-    pub async fn lock(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
+    pub async fn lock_unannounced(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
         let level = self.level;
         let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let held = match self.wish.mode {
@@ -292,7 +305,7 @@ impl SandboxChoice {
         } else {
             SandboxGuarantee::None
         };
-        let lock = CommandSandbox {
+        Ok(CommandSandbox {
             sandbox: self.sandbox.clone(),
             held,
             network,
@@ -305,28 +318,54 @@ impl SandboxChoice {
             },
             line: None,
             hidden: OnceLock::new(),
-        };
-        let telling = lock.restrictions.is_some()
-            && !(self.is_single_command && lock.held.mechanism.is_some());
-        let notice = if telling {
-            self.notice_of(&lock.held, network)
-        } else {
-            None
-        };
-        if let Some(notice) = notice {
+        })
+    }
+
+    /// Notifies the user of the sandbox of the first command. `is_asked`: a question about the command
+    /// describes it.
+    pub async fn announce(&self, lock: &CommandSandbox, is_asked: bool, context: &ToolContext) {
+        let is_sandboxed = lock.held.mechanism.is_some();
+        if lock.restrictions.is_none() || self.is_single_command && is_sandboxed {
+            return;
+        }
+        if let Some(notice) = self.notice_of(&lock.held, lock.network)
+            && !(is_asked && is_sandboxed)
+            && !self.was_reported(&notice).await
+        {
             context.client.event_sender.event(notice).await;
         }
-        Ok(lock)
     }
 
     /// Returns the notice on the sandbox, once per session and level. Returns `None` if it was
     /// sent, if the settings turn the sandbox off, and before the first trial run.
-    pub fn notice(&self) -> Option<Event> {
+    pub async fn notice(&self) -> Option<Event> {
         if self.wish.mode == SandboxMode::Off {
             return None;
         }
         let held = self.sandbox.known(self.level)?;
-        self.notice_of(held, self.wish.network.unwrap_or(!self.reads_only()))
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        let notice = self.notice_of(held, network)?;
+        (!self.was_reported(&notice).await).then_some(notice)
+    }
+
+    /// Returns whether a session on this machine has shown a notice about this sandbox today, and
+    /// remembers it as shown. One about a missing sandbox is always shown.
+    async fn was_reported(&self, notice: &Event) -> bool {
+        let Event::Notice {
+            severity: Severity::Info,
+            title,
+            ..
+        } = notice
+        else {
+            return false;
+        };
+        let subject = format!("sandbox {}", self.level.as_str());
+        let environment = self.sandbox.environment().clone();
+        let texts = [title.clone()];
+        let shown = base::task::spawn_blocking(move || {
+            reported::shown_before(&environment, Path::new("/"), &subject, &texts)
+        });
+        !shown.await.unwrap_or_default().is_empty()
     }
 
     fn notice_of(&self, held: &ProvenSandbox, network: bool) -> Option<Event> {

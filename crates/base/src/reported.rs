@@ -1,11 +1,11 @@
-//! The notices that a project's sessions have begun with, so that each start does not repeat them:
-//! one is shown again after a day, and when it had gone in the meantime.
+//! The notices that a project's sessions have shown, so that each start does not repeat them: one is
+//! shown again after a day, and when it had gone in the meantime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base::environment::{Environment, Timestamp, private_dir, write_private_file};
+use crate::environment::{Environment, Timestamp, private_dir, write_private_file};
 
 /// The time after which a notice is shown again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,7 +28,7 @@ fn key(subject: &str, root: &Path) -> String {
 }
 
 /// Returns the texts that were shown within a day. Blocks on file access.
-pub(super) fn shown_recently(
+pub fn shown_recently(
     environment: &Environment,
     root: &Path,
     subject: &str,
@@ -42,7 +42,7 @@ pub(super) fn shown_recently(
 /// Returns the texts that were shown within a day, and remembers all of them as shown. `subject`
 /// separates notices of different kinds. Blocks on file access; a file that cannot be read or
 /// written has no effect.
-pub(super) fn shown_before(
+pub fn shown_before(
     environment: &Environment,
     root: &Path,
     subject: &str,
