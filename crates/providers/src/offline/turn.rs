@@ -36,9 +36,25 @@ pub(super) fn unable(why: &str) -> EarlyEnd {
 
 /// Returns the end of a turn after a failure.
 fn not_done(failure: &str) -> EarlyEnd {
-    let first = failure.trim().lines().next().unwrap_or_default();
-    unable(&format!("Not done: {}.", first.trim_end_matches('.')))
+    unable(&reason(failure))
 }
+
+/// Returns the first line of a failure, with the similar names that follow it.
+fn reason(failure: &str) -> String {
+    let mut lines = failure.trim().lines();
+    let first = lines.next().unwrap_or_default();
+    let mut reason = format!("Not done: {}.", first.trim_end_matches('.'));
+    let mut names = lines.skip_while(|line| *line != SIMILAR_NAMES);
+    if names.next().is_some() {
+        let names = names.take_while(|line| !line.is_empty());
+        let names: Vec<String> = names.map(|name| format!("- `{name}`")).collect();
+        reason.push_str(&format!(" {SIMILAR_NAMES}\n\n{}", names.join("\n")));
+    }
+    reason
+}
+
+/// The line before the similar names in a failure of a tool.
+const SIMILAR_NAMES: &str = "Did you mean one of these?";
 
 /// The maximum number of calls for a prompt; more are wanted only if the history does not have them
 /// as they were made.
@@ -150,6 +166,26 @@ impl<'a> OfflineTurn<'a> {
             Err(EarlyEnd::Calls(text, missing))
         } else {
             Err(not_done("too many calls were made"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason;
+
+    #[test]
+    fn reason_keeps_the_similar_names() {
+        let table = [
+            ("It is a directory.", "Not done: It is a directory."),
+            ("Refused\n\nDetails.", "Not done: Refused."),
+            (
+                "File not found: a\n\nDid you mean one of these?\nsrc/a.rs\nb.rs\n\nA note.",
+                "Not done: File not found: a. Did you mean one of these?\n\n- `src/a.rs`\n- `b.rs`",
+            ),
+        ];
+        for (failure, expected) in table {
+            assert_eq!(reason(failure), expected);
         }
     }
 }
