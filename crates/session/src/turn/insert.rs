@@ -12,11 +12,12 @@ use super::{History, SessionChoices, TurnContext, call, step_context, tool_conte
 use base::task::poll_on_blocking_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress, ToolKind};
+use permission::Denial;
 use project::agent::Agent;
 use store::Record;
 use tools::files::loaded_instructions::{self, LoadedInstructions};
 use tools::{AnyTool, Failure, ToolOutput};
-use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
+use transcript::{Call, CallFacts, CallState, Completed, Content, FailureCause, Message, Part};
 
 /// A prompt in preparation. It is not stored until a call is made for it.
 pub struct PromptDraft {
@@ -209,6 +210,10 @@ pub async fn call(
             Ok(output)
         }
         Err(failure) => {
+            let cause = match &failure {
+                Failure::Denied(Denial::Rejected) => FailureCause::Rejected,
+                _ => FailureCause::Error,
+            };
             let why = match failure {
                 Failure::Broken(cause) => {
                     tracing::error!("{} failed for a command: {cause}", one.call.tool);
@@ -217,7 +222,11 @@ pub async fn call(
                 Failure::Cancelled | Failure::CutOff(_) => "cancelled".to_owned(),
                 failure => failure.to_string().trim_end_matches('.').to_owned(),
             };
-            one.call.state = CallState::failed(why.clone());
+            one.call.state = CallState::Failed {
+                error: why.clone(),
+                cause,
+                facts: CallFacts::default(),
+            };
             Err(why)
         }
     };

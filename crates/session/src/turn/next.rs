@@ -74,6 +74,9 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
         return NextAction::Finish(TurnOutcome::Ended);
     };
     let Role::Assistant(assistant) = &last.role else {
+        if !limits.continue_on_deny && rejected_calls(last).next().is_some() {
+            return NextAction::Finish(TurnOutcome::Rejected);
+        }
         let work = |part: &Part| matches!(part.content, Content::Subtask { .. });
         return if last.parts.iter().any(work) {
             NextAction::Subtask
@@ -95,7 +98,7 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     if last.is_summary() {
         return step();
     }
-    if !limits.continue_on_deny && last.calls().any(|call| rejected(&call.state)) {
+    if !limits.continue_on_deny && rejected_calls(last).next().is_some() {
         return NextAction::Finish(TurnOutcome::Rejected);
     }
     let owes = turn(history)
@@ -377,10 +380,7 @@ pub fn turn(history: &History) -> &[Message] {
 /// Returns the final text of a turn whose last calls were rejected. `attended`: a user is present
 /// who could have allowed them.
 pub(super) fn rejection(message: &Message, attended: bool) -> String {
-    let calls: Vec<&Call> = message
-        .calls()
-        .filter(|call| rejected(&call.state))
-        .collect();
+    let calls: Vec<&Call> = rejected_calls(message).collect();
     let titles = calls
         .iter()
         .map(|call| call.title.as_str())
@@ -401,6 +401,19 @@ pub(super) fn rejection(message: &Message, attended: bool) -> String {
         );
     }
     format!("You rejected {titles}, so I stopped here. What should be done instead?")
+}
+
+/// Returns the calls of a message that the user has rejected: those of an answer, or those that a
+/// prompt makes for its inserts.
+pub(super) fn rejected_calls(message: &Message) -> impl Iterator<Item = &Call> {
+    let parts = match message.user() {
+        Some(_) => message.parts.as_slice(),
+        None => message.answer(),
+    };
+    parts.iter().filter_map(|part| match &part.content {
+        Content::Tool(call) if rejected(&call.state) => Some(call),
+        _ => None,
+    })
 }
 
 pub(super) fn rejected(state: &CallState) -> bool {

@@ -80,6 +80,8 @@ pub fn interrupted(history: &History) -> Option<String> {
         return None;
     }
     let why = match &last.role {
+        // The user ended it.
+        Role::User(_) if next::rejected_calls(last).next().is_some() => return None,
         // The model never began to answer or to continue.
         Role::User(_) => String::new(),
         Role::Assistant(a) => match &a.fault {

@@ -24,7 +24,7 @@ use super::{
 use base::environment::Timestamp;
 use base::id::MessageId;
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size};
-use events::{CallUpdate, Event, Progress, Status};
+use events::{CallUpdate, Event, Progress, Severity, Status};
 use providers::request::BodyCache;
 use providers::{AnswerStream, Delta, Error, Model, Request};
 use tools::argument_repair;
@@ -246,12 +246,20 @@ const EMPTY: &str = "(The model gave an empty answer.)";
 const REFUSED: &str = "(The model, or a filter at its provider, refused to answer.)";
 
 /// Adds a text that lists the rejected calls and announces the end of the turn, for clients that
-/// show only the answer. The model knows it from the calls.
+/// show only the answer. The model knows it from the calls. Without an answer it is a notice.
 pub async fn say_rejected(history: &mut History, turn: &TurnContext) {
     let Some(message) = history.messages.last_mut() else {
         return;
     };
     let text = next::rejection(message, turn.permissions.attended);
+    if message.user().is_some() {
+        let notice = Event::Notice {
+            severity: Severity::Info,
+            title: text,
+            details: None,
+        };
+        return turn.event_sender.event(notice).await;
+    }
     add_text(
         turn,
         message,
