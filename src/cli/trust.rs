@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use base::environment::Environment;
+use base::text::diff::LineDiff;
 use base::worktree::Worktree;
-use config::trust::{Decision, Review, TrustEntry, TrustStore};
+use config::trust::{ChangedTexts, Decision, Review, TrustEntry, TrustStore};
 use session::relocate::share_trust;
 
 use super::project_context::ProjectContext;
@@ -141,7 +142,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             let answer = match (args.yes, args.no) {
                 (true, _) => Some(true),
                 (_, true) => Some(false),
-                _ if can_ask => asked(root)?,
+                _ if can_ask => asked(root, review, environment)?,
                 _ => None,
             };
             let Some(yes) = answer else {
@@ -223,11 +224,44 @@ fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
 }
 
 /// Asks at the terminal. Returns `None` at the end of the input.
-fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
-    let question = format!("Trust {}? [y/n] ", root.display());
-    let explained = "y  turns on everything listed until any of it changes; `adjutant trust --revoke` withdraws that\n\
-                     n  leaves it off for now; `adjutant trust --no` leaves it off permanently";
-    reply::yes_or_no(&question, explained, None, super::terminal::answer)
+fn asked(root: &Path, review: &Review, environment: &Environment) -> anyhow::Result<Option<bool>> {
+    let can_view = review.changed_texts().next().is_some();
+    let keys = if can_view { "y/n/v/?" } else { "y/n/?" };
+    let question = format!("Trust {}? [{keys}] ", root.display());
+    let mut explained =
+        "y  turns on everything listed until any of it changes; `adjutant trust --revoke` withdraws that\n\
+         n  leaves it off for now; `adjutant trust --no` leaves it off permanently"
+            .to_owned();
+    if can_view {
+        explained.push_str("\nv  shows the old and the new text of what has changed");
+    }
+    reply::yes_or_no(&question, &explained, None, |words| {
+        let mut line = super::terminal::answer(words)?;
+        while can_view && line.as_deref().is_some_and(is_view) {
+            show_changes(review, environment);
+            line = super::terminal::answer(&question)?;
+        }
+        Ok(line)
+    })
+}
+
+fn is_view(line: &str) -> bool {
+    matches!(line.trim().to_lowercase().as_str(), "v" | "view")
+}
+
+/// Prints the differences between the old and the new texts.
+fn show_changes(review: &Review, environment: &Environment) {
+    let palette = super::terminal::palette(environment);
+    let mut shown: Vec<&ChangedTexts> = Vec::new();
+    for texts in review.changed_texts() {
+        // Several items may run the same file.
+        if shown.contains(&texts) {
+            continue;
+        }
+        shown.push(texts);
+        let lines = LineDiff::of(&texts.old, &texts.new);
+        super::terminal::show(&palette.change(&texts.name, &lines, 2, usize::MAX));
+    }
 }
 
 fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {

@@ -192,6 +192,7 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
         input: Some(choose.facts.clone()),
+        changes: (!choose.changes.is_empty()).then(|| choose.changes.clone()),
         ..CallUpdate::of(&choose.call)
     };
     let answers = vec![

@@ -764,6 +764,13 @@ pub(crate) fn digest(path: &Path) -> Option<String> {
     (read <= MAX_BYTES).then(|| base::text::hex(context.finish().as_ref()))
 }
 
+/// Returns the text of a small file, with its digest.
+pub(crate) fn text_with_digest(path: &Path) -> Option<(String, String)> {
+    let text = start_of(path)?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    Some((text, base::text::hex(digest.as_ref())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::answers::{TrustEntry, TrustStore};
-pub use self::changes::{CoveredItem, TrustChange};
+pub use self::changes::{ChangedTexts, CoveredItem, TrustChange};
 use self::programs::{KnownPrograms, is_off};
 pub(crate) use self::programs::{ProgramOff, drop_idle, switched_off};
 use self::requests::{location_key_paths, risky_option_paths};
@@ -293,6 +293,13 @@ impl Review {
             "Changed since you answered about this project:\n{}",
             lines.join("\n")
         ))
+    }
+
+    /// Returns the old and new texts of the changes since the last answer, as far as they are known.
+    pub fn changed_texts(&self) -> impl Iterator<Item = &ChangedTexts> {
+        self.changes
+            .iter()
+            .filter_map(|change| change.texts.as_ref())
     }
 
     /// Returns the subject of the question: the heading of the list.

@@ -8,6 +8,7 @@ use super::CallUpdate;
 use base::id::{CallId, SessionId};
 use permission::Denial;
 use permission::wording::QuestionWording;
+use transcript::Change;
 
 /// A question for the user whether a call may continue.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub struct Confirmation {
     pub facts: Value,
     /// All that the answer depends on.
     pub text: String,
+    /// The changes of files to show with it.
+    pub changes: Vec<Change>,
     /// The labels of the two answers. Yes is stored, so its label never means "this once".
     pub yes: &'static str,
     pub no: &'static str,

@@ -6,9 +6,10 @@ use tokio::sync::oneshot;
 
 use crate::turn::TurnContext;
 use base::text;
-use config::trust::{Decision, Review, TrustStore};
+use config::trust::{ChangedTexts, Decision, Review, TrustStore};
 use events::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
 use permission::account::AccountProperty;
+use transcript::Change;
 
 const TITLE: &str = "Trust this project?";
 
@@ -116,6 +117,7 @@ async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
         title,
         facts,
         text,
+        changes: changes(review),
         yes: "Trust",
         no: "Not now",
         reply,
@@ -142,4 +144,19 @@ async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
     })
     .await;
     answer
+}
+
+/// Returns the changes of files since the last answer. Those of settings are in the text.
+fn changes(review: &Review) -> Vec<Change> {
+    let of_file = |texts: &ChangedTexts| {
+        Some(Change {
+            path: texts.file.as_ref()?.display().to_string(),
+            old: Some(texts.old.as_str().into()),
+            new: texts.new.as_str().into(),
+            deleted: false,
+            part: None,
+        })
+    };
+    let all = review.changed_texts().filter_map(of_file);
+    all.flat_map(|change| change.parts()).collect()
 }

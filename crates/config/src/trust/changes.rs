@@ -1,10 +1,12 @@
 //! The changes of a project's items since the user's answer about them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::{TrustEntry, TrustItem};
+use crate::script_inputs::text_with_digest;
 use base::text;
 
 /// The parts of an item that an answer covers.
@@ -15,6 +17,16 @@ pub struct CoveredItem {
     detail: String,
     /// The names and digests of the files, one line each.
     content: String,
+    /// The texts of small files, to show a later change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    texts: Vec<CoveredText>,
+}
+
+/// The text of a file that an answer covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct CoveredText {
+    digest: String,
+    text: String,
 }
 
 impl CoveredItem {
@@ -22,9 +34,36 @@ impl CoveredItem {
     /// file of all answers has a limit, and the changes are then not known.
     pub(super) fn of_all(items: &[TrustItem]) -> Vec<Self> {
         const MAX_BYTES: usize = 128 << 10;
-        let all: Vec<Self> = items.iter().map(Self::of).collect();
+        const MAX_TEXT_BYTES: usize = 64 << 10;
+        let mut all: Vec<Self> = items.iter().map(Self::of).collect();
         let bytes: usize = all.iter().map(Self::size).sum();
-        if bytes > MAX_BYTES { Vec::new() } else { all }
+        if bytes > MAX_BYTES {
+            return Vec::new();
+        }
+        let mut room = MAX_TEXT_BYTES;
+        for (covered, item) in all.iter_mut().zip(items) {
+            covered.add_texts(&item.covered.files, &mut room);
+        }
+        all
+    }
+
+    /// Adds the texts of the files that are as they were when the user was asked.
+    fn add_texts(&mut self, files: &[PathBuf], room: &mut usize) {
+        for (file, (_, digest)) in files.iter().zip(digests(&self.content)) {
+            let Some((text, now)) = text_with_digest(file) else {
+                continue;
+            };
+            if now == digest && text.len() <= *room {
+                *room -= text.len();
+                self.texts.push(CoveredText { digest: now, text });
+            }
+        }
+    }
+
+    /// Returns the text of a file by its digest.
+    fn text(&self, digest: &str) -> Option<&str> {
+        let known = self.texts.iter().find(|known| known.digest == digest)?;
+        Some(&known.text)
     }
 
     fn size(&self) -> usize {
@@ -37,6 +76,7 @@ impl CoveredItem {
             key: item.key.clone(),
             detail: item.detail.clone(),
             content: item.covered.content.clone(),
+            texts: Vec::new(),
         }
     }
 }
@@ -46,8 +86,21 @@ impl CoveredItem {
 pub struct TrustChange {
     /// The item and the kind of its change, for a notice.
     pub subject: String,
-    /// The whole change, with the old and the new text.
+    /// The whole change, with the old and the new text of a setting.
     pub line: String,
+    /// The old and the new text, if both are known.
+    pub texts: Option<ChangedTexts>,
+}
+
+/// The old and the new text of a setting or a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedTexts {
+    /// The key of the setting, or the file relative to the project.
+    pub name: String,
+    /// The file; `None` for a setting.
+    pub file: Option<PathBuf>,
+    pub old: String,
+    pub new: String,
 }
 
 /// Returns each difference between a project's items and those that an answer is about.
@@ -61,10 +114,12 @@ pub(crate) fn since(entry: &TrustEntry, items: &[TrustItem]) -> Vec<TrustChange>
     let mut keys: BTreeMap<(&str, &str), Differences<'_>> = BTreeMap::new();
     for old in &entry.covered {
         let differences = keys.entry((&old.kind, &old.key)).or_default();
-        match now.iter().find(|new| is_same(old, new)) {
-            Some(new) => differences
-                .files
-                .extend(file_changes(&old.content, &new.content)),
+        let mut current = now.iter().zip(items);
+        match current.find(|(new, _)| is_same(old, new)) {
+            Some((new, item)) => {
+                let files = &item.covered.files;
+                differences.files.extend(file_changes(old, new, files));
+            }
             None => differences.gone.push(&old.detail),
         }
     }
@@ -88,7 +143,13 @@ fn is_same(old: &CoveredItem, new: &CoveredItem) -> bool {
 struct Differences<'a> {
     gone: Vec<&'a str>,
     added: Vec<&'a str>,
-    files: Vec<String>,
+    files: Vec<FileChange>,
+}
+
+/// A change of a covered file.
+struct FileChange {
+    words: String,
+    texts: Option<ChangedTexts>,
 }
 
 impl Differences<'_> {
@@ -97,11 +158,18 @@ impl Differences<'_> {
         let change = |subject: String, rest: String| TrustChange {
             line: format!("{subject}{rest}"),
             subject,
+            texts: None,
         };
         let mut changes = match (self.gone.as_slice(), self.added.as_slice()) {
             ([old], [new]) => vec![TrustChange {
                 subject: format!("{key} has changed"),
                 line: format!("{key}: {} → {}", text::escaped(old), text::escaped(new)),
+                texts: Some(ChangedTexts {
+                    name: key.clone(),
+                    file: None,
+                    old: format!("{old}\n"),
+                    new: format!("{new}\n"),
+                }),
             }],
             (gone, added) => {
                 let gone = gone.iter().map(|old| {
@@ -116,35 +184,121 @@ impl Differences<'_> {
                 gone.chain(added).collect()
             }
         };
-        let files = self.files.iter();
-        changes.extend(files.map(|file| change(format!("{key}: {file}"), String::new())));
+        let files = self.files.into_iter();
+        changes.extend(files.map(|file| TrustChange {
+            texts: file.texts,
+            ..change(format!("{key}: {}", file.words), String::new())
+        }));
         changes
     }
 }
 
-/// Describes the differences between two lists of files with their digests.
-fn file_changes(old: &str, new: &str) -> Vec<String> {
-    let before = digests(old);
-    let after = digests(new);
+/// Describes the differences between the files of an item and those that an answer covers. `files`
+/// are the paths of the former.
+fn file_changes(old: &CoveredItem, new: &CoveredItem, files: &[PathBuf]) -> Vec<FileChange> {
+    let before: BTreeMap<_, _> = digests(&old.content).collect();
+    let after: BTreeMap<_, _> = digests(&new.content).collect();
+    let paths: BTreeMap<_, _> = digests(&new.content)
+        .zip(files)
+        .map(|((name, _), path)| (name, path))
+        .collect();
     let mut changes = Vec::new();
     for (file, digest) in &before {
+        let name = text::escaped(file);
         match after.get(file) {
-            None => changes.push(format!("{} is gone", text::escaped(file))),
+            None => changes.push(FileChange {
+                words: format!("{name} is gone"),
+                texts: None,
+            }),
             Some(now) if now != digest => {
-                changes.push(format!("{} has changed", text::escaped(file)));
+                let path = paths.get(file).copied();
+                let texts = path.and_then(|path| {
+                    let old = old.text(digest)?.to_owned();
+                    let (new, current) = text_with_digest(path)?;
+                    (current == *now).then(|| ChangedTexts {
+                        name: (*file).to_owned(),
+                        file: Some(path.clone()),
+                        old,
+                        new,
+                    })
+                });
+                changes.push(FileChange {
+                    words: format!("{name} has changed"),
+                    texts,
+                });
             }
             Some(_) => {}
         }
     }
     let added = after.keys().filter(|file| !before.contains_key(*file));
-    changes.extend(added.map(|file| format!("{} is new", text::escaped(file))));
+    changes.extend(added.map(|file| FileChange {
+        words: format!("{} is new", text::escaped(file)),
+        texts: None,
+    }));
     changes
 }
 
-/// Returns the digests by file.
-fn digests(content: &str) -> BTreeMap<&str, &str> {
-    content
-        .lines()
-        .filter_map(|line| line.rsplit_once(' '))
-        .collect()
+/// Returns the files with their digests, in order.
+fn digests(content: &str) -> impl Iterator<Item = (&str, &str)> {
+    content.lines().filter_map(|line| line.rsplit_once(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::environment::Timestamp;
+
+    use super::super::{TrustKind, TrustStore};
+    use super::*;
+    use crate::node::{ConfigOrigin, Layer, SourceLocation};
+    use crate::script_inputs;
+
+    #[test]
+    fn changed_script_is_known_with_its_old_and_new_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        let script = root.join("check.sh");
+        let origin = Arc::new(ConfigOrigin {
+            name: "adjutant.json".into(),
+            path: None,
+            layer: Layer::Project,
+            project: true,
+        });
+        let hook = |detail: &str| TrustItem {
+            kind: TrustKind::Hook,
+            key: "hook.check".into(),
+            detail: detail.into(),
+            place: SourceLocation::whole_text(&origin),
+            covered: script_inputs::of_command(
+                &["sh", "check.sh"],
+                std::slice::from_ref(&root),
+                &root,
+            ),
+        };
+        std::fs::write(&script, "exit 0\n").unwrap();
+        let entry = TrustEntry {
+            covered: CoveredItem::of_all(&[hook("runs sh check.sh")]),
+            ..TrustStore::taken_back(Timestamp(0))
+        };
+        std::fs::write(&script, "exit 2\n").unwrap();
+        let texts = |items: &[TrustItem]| {
+            let changes = since(&entry, items);
+            assert_eq!(changes.len(), 1, "{changes:?}");
+            let texts = changes[0].texts.clone().unwrap();
+            (texts.name, texts.old, texts.new)
+        };
+        assert_eq!(
+            texts(&[hook("runs sh check.sh")]),
+            ("check.sh".into(), "exit 0\n".into(), "exit 2\n".into())
+        );
+        assert_eq!(
+            texts(&[hook("runs sh check.sh -v")]),
+            (
+                "hook.check".into(),
+                "runs sh check.sh\n".into(),
+                "runs sh check.sh -v\n".into()
+            )
+        );
+    }
 }
