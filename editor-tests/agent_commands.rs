@@ -117,13 +117,13 @@ impl Rows {
         let policies: Vec<_> = RULE_SETS.iter().map(|set| policy(&top, set)).collect();
         let (rules, mut places): (Vec<Rules>, Vec<PermissionContext>) =
             policies.into_iter().unzip();
-        let place = places.remove(0);
+        let context = places.remove(0);
         let lines: Vec<(String, String)> = lines(&root);
         let share = lines
             .len()
             .div_ceil(std::thread::available_parallelism().map_or(1, usize::from));
         let take_apart = |(id, line): &(String, String)| {
-            let need = command_request(line, &place);
+            let need = command_request(line, &context);
             JudgedRow {
                 id: id.clone(),
                 line: line.clone(),

@@ -99,8 +99,8 @@ impl Client {
     }
 
     /// Sends a prompt to a session.
-    pub fn prompt(&mut self, id: u64, session: &str, words: &str) {
-        let prompt = json!([{ "type": "text", "text": words }]);
+    pub fn prompt(&mut self, id: u64, session: &str, text: &str) {
+        let prompt = json!([{ "type": "text", "text": text }]);
         self.request(
             id,
             "session/prompt",

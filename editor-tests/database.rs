@@ -169,14 +169,14 @@ impl Database {
         let Some(dir) = &self.dir else { return };
         let data = dir.join("data");
         let log = dir.join("server.log");
-        let place = [
+        let arguments = [
             "-D",
             data.to_str().unwrap_or_default(),
             "-l",
             log.to_str().unwrap_or_default(),
             "-w",
         ];
-        self.program("pg_ctl", &[&place, words].concat());
+        self.program("pg_ctl", &[&arguments, words].concat());
     }
 
     /// Runs one of PostgreSQL's programs, as the server's user.

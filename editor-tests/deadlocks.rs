@@ -111,7 +111,7 @@ fn pairs() {
     for (at, one) in ACTIVITIES.into_iter().enumerate() {
         for other in ACTIVITIES.into_iter().skip(at) {
             number += 1;
-            for (place, manner) in MANNERS.into_iter().enumerate() {
+            for (index, manner) in MANNERS.into_iter().enumerate() {
                 let much = matches!(one, Activity::Load | Activity::Words);
                 let usual = much && matches!(other, Activity::Read | Activity::Permission);
                 let usual = usual && matches!(manner, Manner::Slow | Manner::Pause);
@@ -120,7 +120,7 @@ fn pairs() {
                     (one, other, manner),
                     if usual && whole == 0 { 2 } else { 0 },
                 ));
-                if whole > 0 || (repetitions(1, 0) == 1 && number % MANNERS.len() == place) {
+                if whole > 0 || (repetitions(1, 0) == 1 && number % MANNERS.len() == index) {
                     rounds.push((one, other, manner));
                 }
             }
@@ -247,9 +247,9 @@ fn loaded(at: usize) -> SessionId {
 
 impl Activity {
     /// Returns the model's script for a session that begins with these words.
-    fn script(self, words: &str, scale: usize) -> String {
+    fn script(self, text: &str, scale: usize) -> String {
         let mut script = String::new();
-        let mut answer = |lines: String| writeln!(script, "in: {words}\n{lines}\n---").unwrap();
+        let mut answer = |lines: String| writeln!(script, "in: {text}\n{lines}\n---").unwrap();
         let piece = format!("text: {}\n", "word ".repeat(3_000));
         match self {
             Self::Words => answer(piece.repeat(15 * scale)),
@@ -277,7 +277,7 @@ impl Activity {
             Self::Write => {
                 let content = "line\n".repeat(8_000);
                 for step in 0..scale {
-                    let call = |n| json!({ "filePath": format!("new-{step}-{n}-{}.txt", words.len()), "content": content });
+                    let call = |n| json!({ "filePath": format!("new-{step}-{n}-{}.txt", text.len()), "content": content });
                     answer(
                         (0..3)
                             .map(|n| format!("call write {}\n", call(n)))
@@ -378,7 +378,7 @@ impl<'a> Stage<'a> {
         });
     }
 
-    fn begin(&mut self, activity: Activity, session: &str, words: &str, long: &SessionId) {
+    fn begin(&mut self, activity: Activity, session: &str, text: &str, long: &SessionId) {
         let cwd = self.project.cwd();
         match activity {
             Activity::Load => {
@@ -414,18 +414,18 @@ impl<'a> Stage<'a> {
             }
             Activity::Cancel => {
                 self.to_cancel.insert(session.to_owned());
-                self.prompt(session, words);
+                self.prompt(session, text);
             }
             Activity::Close => {
                 self.to_close.insert(session.to_owned());
-                self.prompt(session, words);
+                self.prompt(session, text);
             }
-            _ => self.prompt(session, words),
+            _ => self.prompt(session, text),
         }
     }
 
-    fn prompt(&mut self, session: &str, words: &str) {
-        let prompt = json!([{ "type": "text", "text": words }]);
+    fn prompt(&mut self, session: &str, text: &str) {
+        let prompt = json!([{ "type": "text", "text": text }]);
         self.request(
             "session/prompt",
             &json!({ "sessionId": session, "prompt": prompt }),

@@ -310,9 +310,9 @@ impl Writer {
         Self { child, lines }
     }
 
-    fn until(&mut self, words: &str) {
+    fn until(&mut self, text: &str) {
         let mut line = String::new();
-        while line.trim() != words {
+        while line.trim() != text {
             line.clear();
             if self.lines.read_line(&mut line).unwrap() == 0 {
                 return;

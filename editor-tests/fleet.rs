@@ -89,12 +89,12 @@ impl Worker {
         worker
     }
 
-    fn until(&self, words: &str) {
+    fn until(&self, text: &str) {
         while !self
             .lines
             .recv_timeout(RESPONSE_TIMEOUT)
-            .unwrap_or_else(|_| panic!("it never says {words}"))
-            .contains(words)
+            .unwrap_or_else(|_| panic!("it never says {text}"))
+            .contains(text)
         {}
     }
 
@@ -332,8 +332,8 @@ fn waits() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-fn put(project: &Project, words: &str) -> String {
-    let options = ["run", "--detach", "--format", "result", "--allow", words];
+fn put(project: &Project, text: &str) -> String {
+    let options = ["run", "--detach", "--format", "result", "--allow", text];
     let put = adjutant(project, &options);
     assert!(put.status.success(), "{put:?}");
     let result: Value = serde_json::from_slice(&put.stdout).unwrap();

@@ -144,7 +144,7 @@ fn commands_see_no_credentials() {
 }
 
 fn program_that_needs_credential_sees_it() {
-    let Some(place) = elsewhere() else { return };
+    let Some(dir) = elsewhere() else { return };
     let commands = [
         "gh pr list",
         "gh pr list | head -1; echo second",
@@ -159,15 +159,12 @@ fn program_that_needs_credential_sees_it() {
         return;
     };
     program(
-        &place.path().join("gh"),
+        &dir.path().join("gh"),
         "#!/bin/sh\ncat ~/.config/gh/hosts.yml || exit 1\n",
     );
-    program(
-        &place.path().join("ssh"),
-        "#!/bin/sh\ncat ~/.ssh/work >&2\n",
-    );
+    program(&dir.path().join("ssh"), "#!/bin/sh\ncat ~/.ssh/work >&2\n");
     project.write("other.sh", "cat ~/.config/gh/hosts.yml; false\n");
-    let path = format!("{}:{}", place.path().display(), project.variable("PATH"));
+    let path = format!("{}:{}", dir.path().display(), project.variable("PATH"));
     project.set("PATH", Some(&path));
     let mut client = Client::new(project);
     let session = client.open();
@@ -387,10 +384,10 @@ const EVERYDAY: &[(&str, &str)] = &[
 ];
 
 fn everyday_programs_work() {
-    let Some(place) = elsewhere() else { return };
+    let Some(dir) = elsewhere() else { return };
     let path = format!(
         "{}:{}",
-        place.path().display(),
+        dir.path().display(),
         std::env::var("PATH").unwrap()
     );
     let is_here = |name: &str| {
@@ -407,7 +404,7 @@ fn everyday_programs_work() {
     };
     // It acts as a server would, if the key is there.
     let ssh = "#!/bin/sh\ncase $1 in -V) exit 0;; esac\ngrep -q KEY-OF-SSH ~/.ssh/work || exit 1\nfor last; do :; done\nexec sh -c \"$last\"\n";
-    program(&place.path().join("ssh"), ssh);
+    program(&dir.path().join("ssh"), ssh);
     project.set("PATH", Some(&path));
     // Toolchains live in the real home.
     for (name, folder) in [
@@ -472,15 +469,15 @@ fn doctor_lists_hidden_files() {
 /// Removes the sandbox after its trial, or replaces it by another program of its name: a command that was allowed
 /// because of it is not started.
 fn commands_without_tested_sandbox_are_refused() {
-    let Some(place) = elsewhere() else { return };
+    let Some(dir) = elsewhere() else { return };
     let real = std::env::var("PATH")
         .unwrap()
         .split(':')
         .map(|dir| Path::new(dir).join("bwrap"))
         .find(|file| file.is_file());
     let Some(real) = real else { return };
-    let first = place.path().join("first");
-    let second = place.path().join("second");
+    let first = dir.path().join("first");
+    let second = dir.path().join("second");
     let install = |dir: &Path, text: Option<&str>| {
         fs::create_dir_all(dir).unwrap();
         let file = dir.join("bwrap");

@@ -75,7 +75,7 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
             .iter()
             .filter(move |update| update["sessionUpdate"] == kind)
     };
-    let words: String = of("agent_message_chunk")
+    let text: String = of("agent_message_chunk")
         .filter_map(|update| update["content"]["text"].as_str())
         .collect();
     assert_eq!(of("user_message_chunk").count(), 0, "{shown:?}");
@@ -89,7 +89,7 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
     assert_eq!(model.problems(), Vec::<String>::new());
     let log = std::fs::read_to_string(project.path("log")).unwrap();
     assert_eq!(log.matches("begun").count(), 1, "{log}");
-    words
+    text
 }
 
 /// The other host may be the same one, started again.

@@ -308,9 +308,9 @@ impl Client {
         self.session = session.unwrap_or_else(|| panic!("{answer}")).to_owned();
     }
 
-    fn prompt(&mut self, id: u64, words: &str) {
+    fn prompt(&mut self, id: u64, text: &str) {
         let params =
-            json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": words }] });
+            json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": text }] });
         self.ask(id, "session/prompt", &params);
     }
 

@@ -225,14 +225,14 @@ impl Server {
             all.retain(|(_, _, _, other)| Some(other) == name.as_ref());
             all
         };
-        let place = |(uri, n, at, name): (String, usize, usize, String)| json!({"uri": uri, "range": range(n, at, at + name.len())});
+        let location = |(uri, n, at, name): (String, usize, usize, String)| json!({"uri": uri, "range": range(n, at, at + name.len())});
         let symbol = |(uri, n, at, name): (String, usize, usize, String)| {
             json!({"name": name, "kind": 12, "uri": uri, "range": range(n, 0, at + name.len()),
                 "selectionRange": range(n, at, at + name.len()), "location": {"uri": uri, "range": range(n, at, at + name.len())}})
         };
         match method {
-            "textDocument/definition" => of(&["def"]).into_iter().map(place).collect(),
-            "textDocument/references" => of(&["def", "use"]).into_iter().map(place).collect(),
+            "textDocument/definition" => of(&["def"]).into_iter().map(location).collect(),
+            "textDocument/references" => of(&["def", "use"]).into_iter().map(location).collect(),
             "textDocument/hover" => name.map_or(
                 Value::Null,
                 |name| json!({"contents": {"kind": "markdown", "value": format!("**{name}**, a name")}}),

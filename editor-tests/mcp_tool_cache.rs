@@ -103,8 +103,8 @@ fn ended(client: &mut Client, id: u64) -> Vec<Value> {
     updates
 }
 
-fn until(client: &mut Client, words: &str) {
-    while !client.receive().to_string().contains(words) {}
+fn until(client: &mut Client, text: &str) {
+    while !client.receive().to_string().contains(text) {}
 }
 
 /// Answers the question whether the project is trusted.

@@ -302,7 +302,7 @@ fn keys_are_stored() {
 }
 
 /// Returns a model that answers every request with these words; the key is `secret-key-1`.
-fn words(words: &'static str) -> Server {
+fn words(text: &'static str) -> Server {
     Server::start(move |received| {
         if received.header("authorization") != Some("Bearer secret-key-1") {
             return (
@@ -312,7 +312,7 @@ fn words(words: &'static str) -> Server {
                     .to_string(),
             );
         }
-        let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": words }, "finish_reason": "stop" }],
+        let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": "stop" }],
             "usage": { "prompt_tokens": 1_000_000, "completion_tokens": 0 } });
         (
             200,

@@ -146,12 +146,12 @@ impl Served {
     }
 
     /// Waits for a text on standard error.
-    pub fn wait_for_stderr(&self, words: &str) {
+    pub fn wait_for_stderr(&self, text: &str) {
         while !self
             .lines
             .recv_timeout(RESPONSE_TIMEOUT)
-            .unwrap_or_else(|_| panic!("it never says {words}"))
-            .contains(words)
+            .unwrap_or_else(|_| panic!("it never says {text}"))
+            .contains(text)
         {}
     }
 

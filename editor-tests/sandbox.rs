@@ -152,15 +152,15 @@ pub fn elsewhere() -> Option<tempfile::TempDir> {
         "/var/lib",
         env!("CARGO_MANIFEST_DIR"),
     ];
-    let temporary = |place: &PathBuf| {
+    let temporary = |dir: &PathBuf| {
         ["/tmp", "/var/tmp", "/dev/shm"]
             .iter()
-            .any(|tmp| Path::new(place).starts_with(tmp))
+            .any(|tmp| Path::new(dir).starts_with(tmp))
     };
     let places = places.iter().map(PathBuf::from).chain(std::env::home_dir());
     places
-        .filter(|place| !temporary(place))
-        .find_map(|place| tempfile::tempdir_in(place).ok())
+        .filter(|dir| !temporary(dir))
+        .find_map(|dir| tempfile::tempdir_in(dir).ok())
 }
 
 /// One prompt during which every question is answered with yes: the questions, the updates.
@@ -218,13 +218,13 @@ fn asides(updates: &[Value]) -> Vec<&str> {
 }
 
 /// Returns whether a text occurs once among the notices, and in no tool call.
-fn is_noticed_once(updates: &[Value], words: &str) -> bool {
+fn is_noticed_once(updates: &[Value], text: &str) -> bool {
     let mut cards = updates
         .iter()
         .filter(|update| update["sessionUpdate"] == "tool_call_update");
     let asides = asides(updates);
-    asides.iter().filter(|aside| aside.contains(words)).count() == 1
-        && !cards.any(|update| update["content"].to_string().contains(words))
+    asides.iter().filter(|aside| aside.contains(text)).count() == 1
+        && !cards.any(|update| update["content"].to_string().contains(text))
 }
 
 /// Names in a directory.

@@ -508,8 +508,8 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    fn holds(&self, place: Where) -> bool {
-        match place {
+    fn holds(&self, condition: Where) -> bool {
+        match condition {
             Everywhere => true,
             Plan => self.mode == "plan",
             Build => self.mode == "build",
@@ -711,8 +711,8 @@ impl Stage {
             writeln!(script, "try '{}' '{}'", quoted(name), quoted(line)).unwrap();
             wanted.insert(name.to_owned(), can);
         };
-        for (name, line, place, can) in [FILES, CONTROL, PROCESSES, NETWORK].concat() {
-            if setting.holds(place) {
+        for (name, line, condition, can) in [FILES, CONTROL, PROCESSES, NETWORK].concat() {
+            if setting.holds(condition) {
                 row(name, line, can);
             }
         }
@@ -728,7 +728,10 @@ impl Stage {
         }
         if cfg!(target_arch = "x86_64") && Path::new("/usr/bin/python3").exists() {
             let mut calls = String::new();
-            for (name, call, _) in REFUSED.iter().filter(|(_, _, place)| setting.holds(*place)) {
+            for (name, call, _) in REFUSED
+                .iter()
+                .filter(|(_, _, condition)| setting.holds(*condition))
+            {
                 writeln!(calls, "call: {name}|{call}").unwrap();
                 wanted.insert(format!("call: {name}"), false);
             }

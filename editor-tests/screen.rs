@@ -94,15 +94,15 @@ impl Terminal {
     }
 
     /// Waits until the screen shows this.
-    fn wait(&mut self, words: &str) {
+    fn wait(&mut self, text: &str) {
         let late = Instant::now() + RESPONSE_TIMEOUT;
-        while !self.text().contains(words) {
+        while !self.text().contains(text) {
             match self
                 .pieces
                 .recv_timeout(late.saturating_duration_since(Instant::now()))
             {
                 Ok(piece) => self.screen.process(&piece),
-                Err(_) => panic!("{words:?} never came:\n{}", self.text()),
+                Err(_) => panic!("{text:?} never came:\n{}", self.text()),
             }
         }
     }
@@ -146,10 +146,8 @@ impl Terminal {
         rustix::process::kill_process(program, Signal::CONT).unwrap();
     }
 
-    fn enter(&mut self, words: &str) {
-        self.ours
-            .write_all(format!("{words}\n").as_bytes())
-            .unwrap();
+    fn enter(&mut self, text: &str) {
+        self.ours.write_all(format!("{text}\n").as_bytes()).unwrap();
     }
 
     /// Waits for the end; gives the exit code and the screen.
@@ -182,11 +180,11 @@ fn stage(script: &str, settings: &Value) -> (Model, Project) {
 }
 
 /// Returns the line of a screen that holds these words.
-fn line<'s>(screen: &'s str, words: &str) -> &'s str {
+fn line<'s>(screen: &'s str, text: &str) -> &'s str {
     screen
         .lines()
-        .find(|line| line.contains(words))
-        .unwrap_or_else(|| panic!("no {words:?} in\n{screen}"))
+        .find(|line| line.contains(text))
+        .unwrap_or_else(|| panic!("no {text:?} in\n{screen}"))
 }
 
 fn answer() {
@@ -956,7 +954,7 @@ fn attached() {
         .decode(crate::mcp::TINY)
         .unwrap();
     std::fs::write(project.path("p.png"), picture).unwrap();
-    let with_input = |args: &[&str], words: &str| {
+    let with_input = |args: &[&str], text: &str| {
         let mut child = adjutant(&project, &[&["run"], args].concat());
         let child = child
             .stdin(Stdio::piped())
@@ -968,7 +966,7 @@ fn attached() {
             .stdin
             .take()
             .unwrap()
-            .write_all(words.as_bytes())
+            .write_all(text.as_bytes())
             .unwrap();
         child.wait_with_output().unwrap()
     };

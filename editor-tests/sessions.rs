@@ -163,8 +163,8 @@ fn loaded_after_exit() {
     let mut second = Client::new(project.clone());
     first.editor.close_stdin();
     until("the first process ends", || project.path("ending").exists());
-    let place = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
-    second.request(2, "session/load", &place);
+    let params = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
+    second.request(2, "session/load", &params);
     project.write("go", "");
     let (loaded, updates) = second.answer(2);
     assert!(loaded.get("result").is_some(), "{loaded}");
@@ -302,8 +302,8 @@ fn the_later_choice_stays() {
     client.prompt(2, &session, "Hello?");
     client.answer(2);
     let mut client = Client::new(client.leave());
-    let place = json!({ "sessionId": session, "cwd": client.project.cwd(), "mcpServers": [] });
-    client.request(3, "session/resume", &place);
+    let params = json!({ "sessionId": session, "cwd": client.project.cwd(), "mcpServers": [] });
+    client.request(3, "session/resume", &params);
     for (id, word) in [(4, "sandboxed"), (5, "ask")] {
         let choice = json!({ "sessionId": session, "configId": "approvals", "value": word });
         client.request(id, "session/set_config_option", &choice);

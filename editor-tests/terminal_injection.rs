@@ -137,7 +137,7 @@ fn adjutant(project: &Project, args: &[&str]) -> Command {
 fn check(project: &Project, args: &[&str], typed: &str) {
     let on_terminal = on_terminal(adjutant(project, args), typed);
     let piped = adjutant(project, args).output().unwrap();
-    for (place, output, terminal) in [
+    for (stream, output, terminal) in [
         ("a terminal", &on_terminal, true),
         ("stdout", &piped.stdout, false),
         ("stderr", &piped.stderr, false),
@@ -145,7 +145,7 @@ fn check(project: &Project, args: &[&str], typed: &str) {
         let wrong = dirty(output, terminal);
         assert!(
             wrong.is_none(),
-            "{args:?} on {place}: {}\n{:?}",
+            "{args:?} on {stream}: {}\n{:?}",
             wrong.unwrap(),
             String::from_utf8_lossy(output)
         );

@@ -238,18 +238,18 @@ impl Transcript {
             let Piece::Block { info, body, line } = piece else {
                 continue;
             };
-            let place = |e| format!("{}:{line}: {e}", self.path.display());
+            let located = |e| format!("{}:{line}: {e}", self.path.display());
             match info.as_str() {
                 "editor" | "editor unanswered" => {
-                    run.editor_block(body, info == "editor").map_err(place)?
+                    run.editor_block(body, info == "editor").map_err(located)?
                 }
                 "agent" | "agent unordered" => {
                     let unordered = info.ends_with("unordered");
-                    let body = &short_form::expand(body).map_err(place)?;
+                    let body = &short_form::expand(body).map_err(located)?;
                     if second {
                         let line = |line| {
                             serde_json::from_str::<Value>(line)
-                                .map_err(|e| place(format!("{line}: {e}")))
+                                .map_err(|e| located(format!("{line}: {e}")))
                         };
                         lines.extend(
                             body.lines()
@@ -261,13 +261,13 @@ impl Transcript {
                         let messages = run.bless(body, unordered);
                         blessed.push(self.written(&messages));
                     } else {
-                        run.agent_block(body, unordered).map_err(place)?;
+                        run.agent_block(body, unordered).map_err(located)?;
                     }
                 }
                 "terminal" => {
-                    run.settled().map_err(place)?;
-                    let text =
-                        terminal::run(body, &run.project, &mut run.names, bless).map_err(place)?;
+                    run.settled().map_err(located)?;
+                    let text = terminal::run(body, &run.project, &mut run.names, bless)
+                        .map_err(located)?;
                     if bless {
                         blessed.push(text);
                     }
@@ -320,11 +320,13 @@ impl Transcript {
             if !info.starts_with("agent") {
                 continue;
             }
-            let place = format!("{}:{line}", self.path.display());
-            let messages = short_form::expand(body).map_err(|e| format!("{place}: {e}"))?;
+            let location = format!("{}:{line}", self.path.display());
+            let messages = short_form::expand(body).map_err(|e| format!("{location}: {e}"))?;
             let form = self.written(&messages);
             if !bless && form.trim_end() != body.trim_end() {
-                return Err(format!("{place}: not in the short form; BLESS=1 writes it"));
+                return Err(format!(
+                    "{location}: not in the short form; BLESS=1 writes it"
+                ));
             }
             written.push(form);
         }

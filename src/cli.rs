@@ -137,8 +137,9 @@ enum Command {
     Mcp(mcp::Args),
     /// List models with their limits, prices and capabilities
     ///
-    /// At a terminal, only the first ones of each provider are shown, those that you use and then the
-    /// best; a pipe gets all of them. Prices are US dollars per million tokens, for input and output.
+    /// At a terminal, only a few models of each provider are shown: first those that you use, then the
+    /// best. In a pipe, all are listed. Prices are in US dollars per million tokens, for input and
+    /// output.
     Models(models::Args),
     /// Check what works on this machine
     ///

@@ -64,7 +64,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
         .expect("a runtime");
     let shared = Sessions::new(environment, CancellationToken::new());
     bencher.bench_local(|| {
-        let place = OpenOptions {
+        let options = OpenOptions {
             cwd: project.clone(),
             additional_directories: vec![],
             files: FileCapabilities::default(),
@@ -81,7 +81,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             quiet: false,
             remembers_models: true,
         };
-        runtime.block_on(shared.create(place)).is_ok()
+        runtime.block_on(shared.create(options)).is_ok()
     });
     runtime.block_on(shared.finish());
 }
@@ -185,14 +185,14 @@ fn sight_20_000_files(bencher: Bencher<'_, '_>) {
         ("read", "*.env", Action::Ask),
         ("read", "a/*", Action::Deny),
     ]);
-    let place = PermissionContext {
+    let context = PermissionContext {
         cwd: "/ws".into(),
         root: "/ws".into(),
         ..PermissionContext::default()
     };
     let sight = SearchFilter::new(&Policy {
         rules,
-        place,
+        context,
         ..Policy::default()
     });
     let files: Vec<PathBuf> = (0..20_000)

@@ -10,7 +10,7 @@ fn rules() -> Rules {
     Rules::built_in(&[("bash", "*", Action::Allow), ("bash", "rm *", Action::Deny)])
 }
 
-fn place() -> PermissionContext {
+fn context() -> PermissionContext {
     let root = PathBuf::from("/tmp");
     let path = ["/usr/local/bin", "/usr/bin", "/bin"]
         .map(PathBuf::from)
@@ -24,13 +24,13 @@ fn place() -> PermissionContext {
 }
 
 fn judge(bencher: Bencher<'_, '_>, line: &str) {
-    let place = place();
+    let context = context();
     let rules = rules();
     bencher.bench(|| {
         evaluate(
             &rules,
             &Rules::default(),
-            &command_request(black_box(line), &place),
+            &command_request(black_box(line), &context),
         )
     });
 }
@@ -74,7 +74,7 @@ fn hostile_counted(bencher: Bencher<'_, '_>, piece: &str) {
 fn check_10_000(bencher: Bencher<'_, '_>) {
     let policy = Policy {
         rules: rules(),
-        place: place(),
+        context: context(),
         ..Policy::default()
     };
     let lines = [

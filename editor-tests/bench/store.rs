@@ -312,8 +312,8 @@ pub fn side_by_side() {
         let data = project.path("~/.local/share/adjutant");
         let open = || match url {
             Some(url) => {
-                let place = DatabaseLocation::new(url);
-                Store::open(move || StoreLocation::Database(place))
+                let location = DatabaseLocation::new(url);
+                Store::open(move || StoreLocation::Database(location))
             }
             None => Store::start(&data),
         };

@@ -150,14 +150,14 @@ impl Bare {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").ok();
     }
 
-    fn until(&mut self, words: &str) -> Value {
+    fn until(&mut self, text: &str) -> Value {
         loop {
             let mut line = String::new();
             assert!(
                 self.lines.read_line(&mut line).unwrap() > 0,
                 "it says nothing any more"
             );
-            if line.contains(words) {
+            if line.contains(text) {
                 return serde_json::from_str(&line).unwrap();
             }
         }

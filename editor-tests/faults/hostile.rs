@@ -259,10 +259,10 @@ fn answer(
 }
 
 /// Writes the events before the one with this text, then repeats that event.
-fn repeated(mut stream: &TcpStream, events: &[String], words: &str) -> std::io::Result<()> {
+fn repeated(mut stream: &TcpStream, events: &[String], text: &str) -> std::io::Result<()> {
     let at = events
         .iter()
-        .position(|event| event.contains(words))
+        .position(|event| event.contains(text))
         .unwrap();
     stream.write_all(events[..at].concat().as_bytes())?;
     (0..MOST / events[at].len()).try_for_each(|_| stream.write_all(events[at].as_bytes()))

@@ -21,12 +21,12 @@ use crate::parallel::run_in_parallel;
 use crate::project::Project;
 
 /// Opens the store at an address, or in a directory.
-pub fn store(place: &str) -> Store {
-    if !place.contains("://") {
-        return Store::start(Path::new(place));
+pub fn store(location: &str) -> Store {
+    if !location.contains("://") {
+        return Store::start(Path::new(location));
     }
-    let place = StoreLocation::Database(DatabaseLocation::new(place));
-    Store::open(move || place)
+    let location = StoreLocation::Database(DatabaseLocation::new(location));
+    Store::open(move || location)
 }
 
 const ID: &str = "ses_00000001";

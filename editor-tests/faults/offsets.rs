@@ -117,8 +117,8 @@ fn chat_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
     let (first, second) = words.split_at(words.len() / 2);
     out.extend([first, second].map(|text| chunk(json!({ "content": text }), Value::Null)));
     for (at, (name, pieces)) in calls.iter().enumerate() {
-        for (place, piece) in pieces.iter().enumerate() {
-            let call = match place {
+        for (index, piece) in pieces.iter().enumerate() {
+            let call = match index {
                 0 => json!({ "index": at, "id": format!("call_{at}"), "type": "function",
                         "function": { "name": name, "arguments": piece } }),
                 _ => json!({ "index": at, "function": { "arguments": piece } }),
@@ -214,7 +214,7 @@ fn responses_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
     out
 }
 
-fn gemini_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
+fn gemini_events(text: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     let parts = |parts: Value, finish: Value| {
         let candidate = json!({ "content": { "role": "model", "parts": parts }, "index": 0, "finishReason": finish });
@@ -223,7 +223,7 @@ fn gemini_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
                 "candidatesTokenCount": 5, "totalTokenCount": 15 }, "modelVersion": "m" }),
         )
     };
-    out.push(parts(json!([{ "text": words }]), Value::Null));
+    out.push(parts(json!([{ "text": text }]), Value::Null));
     for (name, pieces) in calls {
         let arguments: Value = serde_json::from_str(&pieces.concat()).unwrap();
         out.push(parts(
@@ -240,7 +240,7 @@ impl Wire {
         let events = self.answer(0);
         let length: usize = events.iter().map(String::len).sum();
         let mut cases = Vec::new();
-        for (place, fault) in FAULTS.into_iter().enumerate() {
+        for (index, fault) in FAULTS.into_iter().enumerate() {
             if fault == Fault::Twice {
                 let starts = events.iter().scan(0, |at, event| {
                     Some(std::mem::replace(at, *at + event.len()))
@@ -252,7 +252,7 @@ impl Wire {
                 let first = if step == 1 {
                     0
                 } else {
-                    place * step / FAULTS.len()
+                    index * step / FAULTS.len()
                 };
                 cases.extend((first..length).step_by(step).map(|at| (fault, at)));
             }
@@ -295,12 +295,12 @@ impl Wire {
         self.events("I look at it.", &calls)
     }
 
-    pub fn events(self, words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
+    pub fn events(self, text: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
         match self {
-            Self::Chat => chat_events(words, calls),
-            Self::Messages => messages_events(words, calls),
-            Self::Responses => responses_events(words, calls),
-            Self::Gemini => gemini_events(words, calls),
+            Self::Chat => chat_events(text, calls),
+            Self::Messages => messages_events(text, calls),
+            Self::Responses => responses_events(text, calls),
+            Self::Gemini => gemini_events(text, calls),
         }
     }
 
@@ -602,8 +602,8 @@ impl Run {
         }
     }
 
-    fn prompt(&mut self, asked: Asked, number: usize, words: &str) {
-        let params = json!({ "sessionId": self.sessions[&number], "prompt": [{ "type": "text", "text": words }] });
+    fn prompt(&mut self, asked: Asked, number: usize, text: &str) {
+        let params = json!({ "sessionId": self.sessions[&number], "prompt": [{ "type": "text", "text": text }] });
         self.ask(asked, "session/prompt", &params);
     }
 
@@ -638,14 +638,14 @@ impl Run {
     fn complain(&mut self, number: usize, what: &str) {
         let (fault, at) = self.cases[number];
         let bytes = self.wire.answer(number).concat();
-        let mut words = String::new();
+        let mut text = String::new();
         write!(
-            words,
+            text,
             "{:?}, {fault:?} at byte {at} ({:?}): {what}",
             self.wire,
             bytes.get(at..(at + 20).min(bytes.len()))
         )
         .ok();
-        self.wrong.push(words);
+        self.wrong.push(text);
     }
 }

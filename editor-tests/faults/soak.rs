@@ -353,7 +353,7 @@ impl Soak {
                 self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
             }
             (_, Some(session), _) => {
-                let words = [
+                let text = [
                     "Go on.",
                     "Look at it.",
                     "/look",
@@ -363,9 +363,9 @@ impl Soak {
                     "",
                     "@general Do it.",
                 ];
-                let words = words[self.random.usize(..words.len())].to_owned()
+                let text = text[self.random.usize(..text.len())].to_owned()
                     + &" x".repeat(self.random.usize(..3));
-                let prompt = json!([{ "type": "text", "text": words }]);
+                let prompt = json!([{ "type": "text", "text": text }]);
                 self.ask(
                     "session/prompt",
                     &session,

@@ -61,7 +61,7 @@ impl Chosen {
     }
 
     /// Returns the position of a value among the unanswered requests, from 1; 0 if it is none of them.
-    fn place(&self, now: Option<&str>) -> usize {
+    fn rank(&self, now: Option<&str>) -> usize {
         self.asked
             .iter()
             .position(|asked| Some(asked.as_str()) == now)
@@ -364,10 +364,10 @@ impl Storm {
         }
     }
 
-    fn script(&mut self, words: &str) -> String {
+    fn script(&mut self, text: &str) -> String {
         let mut script = String::new();
         for step in 0..8 {
-            script += &format!("in: {words}\n");
+            script += &format!("in: {text}\n");
             script += &match self.random.usize(..7) {
                 0 => "text: Fine.\n".to_owned(),
                 1 => format!(
@@ -512,10 +512,10 @@ impl Storm {
 
     fn open(&mut self) {
         let cwd = self.project.cwd();
-        let words = format!("Session {} begins.", self.made);
+        let text = format!("Session {} begins.", self.made);
         self.made += 1;
         self.ask(
-            Asked::Open(words),
+            Asked::Open(text),
             "session/new",
             &json!({ "cwd": cwd, "mcpServers": [] }),
         );
@@ -670,7 +670,7 @@ impl Storm {
             ));
         }
         // A list may be behind its sessions, never before them.
-        if before.own_title && before.title.place(title) > before.title.place(shown) {
+        if before.own_title && before.title.rank(title) > before.title.rank(shown) {
             self.wrong(format!(
                 "{session} is listed as {title:?}, and loaded with the title {shown:?}"
             ));

@@ -176,14 +176,14 @@ impl Stage {
         }
         all_read.fetch_add(usize::from(is_whole(&told)), Ordering::Relaxed);
         // The reported copy exists.
-        for place in told
+        for path in told
             .split(" saved as ")
             .skip(1)
             .filter_map(|rest| rest.split(['\n', ' ', ';']).next())
         {
-            let place = place.trim_end_matches('.');
-            if !Path::new(place).exists() {
-                is_wrong("not saved where the notice says", place);
+            let path = path.trim_end_matches('.');
+            if !Path::new(path).exists() {
+                is_wrong("not saved where the notice says", path);
             }
         }
         self._model.send(model::script("text: Gone on.\n").unwrap());

@@ -12,7 +12,7 @@ const EDITORS_KEY: &str = "editors-key-1234";
 
 /// Returns a provider that answers with these words, or refuses a request without the key that it
 /// repeats in its error.
-fn provider(words: &'static str) -> Server {
+fn provider(text: &'static str) -> Server {
     Server::start(move |received| {
         if received.path().ends_with("/messages") {
             return (400, String::new(), r#"{"error":{"message":"no"}}"#.into());
@@ -22,7 +22,7 @@ fn provider(words: &'static str) -> Server {
             let error = json!({ "error": { "message": format!("Not with {all}") } });
             return (401, String::new(), error.to_string());
         }
-        let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": words }, "finish_reason": "stop" }] });
+        let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": "stop" }] });
         (
             200,
             "content-type: text/event-stream\r\n".into(),
@@ -57,8 +57,8 @@ fn set(base: &str, headers: &Value) -> Value {
     json!({ "providerId": "own", "apiType": "openai", "baseUrl": base, "headers": headers })
 }
 
-fn prompt(client: &mut Client, id: u64, session: &str, words: &str) -> (Value, String) {
-    client.prompt(id, session, words);
+fn prompt(client: &mut Client, id: u64, session: &str, text: &str) -> (Value, String) {
+    client.prompt(id, session, text);
     let (answer, updates) = client.answer(id);
     (answer, json!(updates).to_string())
 }

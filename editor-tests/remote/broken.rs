@@ -58,8 +58,8 @@ pub(super) fn goes_on() {
     let mut again = Socket::open(&served.address);
     again.hello();
     let more = json!([project.path("~/")]);
-    let place = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [], "additionalDirectories": more });
-    again.request(5, "session/load", &place);
+    let params = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [], "additionalDirectories": more });
+    again.request(5, "session/load", &params);
     let answer = again.answer(5).0;
     assert_eq!(
         answer["result"]["modes"]["currentModeId"], "plan",

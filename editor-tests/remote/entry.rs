@@ -239,8 +239,8 @@ pub(super) fn roots() {
             (disguised.clone(), vec![]),
             (project.cwd(), vec![&disguised]),
         ] {
-            let place = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [], "additionalDirectories": extra });
-            socket.request(7, method, &place);
+            let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [], "additionalDirectories": extra });
+            socket.request(7, method, &params);
             let answer = socket.answer(7).0;
             assert!(
                 answer["error"]["data"]

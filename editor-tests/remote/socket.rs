@@ -168,8 +168,8 @@ impl Socket {
             .to_owned()
     }
 
-    pub(super) fn prompt(&mut self, id: u64, session: &str, words: &str) {
-        let prompt = json!([{ "type": "text", "text": words }]);
+    pub(super) fn prompt(&mut self, id: u64, session: &str, text: &str) {
+        let prompt = json!([{ "type": "text", "text": text }]);
         self.request(
             id,
             "session/prompt",

@@ -42,10 +42,10 @@ impl Args {
             .map_err(|e| format!("the connection cannot be logged to {}: {e}", path.display()))?;
         if path.is_relative() {
             // Editors start agents in the project, or elsewhere.
-            let place = std::path::absolute(&path).unwrap_or(path);
+            let path = std::path::absolute(&path).unwrap_or(path);
             super::terminal::print_note(&format!(
                 "adjutant: the connection is logged to {}",
-                place.display()
+                path.display()
             ));
         }
         Ok(Some(log))

@@ -144,7 +144,7 @@ fn unused(here: &ProjectContext) -> Vec<UnusedAgent> {
     let off = off
         .iter()
         .filter(|(name, _)| !is_used(name))
-        .map(|(name, place)| ListEntry::off(name, place));
+        .map(|(name, location)| ListEntry::off(name, location));
     let inside = [
         ".mode",
         ".model",

@@ -87,7 +87,7 @@ struct FoundKey {
     provider: String,
     kind: &'static str,
     /// Its file or variable, for display.
-    place: String,
+    source: String,
     access: KeySource,
 }
 
@@ -95,9 +95,9 @@ impl FoundKey {
     /// Describes its source, with its kind unless it is a key.
     fn origin(&self) -> String {
         if self.kind == KEY {
-            self.place.clone()
+            self.source.clone()
         } else {
-            format!("{} ({})", self.place, self.kind)
+            format!("{} ({})", self.source, self.kind)
         }
     }
 }
@@ -110,10 +110,10 @@ fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let settings = &here.loaded.settings;
     let mut found: Vec<FoundKey> = Auth::places(environment)
         .into_iter()
-        .map(|(provider, kind, place)| FoundKey {
+        .map(|(provider, kind, source)| FoundKey {
             provider,
             kind,
-            place: stored_in(place, environment),
+            source: stored_in(source, environment),
             access: KeySource::Kept,
         })
         .collect();
@@ -123,7 +123,7 @@ fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
             found.push(FoundKey {
                 provider: id.clone(),
                 kind: KEY,
-                place: name.to_owned(),
+                source: name.to_owned(),
                 access: KeySource::Variable(name.to_owned()),
             });
         }
@@ -136,7 +136,7 @@ fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         found.push(FoundKey {
             provider: provider.id.clone(),
             kind: KEY,
-            place: provider.source.clone(),
+            source: provider.source.clone(),
             access: KeySource::Configured,
         });
     }
@@ -147,7 +147,7 @@ fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
             .enumerate()
             .map(|(at, key)| {
                 let opens = opened(key, is_first(&found, at), settings, &registry);
-                json!({ "provider": key.provider, "kind": key.kind, "from": key.place, "opens": opens })
+                json!({ "provider": key.provider, "kind": key.kind, "from": key.source, "opens": opens })
             })
             .collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
@@ -185,8 +185,8 @@ fn is_first(found: &[FoundKey], at: usize) -> bool {
 }
 
 /// Returns the file or variable of stored keys, for display.
-fn stored_in(place: &str, environment: &Environment) -> String {
-    let path = match place {
+fn stored_in(source: &str, environment: &Environment) -> String {
+    let path = match source {
         Auth::OURS => Some(Auth::path(environment)),
         Auth::THEIRS => Auth::their_data(environment).map(|data| data.join("auth.json")),
         _ => None,
@@ -352,8 +352,15 @@ async fn login_methods(
     here: &ProjectContext,
     environment: &Environment,
 ) -> Option<PluginLogin> {
-    let place = (environment, &here.worktree, &*here.cwd);
-    match PluginLogin::offered(id, &here.loaded.settings, place, Arc::new(TerminalLogin)).await {
+    let directories = (environment, &here.worktree, &*here.cwd);
+    match PluginLogin::offered(
+        id,
+        &here.loaded.settings,
+        directories,
+        Arc::new(TerminalLogin),
+    )
+    .await
+    {
         Ok(login) => login,
         Err(why) => {
             terminal::print_note(&format!(
@@ -419,8 +426,8 @@ impl LoginInterface for TerminalLogin {
             .then(|| line.trim().to_owned())
     }
 
-    fn say(&self, words: &str) {
-        super::say(words);
+    fn say(&self, text: &str) {
+        super::say(text);
     }
 }
 
@@ -483,10 +490,10 @@ fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
     };
     let path = Auth::path(environment);
     let places = Auth::places(environment);
-    let of = |place: &str| {
+    let of = |removed_from: &str| {
         places
             .iter()
-            .any(|(known, _, found)| known == id && *found == place)
+            .any(|(known, _, found)| known == id && *found == removed_from)
     };
     if of(Auth::OURS) {
         Auth::keep(&path, id, None)

@@ -49,9 +49,9 @@ fn push(command: &Command, all: &mut Vec<CommandPage>) {
 }
 
 /// Ends the text of a declaration with a full stop, unless it has an end.
-pub(crate) fn sentence(words: &str) -> String {
-    let has_end = words.is_empty() || words.ends_with(['.', ':', ']', '…']);
-    format!("{words}{}", if has_end { "" } else { "." })
+pub(crate) fn sentence(text: &str) -> String {
+    let has_end = text.is_empty() || text.ends_with(['.', ':', ']', '…']);
+    format!("{text}{}", if has_end { "" } else { "." })
 }
 
 impl CommandPage {

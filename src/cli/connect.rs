@@ -42,7 +42,7 @@ pub(super) async fn connect(args: Args, environment: &Environment) -> ExitCode {
     let ended = CancellationToken::new();
     let signal = base::task::spawn(super::signalled(ended.clone(), true));
     let bridge = Bridge::new(client, url, token);
-    let tell = |words: &str| print_note(&format!("adjutant: {words}"));
+    let tell = |text: &str| print_note(&format!("adjutant: {text}"));
     let done = tokio::select! {
         done = bridge.run(lines::read(std::io::stdin()), &outbox, tell) => done,
         () = ended.cancelled() => Ok(()),

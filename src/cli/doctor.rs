@@ -276,11 +276,11 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
                 .collect();
             report.say(
                 "store",
-                &format!("{} at {}{details}", about.kind, about.place),
+                &format!("{} at {}{details}", about.kind, about.location),
             );
             let mut told = told;
             told["kind"] = json!(about.kind);
-            told["place"] = json!(about.place);
+            told["place"] = json!(about.location);
             told["details"] = json!(about.details);
             told
         }
@@ -454,7 +454,7 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
         let places: Vec<String> = row
             .locate(environment, &homes)
             .iter()
-            .map(|place| hidden::shown(place, environment))
+            .map(|path| hidden::shown(path, environment))
             .collect();
         let is_shown = wish.show.iter().any(|shown| shown == row.name);
         if can_hide && !places.is_empty() {
@@ -620,12 +620,12 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
         many => format!("{many} custom tools and plugins"),
     };
     let runtime = &found.report.runtime;
-    let place = if runtime.is_empty() {
+    let location = if runtime.is_empty() {
         ", not loaded".to_owned()
     } else {
         format!(", in {runtime}")
     };
-    report.say("extensions", &format!("{count}{place}"));
+    report.say("extensions", &format!("{count}{location}"));
     for why in &found.report.unable {
         report.say("extensions", &format!("not in {}", reason(why)));
     }
@@ -730,7 +730,7 @@ fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section:
             item.key,
             state.as_str(),
             item.detail,
-            item.place.short()
+            item.location.short()
         );
         report.say(section, &base::text::escaped(&line));
     }

@@ -142,7 +142,7 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
             item.detail
                 .strip_prefix("is loaded, and ")
                 .unwrap_or(&item.detail),
-            item.place.short()
+            item.location.short()
         ),
     };
     let hooks = loaded.trust.withheld(TrustKind::Hook);
@@ -159,7 +159,7 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
             kind: "plugin",
             name: package.spec.clone(),
             state: EntryState::NotInstalled,
-            about: format!("{about} ({})", package.place.short()),
+            about: format!("{about} ({})", package.location.short()),
         });
     }
     for script in &loaded.unusable_scripts {
@@ -171,7 +171,7 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
             } else {
                 EntryState::Failed
             },
-            about: format!("{} ({})", script.why, script.place.short()),
+            about: format!("{} ({})", script.why, script.location.short()),
         });
     }
     for (kind, name) in &loaded.pure {
@@ -182,12 +182,12 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
             about: "ADJUTANT_PURE or OPENCODE_PURE is set".to_owned(),
         });
     }
-    for (name, place) in loaded.switched_off("hook", "disabled") {
+    for (name, location) in loaded.switched_off("hook", "disabled") {
         entries.push(ListedExtension {
             kind: "hook",
             name,
             state: EntryState::Off,
-            about: format!("switched off in {}", place.short()),
+            about: format!("switched off in {}", location.short()),
         });
     }
     let inside = [

@@ -23,16 +23,16 @@ impl ListEntry {
         Self {
             name: text::escaped(name),
             state: trust.withheld_state(),
-            about: text::escaped(&format!("{} ({})", item.detail, item.place.short())),
+            about: text::escaped(&format!("{} ({})", item.detail, item.location.short())),
         }
     }
 
     /// Creates the entry of something that the settings switch off.
-    pub(super) fn off(name: &str, place: &SourceLocation) -> Self {
+    pub(super) fn off(name: &str, location: &SourceLocation) -> Self {
         Self {
             name: text::escaped(name),
             state: EntryState::Off,
-            about: format!("switched off in {}", place.short()),
+            about: format!("switched off in {}", location.short()),
         }
     }
 
@@ -120,13 +120,13 @@ pub(super) fn unused(
             .strip_prefix('.')
             .map(|key| format!("{key}: "))
             .unwrap_or_default();
-        let place = (problem.location.origin.name.clone(), problem.location.line);
+        let location = (problem.location.origin.name.clone(), problem.location.line);
         let entry = UnusedEntry {
             name: name.to_owned(),
             why: format!("{key}{}", problem.what()),
-            source: format!("{}:{}", place.0, place.1),
+            source: format!("{}:{}", location.0, location.1),
         };
-        all.push((place, entry));
+        all.push((location, entry));
     }
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     all.into_iter().map(|(_, entry)| entry).collect()

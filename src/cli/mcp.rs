@@ -186,7 +186,7 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         };
         let waiting = |item: &TrustItem| {
             let name = item.key.strip_prefix("mcp.").unwrap_or(&item.key);
-            json!({"name": name, "source": item.place.short(), "place": item.detail, "state": "untrusted",
+            json!({"name": name, "source": item.location.short(), "place": item.detail, "state": "untrusted",
                 "why": trust.withheld_state().as_str(), "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
         };
         let all = reports
@@ -244,7 +244,7 @@ fn entry(report: &ServerReport) -> ListEntry {
     ListEntry {
         name: text::escaped(&report.name),
         state,
-        about: text::escaped(&format!("{about}{} ({})", report.place, report.source)),
+        about: text::escaped(&format!("{about}{} ({})", report.address, report.source)),
     }
 }
 
@@ -301,7 +301,7 @@ pub(super) fn data(report: &ServerReport) -> Value {
         ReportedState::Failed(why) => ("failed", Some(why)),
     };
     let tools: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
-    json!({"name": report.name, "source": report.source, "place": report.place, "state": state, "why": why,
+    json!({"name": report.name, "source": report.source, "place": report.address, "state": state, "why": why,
         "wrote": report.wrote,
         "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools,
         "unreadable": report.unreadable,
@@ -330,7 +330,7 @@ fn withheld(name: &str, here: &ProjectContext) -> Option<anyhow::Error> {
     let trust = &here.loaded.trust;
     let mut servers = trust.withheld(TrustKind::Mcp);
     let item = servers.find(|item| item.key.strip_prefix("mcp.") == Some(name))?;
-    let place = item.place.short();
+    let place = item.location.short();
     Some(if trust.withheld_state() == EntryState::NotTrusted {
         anyhow!(
             "the MCP server \"{name}\" ({place}) is off, because you do not trust this project: \
@@ -581,8 +581,8 @@ fn answer(form: FormRequest, allow: bool) {
 }
 
 fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> {
-    let ask = |words: &str| -> anyhow::Result<String> {
-        terminal::ask(&format!("{} ", text::shown(words)))?;
+    let ask = |text: &str| -> anyhow::Result<String> {
+        terminal::ask(&format!("{} ", text::shown(text)))?;
         let mut line = String::new();
         std::io::stdin()
             .lock()
@@ -614,10 +614,10 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
     }
     let mut filled: HashMap<&str, Vec<String>> = HashMap::new();
     for field in fields {
-        let words = field
+        let text = field
             .description
             .as_ref()
-            .map(|words| format!(" ({words})"))
+            .map(|text| format!(" ({text})"))
             .unwrap_or_default();
         let hint = match &field.kind {
             FieldKind::Switch(_) => " y/n".to_owned(),
@@ -632,7 +632,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
             .default()
             .map(|value| format!(" [{value}]"))
             .unwrap_or_default();
-        let line = ask(&format!("{}{words}{hint}{default}:", field.title))?;
+        let line = ask(&format!("{}{text}{hint}{default}:", field.title))?;
         let answers: Vec<String> = match field.kind {
             FieldKind::Many(..) => line.split(',').map(|word| word.trim().to_owned()).collect(),
             _ => vec![line],

@@ -191,7 +191,7 @@ async fn explain(explanation: Explanation, environment: &Environment) -> anyhow:
                 return Ok(0);
             }
         },
-        None => vec![command_request(&command, &policy.place)],
+        None => vec![command_request(&command, &policy.context)],
     };
     let requests: Vec<AccessRequest> = requests
         .into_iter()
@@ -325,7 +325,7 @@ pub(super) fn policy(
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));
     };
-    let place = PermissionContext::new(environment, &here.worktree, &here.cwd);
+    let context = PermissionContext::new(environment, &here.worktree, &here.cwd);
     let private = here.loaded.settings.webfetch.private.clone();
     let approvals = here.loaded.settings.general.approvals;
     let rules = found.rules.clone();
@@ -335,7 +335,7 @@ pub(super) fn policy(
         grants: Rules::default(),
         approvals,
         private,
-        place,
+        context,
         doubt,
         ..Policy::default()
     })
@@ -362,7 +362,7 @@ async fn asking(
     let (guarantee, whole) = match sandbox {
         Some(given) => (given, given != SandboxGuarantee::None),
         None => (
-            confinement.guarantee().await.in_place(&policy.place),
+            confinement.guarantee().await.in_context(&policy.context),
             confinement.holds().await,
         ),
     };
@@ -443,9 +443,9 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
     } else {
         store.grants(&project(&store, environment).await?).await?
     };
-    if let Some(place) = &stored.lost_with {
+    if let Some(path) = &stored.lost_with {
         super::terminal::print_note(&format!(
-            "Earlier grants could not be read from a damaged index, which was saved as {place}."
+            "Earlier grants could not be read from a damaged index, which was saved as {path}."
         ));
     }
     let grants = stored.grants;

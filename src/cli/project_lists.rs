@@ -275,7 +275,9 @@ fn finish(
         .collect();
     entries.extend(withheld);
     let off = loaded.switched_off(section, "disabled");
-    let off = off.iter().map(|(name, place)| ListEntry::off(name, place));
+    let off = off
+        .iter()
+        .map(|(name, location)| ListEntry::off(name, location));
     let off: Vec<ListEntry> = off
         .filter(|entry| entries.iter().all(|known| known.name != entry.name))
         .collect();

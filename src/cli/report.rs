@@ -66,7 +66,7 @@ pub(super) fn write(
         report.push_str(text::shown(&section.text).trim_end());
         report.push('\n');
     }
-    let path = place(file, &now, environment)?;
+    let path = report_path(file, &now, environment)?;
     create(&path, &report)?;
 
     let mut words = format!("The report is in {}. It contains:\n{list}", path.display());
@@ -82,7 +82,11 @@ pub(super) fn write(
 }
 
 /// Returns the absolute path of the report.
-fn place(file: Option<&Path>, now: &str, environment: &Environment) -> anyhow::Result<PathBuf> {
+fn report_path(
+    file: Option<&Path>,
+    now: &str,
+    environment: &Environment,
+) -> anyhow::Result<PathBuf> {
     if let Some(file) = file {
         return std::path::absolute(file)
             .with_context(|| format!("the report cannot be written to {}", file.display()));

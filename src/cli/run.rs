@@ -41,7 +41,7 @@ use providers::local;
 use remote::observe::Offer;
 use session::Sessions;
 use session::commands::{CommandUses, Commands};
-use session::mention::{self, MentionPlace};
+use session::mention::{self, MentionContext};
 use store::Record;
 use tools::conversation::structured_output::StructuredOutputTool;
 use transcript::ModelRef;
@@ -472,7 +472,7 @@ fn check_words(
     if let Some(why) = commands(args, &here, earlier).misspelt(text) {
         return Err(Misuse(why).into());
     }
-    let place = MentionPlace {
+    let context = MentionContext {
         agents: &here.agents,
         cwd: &here.cwd,
         root: &here.worktree.root,
@@ -485,7 +485,7 @@ fn check_words(
         let name = word.trim_start_matches('@');
         name.contains(['/', '.']) && !is_of_server(name, &here)
     };
-    let mut unknown = mention::unknown_names(&words, &place);
+    let mut unknown = mention::unknown_names(&words, &context);
     unknown.retain(is_path);
     if unknown.is_empty() {
         return Ok(());

@@ -408,7 +408,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
 async fn search(
     store: &Store,
     environment: &Environment,
-    words: &str,
+    text: &str,
     all: bool,
     limit: usize,
     json: bool,
@@ -420,7 +420,7 @@ async fn search(
         hits,
         unindexed,
         cut,
-    } = store.search(query, words, limit).await?;
+    } = store.search(query, text, limit).await?;
     if unindexed >= SLOW_SEARCH_SESSIONS {
         terminal::print_note(&format!(
             "{unindexed} sessions are not in the search index yet, and were read one by one."
@@ -769,7 +769,12 @@ impl ProjectSessions {
     }
 
     fn has(&self, record: &Record) -> bool {
-        let below = || record.place.as_deref()?.strip_prefix(self.name.as_deref()?);
+        let below = || {
+            record
+                .shared_name
+                .as_deref()?
+                .strip_prefix(self.name.as_deref()?)
+        };
         record.cwd.starts_with(&self.root)
             || below().is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
     }
@@ -792,7 +797,7 @@ async fn query(
     let project = ProjectSessions::of(store, dir, environment).await?;
     Ok(ListQuery {
         cwd: Some(project.root),
-        place: project.name,
+        shared_name: project.name,
         ..query
     })
 }

@@ -64,27 +64,27 @@ fn window_columns() -> Option<usize> {
 
 /// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no reader
 /// left.
-pub(super) fn say(words: &str) {
+pub(super) fn say(text: &str) {
     if !is_watched() {
-        return say_whole(words);
+        return say_whole(text);
     }
-    let words = text::shown(words);
-    say_whole(&fitted_to(&words, columns()));
+    let text = text::shown(text);
+    say_whole(&fitted_to(&text, columns()));
 }
 
 /// Prints a result, of which the parts of a line that does not fit a terminal are indented by `hanging`
 /// more columns after the first.
-pub(super) fn say_hanging(words: &str, hanging: usize) {
+pub(super) fn say_hanging(text: &str, hanging: usize) {
     if !is_watched() {
-        return say_whole(words);
+        return say_whole(text);
     }
-    say_whole(&wrapped(&text::shown(words), columns(), hanging));
+    say_whole(&wrapped(&text::shown(text), columns(), hanging));
 }
 
 /// Prints a result with its own lines.
-fn say_whole(words: &str) {
-    let end = if words.ends_with('\n') { "" } else { "\n" };
-    print(&[text::shown(words).as_bytes(), end.as_bytes()]);
+fn say_whole(text: &str) {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    print(&[text::shown(text).as_bytes(), end.as_bytes()]);
 }
 
 /// Returns the colours of results.
@@ -103,16 +103,16 @@ pub(super) fn show(words: &Styled) {
 }
 
 /// Prints a unified diff: coloured on a terminal, byte for byte in a pipe or a file.
-pub(super) fn diff(words: &str, environment: &Environment) {
+pub(super) fn diff(text: &str, environment: &Environment) {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
-        return exact(words);
+        return exact(text);
     }
-    show(&styled::Palette::of(&stdout, environment).lines(words, styled::of_change));
+    show(&styled::Palette::of(&stdout, environment).lines(text, styled::of_change));
 }
 
 /// Prints the report of `doctor`, with colours on a terminal.
-pub(super) fn report(words: &str, environment: &Environment) {
+pub(super) fn report(text: &str, environment: &Environment) {
     use super::doctor::{BROKEN, DOCTOR_COLUMN, WORKS};
     let palette = palette(environment);
     let style = |line: &str| match line {
@@ -121,11 +121,11 @@ pub(super) fn report(words: &str, environment: &Environment) {
         _ if line.starts_with("- ") => styled::BAD,
         _ => anstyle::Style::new(),
     };
-    let words = text::shown(words);
+    let text = text::shown(text);
     if !is_watched() {
-        return show(&palette.lines(&words, style));
+        return show(&palette.lines(&text, style));
     }
-    let lines = words.lines().map(|line| {
+    let lines = text.lines().map(|line| {
         let hanging = if line.starts_with("- ") {
             2
         } else {
@@ -137,37 +137,37 @@ pub(super) fn report(words: &str, environment: &Environment) {
 }
 
 /// Prints verdicts, with colours on a terminal.
-pub(super) fn verdicts(words: &str, environment: &Environment) {
+pub(super) fn verdicts(text: &str, environment: &Environment) {
     let palette = palette(environment);
-    let words = text::shown(words);
-    let words = if is_watched() {
-        Cow::Owned(wrapped(&words, columns(), VERDICT_INDENT))
+    let text = text::shown(text);
+    let text = if is_watched() {
+        Cow::Owned(wrapped(&text, columns(), VERDICT_INDENT))
     } else {
-        words
+        text
     };
-    show(&palette.first_words(&words, styled::of_verdict));
+    show(&palette.first_words(&text, styled::of_verdict));
 }
 
 /// Prints Markdown: rendered for a terminal, and as it is for a pipe or a file.
-pub(super) fn rendered(words: &str, environment: &Environment) {
+pub(super) fn rendered(text: &str, environment: &Environment) {
     if !is_watched() {
-        return say_whole(words);
+        return say_whole(text);
     }
-    show(&palette(environment).markdown(words, 0));
+    show(&palette(environment).markdown(text, 0));
 }
 
 /// Prints JSON, with invisible characters escaped.
-pub(super) fn json(words: &str) {
-    let end = if words.ends_with('\n') { "" } else { "\n" };
-    print(&[text::json(words).as_bytes(), end.as_bytes()]);
+pub(super) fn json(text: &str) {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    print(&[text::json(text).as_bytes(), end.as_bytes()]);
 }
 
 /// Prints output for further processing: byte for byte, unless it goes to a terminal.
-pub(super) fn exact(words: &str) {
+pub(super) fn exact(text: &str) {
     if io::stdout().is_terminal() {
-        say_whole(words)
+        say_whole(text)
     } else {
-        print(&[words.as_bytes()])
+        print(&[text.as_bytes()])
     }
 }
 
@@ -201,8 +201,8 @@ impl JsonWriter {
         Self(BufWriter::new(io::stdout().lock()))
     }
 
-    pub(super) fn line(&mut self, words: &str) -> io::Result<()> {
-        writeln!(self.0, "{}", text::json(words))
+    pub(super) fn line(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.0, "{}", text::json(text))
     }
 
     pub(super) fn end(mut self) -> io::Result<()> {
@@ -226,22 +226,22 @@ impl Write for JsonWriter {
 }
 
 /// Prints a message on standard error.
-pub(super) fn print_note(words: &str) {
-    writeln!(io::stderr().lock(), "{}", fitted(&text::shown(words))).ok();
+pub(super) fn print_note(text: &str) {
+    writeln!(io::stderr().lock(), "{}", fitted(&text::shown(text))).ok();
 }
 
 /// Wraps a message for standard error to the width of its terminal.
-fn fitted(words: &str) -> Cow<'_, str> {
+fn fitted(text: &str) -> Cow<'_, str> {
     if io::stderr().is_terminal() {
-        Cow::Owned(fitted_to(words, columns()))
+        Cow::Owned(fitted_to(text, columns()))
     } else {
-        Cow::Borrowed(words)
+        Cow::Borrowed(text)
     }
 }
 
 /// Wraps each line at spaces. The parts of a line continue next to its text, after its mark or key.
-fn fitted_to(words: &str, columns: usize) -> String {
-    let lines = words
+fn fitted_to(text: &str, columns: usize) -> String {
+    let lines = text
         .split('\n')
         .map(|line| folded(line, columns, hanging(line)));
     lines.collect::<Vec<_>>().join("\n")
@@ -269,8 +269,8 @@ fn hanging(line: &str) -> usize {
 
 /// Wraps each line at spaces. The parts of a line have its indentation, and `hanging` more columns
 /// after the first. A word that is longer than a line stays whole, so that it can be copied.
-fn wrapped(words: &str, columns: usize, hanging: usize) -> String {
-    let lines = words.split('\n').map(|line| folded(line, columns, hanging));
+fn wrapped(text: &str, columns: usize, hanging: usize) -> String {
+    let lines = text.split('\n').map(|line| folded(line, columns, hanging));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -333,9 +333,9 @@ fn wrapped_aside(words: &Styled) -> Option<Styled> {
 }
 
 /// Writes our own sequences and cleaned text to the terminal that standard error is.
-fn draw(words: &str) {
+fn draw(text: &str) {
     let mut stderr = io::stderr().lock();
-    write!(stderr, "{words}").and_then(|()| stderr.flush()).ok();
+    write!(stderr, "{text}").and_then(|()| stderr.flush()).ok();
 }
 
 /// Prints the reason for a failure on standard error.

@@ -65,15 +65,19 @@ pub(super) struct PromptAnswer {
 }
 
 /// Takes prompts from the store until draining begins, then waits for the running ones.
-pub(super) async fn work(shared: Arc<Sessions>, at_once: usize, draining: CancellationToken) {
+pub(super) async fn work(
+    shared: Arc<Sessions>,
+    max_concurrent: usize,
+    draining: CancellationToken,
+) {
     let mut running = JoinSet::new();
     let mut is_reported = false;
     while !draining.is_cancelled() {
-        if running.len() < at_once {
+        if running.len() < max_concurrent {
             match shared.store.claim_task().await {
                 Ok(Some(task)) => {
                     is_reported = false;
-                    running.spawn(carry_out(shared.clone(), task));
+                    running.spawn(run_task(shared.clone(), task));
                     continue;
                 }
                 Ok(None) => is_reported = false,
@@ -93,7 +97,7 @@ pub(super) async fn work(shared: Arc<Sessions>, at_once: usize, draining: Cancel
     while running.join_next().await.is_some() {}
 }
 
-async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
+async fn run_task(shared: Arc<Sessions>, task: ClaimedTask) {
     let session = task.session.clone();
     tracing::info!(
         "session {session} is being worked on, attempt {}",
@@ -171,12 +175,12 @@ async fn converse(
     task: &ClaimedTask,
     work: Work,
 ) -> anyhow::Result<PromptAnswer> {
-    let offers = v1::ClientCapabilities::new().meta(with_member(ALONE, Value::Bool(true)));
+    let capabilities = v1::ClientCapabilities::new().meta(with_member(ALONE, Value::Bool(true)));
     let info = v1::Implementation::new("adjutant serve --work", env!("CARGO_PKG_VERSION"));
-    let hello = v1::InitializeRequest::new(ProtocolVersion::V1)
-        .client_capabilities(offers)
+    let initialize = v1::InitializeRequest::new(ProtocolVersion::V1)
+        .client_capabilities(capabilities)
         .client_info(info);
-    peer.call(&Initialize(hello), None)
+    peer.call(&Initialize(initialize), None)
         .await
         .map_err(server_error)?;
     let id = v1::SessionId::new(task.session.share());
@@ -189,7 +193,7 @@ async fn converse(
                 // The process that stored the prompt is about to release the session.
                 Err(e) => tracing::debug!("session {} cannot be opened yet: {e}", task.session),
             }
-            tokio::time::sleep(POLL_INTERVAL).await; // asked again
+            tokio::time::sleep(POLL_INTERVAL).await; // before the next attempt
         }
     };
     if tokio::time::timeout(RELEASE_TIMEOUT, opened).await.is_err() {

@@ -152,10 +152,10 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
 /// after a grant or a cancellation, the question is withdrawn. Returns the request if the
 /// connection ended before the answer.
 pub async fn ask(
-    asking: ClientReply<Option<PickedAnswer>>,
+    client_reply: ClientReply<Option<PickedAnswer>>,
     mut ask: PermissionRequest,
 ) -> Option<PermissionRequest> {
-    let answer = answered(asking, &mut ask.reply).await?;
+    let answer = answered(client_reply, &mut ask.reply).await?;
     let answer = match answer {
         Ok(Some(PickedAnswer { id, comment: words })) => match &*id {
             ONCE => PermissionReply::Once,
@@ -177,11 +177,11 @@ pub async fn ask(
 
 /// Waits for an answer. Returns `None` if the receiver of the reply is dropped first.
 async fn answered<T, R>(
-    asking: ClientReply<T>,
+    client_reply: ClientReply<T>,
     reply: &mut oneshot::Sender<R>,
 ) -> Option<Result<T, CallError>> {
     tokio::select! {
-        answer = asking => Some(answer),
+        answer = client_reply => Some(answer),
         () = reply.closed() => None,
     }
 }
@@ -218,10 +218,10 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
 /// Waits for the answer to a confirmation; other ids than the offered ones are ignored. Returns the
 /// confirmation if the connection ended before the answer.
 pub async fn choose(
-    asking: ClientReply<Option<PickedAnswer>>,
+    client_reply: ClientReply<Option<PickedAnswer>>,
     mut choose: Confirmation,
 ) -> Option<Confirmation> {
-    let answer = match answered(asking, &mut choose.reply).await? {
+    let answer = match answered(client_reply, &mut choose.reply).await? {
         Ok(Some(picked)) => match &*picked.id {
             YES => true,
             NO => false,

@@ -412,11 +412,11 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
     pub fn sessions(&self) -> (usize, usize) {
         let mut places = locked(&self.places);
         places.retain(
-            |_, place| !matches!(place, SessionPlace::With(server) if server.strong_count() == 0),
+            |_, entry| !matches!(entry, SessionPlace::With(server) if server.strong_count() == 0),
         );
         let waiting = places
             .values()
-            .filter(|place| matches!(place, SessionPlace::Waiting(..)))
+            .filter(|entry| matches!(entry, SessionPlace::Waiting(..)))
             .count();
         (places.len(), waiting)
     }

@@ -7,9 +7,12 @@ use super::view::ClientReply;
 use events::NotWritten;
 
 /// Waits for the contents of a file and sends them to the tool that reads it.
-pub async fn read(asking: ClientReply<String>, mut reply: oneshot::Sender<Result<String, String>>) {
+pub async fn read(
+    client_reply: ClientReply<String>,
+    mut reply: oneshot::Sender<Result<String, String>>,
+) {
     let answer = tokio::select! {
-        answer = asking => answer,
+        answer = client_reply => answer,
         () = reply.closed() => return,
     };
     // The receiver may have been cancelled.
@@ -18,7 +21,7 @@ pub async fn read(asking: ClientReply<String>, mut reply: oneshot::Sender<Result
 
 /// Reports whether the client has written a file. If the client does not know the file or the
 /// method, the tool may write it directly; if it refuses, the tool may not.
-pub async fn write(asking: ClientReply<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
+pub async fn write(client_reply: ClientReply<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
     let refused = |error: CallError| match error {
         CallError::Refused(error)
             if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) =>
@@ -32,5 +35,5 @@ pub async fn write(asking: ClientReply<()>, reply: oneshot::Sender<Result<(), No
         _ => NotWritten::Unknown,
     };
     // The receiver may have been cancelled.
-    reply.send(asking.await.map_err(refused)).ok();
+    reply.send(client_reply.await.map_err(refused)).ok();
 }

@@ -150,20 +150,23 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
 
 /// Waits for the answers and sends them to the tool. The questions are withdrawn if the receiver of
 /// the reply is dropped. Returns the request if the connection ended before the answers.
-pub async fn inquire(way: QuestionPrompt, mut inquiry: QuestionRequest) -> Option<QuestionRequest> {
+pub async fn await_answers(
+    prompt: QuestionPrompt,
+    mut inquiry: QuestionRequest,
+) -> Option<QuestionRequest> {
     let questions = &inquiry.questions;
     let reply = async {
-        match way {
+        match prompt {
             QuestionPrompt::None => Some(QuestionReply::Unshown),
-            QuestionPrompt::Form(asking) => match asking.await {
+            QuestionPrompt::Form(client_reply) => match client_reply.await {
                 Ok(FormAnswer::Submitted(filled)) => Some(filled_in(questions, &filled)),
                 Ok(FormAnswer::Declined | FormAnswer::Cancelled) => Some(QuestionReply::Dismissed),
                 Err(e) => refused(&e),
             },
             QuestionPrompt::Permissions(all) => {
                 let mut answers = Vec::new();
-                for (asking, question) in all.into_iter().zip(questions) {
-                    match asking.await {
+                for (client_reply, question) in all.into_iter().zip(questions) {
+                    match client_reply.await {
                         Ok(picked) => match chosen(question, picked) {
                             Some(answer) => answers.push(vec![answer]),
                             None => return Some(QuestionReply::Dismissed),
@@ -318,10 +321,10 @@ mod tests {
     #[test]
     fn option_that_was_not_offered_is_no_answer() {
         let two = question(&["a", "b"], false);
-        let picked = |id: &str, words: Option<&str>| {
+        let picked = |id: &str, text: Option<&str>| {
             Some(PickedAnswer {
                 id: id.into(),
-                comment: words.map(Into::into),
+                comment: text.map(Into::into),
             })
         };
         for (id, expected) in [

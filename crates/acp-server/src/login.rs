@@ -86,9 +86,9 @@ pub fn accounts(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Se
         let places = base::task::spawn_blocking(move || Auth::places(&environment))
             .await
             .unwrap_or_default();
-        let account = |(label, kind, place): (String, &str, &str)| Account {
+        let account = |(label, kind, source): (String, &str, &str)| Account {
             label,
-            name: format!("{kind} {place}"),
+            name: format!("{kind} {source}"),
         };
         places.into_iter().map(account).collect()
     }

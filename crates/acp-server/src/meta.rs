@@ -213,8 +213,8 @@ pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
 
 /// Returns the user's comment on a rejection, which the protocol has no field for.
 pub fn comment(meta: Option<&Meta>) -> Option<String> {
-    let words = member(meta, COMMENT)?.as_str()?.trim();
-    (!words.is_empty()).then(|| words.to_owned())
+    let text = member(meta, COMMENT)?.as_str()?.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ fn models(session: &SessionHandle, now: &ModelRef) -> ConfigOptionState {
     const MAX_UNGROUPED: usize = 12;
     let models = session.project().models.clone();
     let recent = models.recent();
-    let place = |model: &Model| {
+    let rank = |model: &Model| {
         recent.iter().position(|known| {
             (&known.provider, &known.model) == (&model.id.provider, &model.id.model)
         })
@@ -223,8 +223,8 @@ fn models(session: &SessionHandle, now: &ModelRef) -> ConfigOptionState {
     let (mut used, others): (Vec<_>, Vec<_>) = models
         .all()
         .into_iter()
-        .partition(|model| place(model).is_some());
-    used.sort_by_key(|model| place(model));
+        .partition(|model| rank(model).is_some());
+    used.sort_by_key(|model| rank(model));
     let whole = |model: &Arc<Model>| {
         let name = format!("{}/{}", model.provider_name, model.name);
         of_model(model, name)

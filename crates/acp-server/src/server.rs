@@ -224,12 +224,12 @@ impl Server {
     /// session then belongs to the caller.
     ///
     /// # Errors
-    /// The client of the other connection is alive. A second request of the same kind (`way`) takes
+    /// The client of the other connection is alive. A second request of the same kind (`request_kind`) takes
     /// the session over.
     pub async fn reclaim(
         &self,
         id: &str,
-        way: &'static str,
+        request_kind: &'static str,
     ) -> Result<Option<LiveSession<Self>>, RequestError> {
         let Some(hosted) = self.hosted() else {
             return Ok(None);
@@ -242,13 +242,13 @@ impl Server {
             FoundSession::With(there) if std::ptr::eq(&*there, self) => return Ok(None),
             FoundSession::With(there) => there,
         };
-        let again = locked(&self.refused).remove(&(id.clone(), way));
+        let again = locked(&self.refused).remove(&(id.clone(), request_kind));
         let liveness = there.remote.as_ref().map(|remote| remote.liveness.clone());
         if let Some(liveness) = liveness
             && !again
         {
             if liveness.answers().await {
-                locked(&self.refused).insert((id.clone(), way));
+                locked(&self.refused).insert((id.clone(), request_kind));
                 return Err(RequestError::Failed {
                     message: format!("Session {id} is open in another connection."),
                     advice: Some(

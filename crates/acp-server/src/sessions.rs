@@ -87,7 +87,7 @@ pub fn stdio_server(
     command: Vec<String>,
     environment: Vec<(String, String)>,
 ) -> McpEntry {
-    given(
+    client_entry(
         name,
         Transport::Local {
             command,
@@ -113,7 +113,7 @@ pub fn http_server(
     kind: HttpKind,
 ) -> McpEntry {
     let headers = headers.into_iter().collect();
-    given(
+    client_entry(
         name,
         Transport::Remote {
             url,
@@ -127,10 +127,10 @@ pub fn http_server(
 /// Returns the settings entry of an MCP server that lives in the client, which has given it this
 /// id.
 pub fn client_server(name: String, id: &str) -> McpEntry {
-    given(name, Transport::Editor { id: id.to_owned() })
+    client_entry(name, Transport::Editor { id: id.to_owned() })
 }
 
-fn given(name: String, transport: Transport) -> McpEntry {
+fn client_entry(name: String, transport: Transport) -> McpEntry {
     McpEntry {
         name,
         enabled: true,
@@ -161,15 +161,15 @@ impl HistoryMode {
 
 pub fn create(
     server: &Arc<Server>,
-    place: SessionSetup,
+    setup: SessionSetup,
 ) -> impl Future<Output = Result<SessionHandle, RequestError>> + Send + 'static {
-    let place = checked(server, place);
+    let setup = checked(server, setup);
     let server = server.clone();
     async move {
         server.check_session_limit()?;
-        let place = place?;
-        let options = server.hosted().map(|_| place.clone());
-        let session = server.shared.create(place).await?.handle;
+        let setup = setup?;
+        let options = server.hosted().map(|_| setup.clone());
+        let session = server.shared.create(setup).await?.handle;
         let live = LiveSession::new(session.clone(), options);
         live.live_turns.set_cost(0.0);
         server.register_session(live);
@@ -213,11 +213,11 @@ pub fn reopen(
     server: &Arc<Server>,
     cx: &RequestContext,
     id: &str,
-    place: SessionSetup,
+    setup: SessionSetup,
     history: HistoryMode,
 ) -> impl Future<Output = Result<OpenedForClient, RequestError>> + Send + 'static {
-    let is_unprompted = place.is_unprompted;
-    let place = known_place(server, id, place);
+    let is_unprompted = setup.is_unprompted;
+    let setup = known_place(server, id, setup);
     let claim = server.claim(id);
     let server = server.clone();
     let id = id.to_owned();
@@ -225,12 +225,12 @@ pub fn reopen(
     async move {
         let claim = claim?;
         claim.first().await;
-        let place = place?;
+        let setup = setup?;
         let mut reclaimed = None;
         if server.session(&id).is_err() {
             match server.reclaim(&id, history.word()).await? {
                 None => server.check_session_limit()?,
-                Some(live) => match come_back(&server, live, &place, history).await? {
+                Some(live) => match come_back(&server, live, &setup, history).await? {
                     CameBack::To(reopened) => return Ok(reopened),
                     CameBack::Otherwise(live) => reclaimed = Some(live),
                 },
@@ -241,16 +241,16 @@ pub fn reopen(
             .or_else(|| server.session(&id).ok())
             .map(|live| live.cwd);
         let dismiss = || reclaimed.or_else(|| server.dismiss(&id));
-        let options = server.hosted().map(|_| place.clone());
+        let options = server.hosted().map(|_| setup.clone());
         let session_id = SessionId::new(&*id);
-        let fresh = is_unprompted.then(|| place.clone());
+        let fresh = is_unprompted.then(|| setup.clone());
         let mut opening = OpeningUpdates::new(&server);
         let (beginning, first) = oneshot::channel();
         let beginning = (history == HistoryMode::Send).then_some(beginning);
         let reopening =
             server
                 .shared
-                .reopen(&session_id, place, live, dismiss, history.word(), beginning);
+                .reopen(&session_id, setup, live, dismiss, history.word(), beginning);
         let (reopened, mut ran) = tokio::join!(
             reopening,
             show_first(&mut opening, &session_id, first, &cancelled)
@@ -344,16 +344,16 @@ enum CameBack {
 async fn come_back(
     server: &Arc<Server>,
     live: LiveSession<Server>,
-    place: &OpenOptions,
+    options: &OpenOptions,
     history: HistoryMode,
 ) -> Result<CameBack, RequestError> {
-    let elsewhere = !server.shared.is_place(&live.handle.cwd, &place.cwd);
+    let elsewhere = !server.shared.is_place(&live.handle.cwd, &options.cwd);
     let is_busy = live.live_turns.is_busy();
-    let is_less_strict = live.live_turns.is_less_strict(place);
-    let otherwise = !is_busy && (is_less_strict || !live.live_turns.is_opened_as(place));
+    let is_less_strict = live.live_turns.is_less_strict(options);
+    let otherwise = !is_busy && (is_less_strict || !live.live_turns.is_opened_as(options));
     let refused = if elsewhere {
         let kept = live.handle.cwd.clone();
-        Some(OpenError::other_directory(&live.handle.id, kept, place.cwd.clone()).into())
+        Some(OpenError::other_directory(&live.handle.id, kept, options.cwd.clone()).into())
     } else if is_busy && is_less_strict {
         Some(RequestError::Failed {
             message: format!(
@@ -383,7 +383,7 @@ async fn come_back(
     server.register_session(live);
     // The first prompt must not go to an endpoint of the other connection, with its headers.
     server.use_endpoints(&session).await;
-    if let Some(approvals) = place.approvals {
+    if let Some(approvals) = options.approvals {
         // The response does not wait until the choice is saved.
         drop(session.choose_approvals(approvals)?);
     }
@@ -485,10 +485,10 @@ pub async fn send_out_of_turn_updates(server: Arc<Server>, opened: OpenedForClie
 pub fn fork(
     server: &Arc<Server>,
     id: &str,
-    place: SessionSetup,
+    setup: SessionSetup,
     before: Option<Value>,
 ) -> impl Future<Output = Result<SessionHandle, RequestError>> + Send + 'static {
-    let place = checked(server, place);
+    let setup = checked(server, setup);
     let server = server.clone();
     let id = SessionId::new(id);
     async move {
@@ -502,9 +502,9 @@ pub fn fork(
             }
         };
         server.check_session_limit()?;
-        let place = place?;
-        let options = server.hosted().map(|_| place.clone());
-        let session = server.shared.fork(&id, place, before).await?.handle;
+        let setup = setup?;
+        let options = server.hosted().map(|_| setup.clone());
+        let session = server.shared.fork(&id, setup, before).await?.handle;
         server.register_session(LiveSession::new(session.clone(), options));
         Ok(session)
     }
@@ -607,10 +607,10 @@ pub async fn list(
         )));
     }
     let cwd = cwd.as_deref().map(normal);
-    let place = server.shared.shared_place(cwd.as_deref()).await;
+    let shared_name = server.shared.shared_directory_name(cwd.as_deref()).await;
     let query = ListQuery {
         cwd,
-        place,
+        shared_name,
         archived,
         after,
         limit: PAGE_SIZE,
@@ -622,7 +622,7 @@ pub async fn list(
         .map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
     let filling = page
         .filling
-        .map(|ListFilling { taken, unknown }| json!({ "taken": taken, "of": unknown }));
+        .map(|ListFilling { added, total }| json!({ "taken": added, "of": total }));
     Ok(ShownPage {
         sessions: page.sessions,
         next,
@@ -737,11 +737,11 @@ pub fn cancel(server: &Server, id: &str) {
 fn known_place(
     server: &Server,
     id: &str,
-    place: SessionSetup,
+    setup: SessionSetup,
 ) -> Result<OpenOptions, RequestError> {
-    let old = normal(&place.cwd);
-    let gone = place.cwd.is_absolute() && !old.exists();
-    checked(server, place).map_err(|refusal| match refusal {
+    let old = normal(&setup.cwd);
+    let gone = setup.cwd.is_absolute() && !old.exists();
+    checked(server, setup).map_err(|refusal| match refusal {
         RequestError::Invalid(why) if gone => {
             let id = base::text::title(id);
             let old = old.display();
@@ -755,7 +755,7 @@ fn known_place(
 
 /// Checks the setup of a session, and returns the canonical paths, so that the checked paths are
 /// those that are opened.
-fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestError> {
+fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestError> {
     let SessionSetup {
         cwd,
         additional_directories: extra,
@@ -763,7 +763,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, RequestE
         system,
         restrictions,
         is_unprompted: _,
-    } = place;
+    } = setup;
     let home = server.shared.environment.home.as_deref();
     let restrictions = restrictions.and_then(|all| all.as_settings(home));
     let Restrictions {

@@ -45,6 +45,7 @@ pub fn message_text(text: &str) -> Cow<'_, str> {
     format!("{head}…\n\n[{rest} more bytes of this message are not shown here. The subagent has received all of it.]").into()
 }
 
+/// A tool call as the client shows it at present.
 #[derive(Debug, Default, Clone)]
 pub struct ShownCall {
     /// The kind of the tool.
@@ -88,10 +89,10 @@ fn errors_in(files: &Map<String, Value>) -> String {
                 .get("message")
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            let place = format!("{file}:{}:{}", start("line"), start("character"));
+            let location = format!("{file}:{}:{}", start("line"), start("character"));
             lines.push(format!(
                 "- {}: {}",
-                text::escaped(&place),
+                text::escaped(&location),
                 text::title(message)
             ));
         }

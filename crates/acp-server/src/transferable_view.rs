@@ -14,30 +14,31 @@ use super::view::{
 use base::id::SessionId;
 use events::Event;
 
-pub struct Movable {
+/// A view whose open questions fail once its session moves to another connection.
+pub struct TransferableView {
     view: Box<dyn SessionView>,
-    moved: CancellationToken,
+    transfer: CancellationToken,
 }
 
-impl Movable {
-    /// Wraps a view. Its open questions fail when `moved` is cancelled.
-    pub fn new(view: Box<dyn SessionView>, moved: CancellationToken) -> Self {
-        Self { view, moved }
+impl TransferableView {
+    /// Wraps a view. Its open questions fail when `transfer` is cancelled.
+    pub fn new(view: Box<dyn SessionView>, transfer: CancellationToken) -> Self {
+        Self { view, transfer }
     }
 
-    fn until<T: Send + 'static>(&self, asking: ClientReply<T>) -> ClientReply<T> {
-        let moved = self.moved.clone();
+    fn until_transfer<T: Send + 'static>(&self, client_reply: ClientReply<T>) -> ClientReply<T> {
+        let transfer = self.transfer.clone();
         Box::pin(async move {
             tokio::select! {
                 biased;
-                answer = asking => answer,
-                () = moved.cancelled() => Err(CallError::Closed),
+                answer = client_reply => answer,
+                () = transfer.cancelled() => Err(CallError::Closed),
             }
         })
     }
 }
 
-impl SessionView for Movable {
+impl SessionView for TransferableView {
     fn encode_event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         self.view.encode_event(session, event, out);
     }
@@ -49,10 +50,11 @@ impl SessionView for Movable {
     fn encode_config_options(
         &mut self,
         session: &SessionId,
-        settings: Vec<ConfigOption>,
+        config_options: Vec<ConfigOption>,
         out: &mut UpdateLines,
     ) {
-        self.view.encode_config_options(session, settings, out);
+        self.view
+            .encode_config_options(session, config_options, out);
     }
 
     fn encode_activity(
@@ -71,24 +73,24 @@ impl SessionView for Movable {
     fn request_permission(
         &mut self,
         session: &SessionId,
-        asked: ChoiceRequest,
+        choice: ChoiceRequest,
     ) -> ClientReply<Option<PickedAnswer>> {
-        let asking = self.view.request_permission(session, asked);
-        self.until(asking)
+        let client_reply = self.view.request_permission(session, choice);
+        self.until_transfer(client_reply)
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {
-        let asking = self.view.request_form(session, form);
-        self.until(asking)
+        let client_reply = self.view.request_form(session, form);
+        self.until_transfer(client_reply)
     }
 
     fn read_file(&mut self, session: &SessionId, path: PathBuf) -> ClientReply<String> {
-        let asking = self.view.read_file(session, path);
-        self.until(asking)
+        let client_reply = self.view.read_file(session, path);
+        self.until_transfer(client_reply)
     }
 
     fn write_file(&mut self, session: &SessionId, path: PathBuf, text: String) -> ClientReply<()> {
-        let asking = self.view.write_file(session, path, text);
-        self.until(asking)
+        let client_reply = self.view.write_file(session, path, text);
+        self.until_transfer(client_reply)
     }
 }

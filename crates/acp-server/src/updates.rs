@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::command_list::{CommandList, TurnGuard};
 use super::server::Server;
-use super::transferable_view::Movable;
+use super::transferable_view::TransferableView;
 use super::view::{SessionActivity, SessionView, UpdateLines};
 use super::{ask, elicit, files, form};
 use super::{login, options};
@@ -212,7 +212,7 @@ fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView>
     view.set_out_of_turn_prefix(server.shared.environment.fresh(ASIDE));
     match server.hosted() {
         None => view,
-        Some(_) => Box::new(Movable::new(view, moved.clone())),
+        Some(_) => Box::new(TransferableView::new(view, moved.clone())),
     }
 }
 
@@ -512,43 +512,46 @@ impl UpdateSender {
                     .is_none()
                     .then(|| self.waits.ask(&asked.call, asked.agent.is_some()));
                 let session = asked.session.as_ref().unwrap_or(own);
-                let asking = ask::ask(
+                let interaction = ask::ask(
                     view.request_permission(session, ask::question(&asked)),
                     *asked,
                 );
                 (
                     number,
-                    asking
+                    interaction
                         .map(|back| Some(TurnMessage::AskPermission(Box::new(back?))))
                         .boxed(),
                 )
             }
             TurnMessage::Confirm(asked) => {
                 let number = self.waits.ask(&asked.call, false);
-                let asking = ask::choose(view.request_permission(own, ask::choice(&asked)), *asked);
+                let interaction =
+                    ask::choose(view.request_permission(own, ask::choice(&asked)), *asked);
                 (
                     Some(number),
-                    asking
+                    interaction
                         .map(|back| Some(TurnMessage::Confirm(Box::new(back?))))
                         .boxed(),
                 )
             }
             TurnMessage::AskQuestions(asked) => {
-                let way = form::send_questions(own, &asked, self.server.capabilities().forms, view);
+                let prompt =
+                    form::send_questions(own, &asked, self.server.capabilities().forms, view);
                 // A question that cannot be shown keeps no call waiting.
-                let shown = !matches!(way, form::QuestionPrompt::None);
+                let shown = !matches!(prompt, form::QuestionPrompt::None);
                 let number = shown.then(|| self.waits.ask(&asked.call, false));
-                let asking = form::inquire(way, *asked);
+                let interaction = form::await_answers(prompt, *asked);
                 (
                     number,
-                    asking
+                    interaction
                         .map(|back| Some(TurnMessage::AskQuestions(Box::new(back?))))
                         .boxed(),
                 )
             }
             TurnMessage::AskForm(mut asked) => {
-                let way = elicit::send_form(own, &mut asked, &self.server.capabilities(), view);
-                let shown = !matches!(way, elicit::FormDelivery::Unsupported);
+                let delivery =
+                    elicit::send_form(own, &mut asked, &self.server.capabilities(), view);
+                let shown = !matches!(delivery, elicit::FormDelivery::Unsupported);
                 let is_own = asked.session.is_none();
                 let call = if shown && is_own {
                     asked.call.as_ref()
@@ -556,10 +559,10 @@ impl UpdateSender {
                     None
                 };
                 let number = call.map(|call| self.waits.ask(call, false));
-                let asking = elicit::await_form_reply(way, *asked);
+                let interaction = elicit::await_form_reply(delivery, *asked);
                 (
                     number,
-                    asking
+                    interaction
                         .map(|back| Some(TurnMessage::AskForm(Box::new(back?))))
                         .boxed(),
                 )

@@ -70,7 +70,7 @@ pub trait SessionView: Send {
     fn encode_config_options(
         &mut self,
         session: &SessionId,
-        settings: Vec<ConfigOption>,
+        config_options: Vec<ConfigOption>,
         out: &mut UpdateLines,
     );
 

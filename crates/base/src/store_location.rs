@@ -99,9 +99,9 @@ mod tests {
             ("secret", "not an address"),
         ];
         for (url, shown) in table {
-            let place = DatabaseLocation::new(url);
-            assert_eq!(place.shown(), shown);
-            assert!(!format!("{place:?}").contains("cret"));
+            let location = DatabaseLocation::new(url);
+            assert_eq!(location.shown(), shown);
+            assert!(!format!("{location:?}").contains("cret"));
         }
     }
 }

@@ -174,12 +174,12 @@ impl Sampler {
 
     /// Returns a place in a trace with the decision whether the trace is recorded.
     #[must_use]
-    pub fn sampled(self, place: TraceContext, parent: Option<&TraceContext>) -> TraceContext {
+    pub fn sampled(self, context: TraceContext, parent: Option<&TraceContext>) -> TraceContext {
         let is_sampled = match parent {
             Some(parent) if self.follows_parent => parent.flags() & SAMPLED != 0,
-            _ => self.takes(place.trace_id()),
+            _ => self.takes(context.trace_id()),
         };
-        place.marked(is_sampled)
+        context.marked(is_sampled)
     }
 
     /// Returns whether a trace is in the share: decided by its id, so that all programs which take
@@ -338,10 +338,10 @@ mod tests {
             ];
             let sampler = Sampler::of(&Environment::from_vars(vars.into()));
             let is_sampled = |parent: Option<&TraceContext>| {
-                let place = yes.clone().expect("a place in the trace").child("msg_1");
-                let place = sampler.sampled(place, parent);
-                assert_eq!(place.trace_id(), TRACE);
-                place.flags() == SAMPLED
+                let context = yes.clone().expect("a place in the trace").child("msg_1");
+                let context = sampler.sampled(context, parent);
+                assert_eq!(context.trace_id(), TRACE);
+                context.flags() == SAMPLED
             };
             assert_eq!(
                 [

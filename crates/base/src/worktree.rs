@@ -52,7 +52,7 @@ impl Worktree {
     }
 
     /// Returns the name of a directory of the project on all machines that share a store.
-    pub fn shared_place(&self, cwd: &Path) -> String {
+    pub fn shared_directory_name(&self, cwd: &Path) -> String {
         let name = self.shared_name();
         let cwd = resolve(cwd);
         match cwd.strip_prefix(&self.root) {

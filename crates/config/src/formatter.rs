@@ -523,11 +523,11 @@ mod tests {
 
     #[test]
     fn known_formatter_runs_if_it_applies_to_project() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("project");
-        let bin = place.path().join("bin");
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("project");
+        let bin = dir.path().join("bin");
         let write = |path: &str, text: &str| {
-            let path = place.path().join(path);
+            let path = dir.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -543,7 +543,7 @@ mod tests {
                 let program = run
                     .command
                     .0
-                    .strip_prefix(place.path())
+                    .strip_prefix(dir.path())
                     .unwrap()
                     .display()
                     .to_string();

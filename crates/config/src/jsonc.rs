@@ -53,14 +53,14 @@ pub(crate) fn parse(
             }
             _ => start,
         };
-        let place = SourceLocation {
+        let location = SourceLocation {
             origin: origin.clone(),
             line,
             column,
         };
         Problem::error(
             ProblemCode::Syntax,
-            &place,
+            &location,
             "",
             format!("this is not valid JSON: {kind}"),
         )
@@ -154,7 +154,7 @@ struct JsoncReader<'a> {
 }
 
 impl JsoncReader<'_> {
-    fn place(&self, offset: usize) -> SourceLocation {
+    fn location(&self, offset: usize) -> SourceLocation {
         let (line, column) = self.lines.at(offset);
         SourceLocation {
             origin: self.origin.clone(),
@@ -164,7 +164,7 @@ impl JsoncReader<'_> {
     }
 
     fn node(&mut self, value: &ast::Value<'_>) -> Node {
-        let at = self.place(value.range().start);
+        let at = self.location(value.range().start);
         let value = match value {
             ast::Value::NullKeyword(_) => NodeValue::Null,
             ast::Value::BooleanLit(yes) => NodeValue::Bool(yes.value),
@@ -181,7 +181,7 @@ impl JsoncReader<'_> {
                 let mut lines: HashMap<&str, u32> = HashMap::new();
                 for property in &object.properties {
                     let key = property.name.as_str().to_owned();
-                    let key_at = self.place(property.range.start);
+                    let key_at = self.location(property.range.start);
                     self.path.push(key.clone());
                     if let Some(line) = lines.get(property.name.as_str()) {
                         let problem = Problem::error(
@@ -262,9 +262,12 @@ mod tests {
             ("{\"a\": [1,\n 2\n\n", "x.json:2:3"),
             ("{} {}", "x.json:1:4"),
         ];
-        for (text, place) in table {
+        for (text, location) in table {
             let problem = parse(text, &origin(), &mut Vec::new()).unwrap_err();
-            assert!(problem.to_string().starts_with(place), "{text}: {problem}");
+            assert!(
+                problem.to_string().starts_with(location),
+                "{text}: {problem}"
+            );
         }
     }
 

@@ -512,17 +512,17 @@ mod tests {
 
     #[test]
     fn server_runs_at_nearest_root() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("project");
-        let bin = place.path().join("bin");
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("project");
+        let bin = dir.path().join("bin");
         let write = |path: &str, text: &str| {
-            let path = place.path().join(path);
+            let path = dir.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         };
         let environment = Environment::from_vars(BTreeMap::from([
-            ("HOME".to_owned(), place.path().display().to_string()),
+            ("HOME".to_owned(), dir.path().display().to_string()),
             ("PATH".to_owned(), bin.display().to_string()),
         ]));
         let all = named(json!(true));

@@ -229,7 +229,7 @@ impl LayerReader<'_, '_> {
                 && let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(&text)
             {
                 let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
-                let place = SourceLocation {
+                let location = SourceLocation {
                     origin,
                     line: number(e.line()),
                     column: number(e.column().max(1)),
@@ -237,7 +237,7 @@ impl LayerReader<'_, '_> {
                 let text = "this is not valid JSON; what organisations say that you logged in to is not used";
                 self.disk
                     .problems
-                    .push(Problem::error(ProblemCode::Syntax, &place, "", text));
+                    .push(Problem::error(ProblemCode::Syntax, &location, "", text));
             }
         }
         let remotes = super::remote::wanted(environment);
@@ -247,7 +247,7 @@ impl LayerReader<'_, '_> {
             .collect();
         for remote in remotes {
             if !self.file(&remote.file, Layer::Remote, false) {
-                let place = SourceLocation::whole_text(&self.disk.origin(
+                let location = SourceLocation::whole_text(&self.disk.origin(
                     &remote.file,
                     Layer::Remote,
                     false,
@@ -257,9 +257,12 @@ impl LayerReader<'_, '_> {
                      while a session is open",
                     remote.address
                 );
-                self.disk
-                    .problems
-                    .push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+                self.disk.problems.push(Problem::error(
+                    ProblemCode::MissingFile,
+                    &location,
+                    "",
+                    text,
+                ));
             }
         }
     }
@@ -280,11 +283,14 @@ impl LayerReader<'_, '_> {
             };
             let path = absolute(path, cwd, environment.home.as_deref());
             if !self.file(&path, Layer::Named, false) {
-                let place = SourceLocation::whole_text(&variable(name, Layer::Named));
+                let location = SourceLocation::whole_text(&variable(name, Layer::Named));
                 let text = format!("there is no file {}", path.display());
-                self.disk
-                    .problems
-                    .push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+                self.disk.problems.push(Problem::error(
+                    ProblemCode::MissingFile,
+                    &location,
+                    "",
+                    text,
+                ));
             }
         }
     }
@@ -308,11 +314,11 @@ impl LayerReader<'_, '_> {
             if let Some(path) = environment.var(name) {
                 let path = absolute(path, cwd, environment.home.as_deref());
                 if !path.is_dir() {
-                    let place = SourceLocation::whole_text(&variable(name, Layer::Directory));
+                    let location = SourceLocation::whole_text(&variable(name, Layer::Directory));
                     let text = format!("there is no directory {}", path.display());
                     self.disk.problems.push(Problem::error(
                         ProblemCode::MissingFile,
-                        &place,
+                        &location,
                         "",
                         text,
                     ));
@@ -459,10 +465,10 @@ impl LayerReader<'_, '_> {
             if environment.var(name).is_none() {
                 continue;
             }
-            let place = SourceLocation::whole_text(&variable(name, Layer::Variable));
+            let location = SourceLocation::whole_text(&variable(name, Layer::Variable));
             self.disk
                 .problems
-                .push(Problem::note(ProblemCode::NoEffect, &place, "", why).hint(hint));
+                .push(Problem::note(ProblemCode::NoEffect, &location, "", why).hint(hint));
         }
     }
 
@@ -493,7 +499,7 @@ impl LayerReader<'_, '_> {
             Ok(Some(meta)) if meta.is_dir() => {}
             Ok(_) => return,
             Err(e) => {
-                let place = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
+                let location = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
                 let text = e.to_string();
                 let text = text
                     .split(" (os error")
@@ -502,7 +508,7 @@ impl LayerReader<'_, '_> {
                     .to_lowercase();
                 self.disk.problems.push(Problem::error(
                     ProblemCode::Unreadable,
-                    &place,
+                    &location,
                     "",
                     format!("this directory cannot be read: {text}"),
                 ));

@@ -256,7 +256,7 @@ impl<'a> Loading<'a> {
             dropped.push((script.kind.as_str(), script.name.clone()));
             self.disk.problems.push(Problem::note(
                 ProblemCode::NoEffect,
-                &script.place,
+                &script.location,
                 script.name,
                 text,
             ));
@@ -518,7 +518,13 @@ fn withheld(trust: &trust::Review) -> Vec<Problem> {
         let detail = item.detail.as_str();
         let detail = detail.strip_prefix("is loaded, and ").unwrap_or(detail);
         let text = format!("not used until you trust this project: {detail}");
-        Problem::note(ProblemCode::Untrusted, &item.place, item.key.as_str(), text).subject(detail)
+        Problem::note(
+            ProblemCode::Untrusted,
+            &item.location,
+            item.key.as_str(),
+            text,
+        )
+        .subject(detail)
     };
     // A value that is inserted from outside is also an item of its own kind.
     let is_inserted = |item: &&trust::TrustItem| {
@@ -526,7 +532,7 @@ fn withheld(trust: &trust::Review) -> Vec<Problem> {
         item.kind != trust::TrustKind::Reads
             && inserted
                 .into_iter()
-                .any(|other| other.place == item.place && other.key == item.key)
+                .any(|other| other.location == item.location && other.key == item.key)
     };
     let items = trust.items.iter();
     items.filter(|item| !is_inserted(item)).map(note).collect()

@@ -40,7 +40,7 @@ pub(crate) struct LoosenedKey {
     /// The displayed key, such as `permission.bash` or `agent.plan.disable`.
     pub(crate) key: String,
     pub(crate) detail: String,
-    pub(crate) place: SourceLocation,
+    pub(crate) location: SourceLocation,
 }
 
 /// Returns the keys of project layers that loosen something; without them the rest does not.
@@ -85,8 +85,8 @@ pub(crate) fn loosening(
     withheld.sort_by_key(|candidate| {
         (
             candidate.layer,
-            candidate.place.line,
-            candidate.place.column,
+            candidate.location.line,
+            candidate.location.column,
         )
     });
     withheld
@@ -224,7 +224,7 @@ fn candidates(layers: &[ParsedLayer], alone: &Node) -> Vec<LoosenedKey> {
         .filter(|(_, layer)| layer.origin.project)
     {
         let mut push =
-            |path: &[&str], order: u8, key: String, detail: String, place: &SourceLocation| {
+            |path: &[&str], order: u8, key: String, detail: String, location: &SourceLocation| {
                 let path = path.iter().map(|key| (*key).to_owned()).collect();
                 found.push(LoosenedKey {
                     layer: index,
@@ -232,18 +232,18 @@ fn candidates(layers: &[ParsedLayer], alone: &Node) -> Vec<LoosenedKey> {
                     order,
                     key,
                     detail,
-                    place: place.clone(),
+                    location: location.clone(),
                 });
             };
         if let Some(permission) = layer.node.get("permission") {
-            for (path, order, detail, place) in rule_candidates(permission, 2) {
+            for (path, order, detail, location) in rule_candidates(permission, 2) {
                 let key = format!("permission.{}", path[0]);
                 push(
                     &[&["permission"], path.as_slice()].concat(),
                     order,
                     key,
                     detail,
-                    place,
+                    location,
                 );
             }
         }
@@ -281,7 +281,7 @@ fn candidates(layers: &[ParsedLayer], alone: &Node) -> Vec<LoosenedKey> {
                 }
             }
             let permission = agent.node.get("permission");
-            for (path, order, detail, place) in permission
+            for (path, order, detail, location) in permission
                 .map(|node| rule_candidates(node, 5))
                 .unwrap_or_default()
             {
@@ -291,7 +291,7 @@ fn candidates(layers: &[ParsedLayer], alone: &Node) -> Vec<LoosenedKey> {
                     order,
                     key,
                     detail,
-                    place,
+                    location,
                 );
             }
         }

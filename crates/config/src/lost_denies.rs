@@ -62,8 +62,8 @@ pub(crate) fn is_possible(problem: &Problem) -> bool {
 
 /// Returns whether a location is in the front matter of an agent or a command. Its top-level keys
 /// are those of one agent or command.
-fn is_front_matter(place: &SourceLocation) -> bool {
-    place
+fn is_front_matter(location: &SourceLocation) -> bool {
+    location
         .origin
         .path
         .as_ref()
@@ -212,9 +212,9 @@ mod tests {
             layer: Layer::Global,
             project: false,
         };
-        let place = SourceLocation::whole_text(&Arc::new(origin));
+        let location = SourceLocation::whole_text(&Arc::new(origin));
         for (case, severity, code, key, expected) in table {
-            let problem = Problem::new(severity, code, &place, key, case);
+            let problem = Problem::new(severity, code, &location, key, case);
             assert_eq!(is_possible(&problem), expected, "{case}");
         }
         let table = [
@@ -231,9 +231,9 @@ mod tests {
             layer: Layer::Global,
             project: false,
         };
-        let place = SourceLocation::whole_text(&Arc::new(origin));
+        let location = SourceLocation::whole_text(&Arc::new(origin));
         for (case, code, key, expected) in table {
-            let problem = Problem::new(Error, code, &place, key, case);
+            let problem = Problem::new(Error, code, &location, key, case);
             assert_eq!(is_possible(&problem), expected, "{case}, in front matter");
         }
     }

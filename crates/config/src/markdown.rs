@@ -191,15 +191,15 @@ fn page_or(
         let (visible, removed) = base::text::visible(&text);
         if removed > 0 {
             let some = if removed == 1 {
-                "1 invisible character is".to_owned()
+                "1 invisible character was".to_owned()
             } else {
-                format!("{removed} invisible characters are")
+                format!("{removed} invisible characters were")
             };
             disk.problems.push(Problem::warning(
                 ProblemCode::HiddenCharacters,
                 &SourceLocation::whole_text(origin),
                 "",
-                format!("{some} taken out of this file"),
+                format!("{some} removed from this file"),
             ));
             text = visible;
         }
@@ -207,13 +207,14 @@ fn page_or(
     let split = match split(&text) {
         Ok(split) => split,
         Err(why) => {
-            let place = SourceLocation {
+            let location = SourceLocation {
                 origin: origin.clone(),
                 line: 1,
                 column: 1,
             };
             disk.problems.push(
-                Problem::error(ProblemCode::Syntax, &place, "", why).hint("end it with a line ---"),
+                Problem::error(ProblemCode::Syntax, &location, "", why)
+                    .hint("end it with a line ---"),
             );
             return None;
         }
@@ -268,9 +269,9 @@ pub(crate) fn yaml(
     let raw = match first {
         Ok(raw) => raw,
         Err(e) => {
-            let place = e
+            let location = e
                 .location()
-                .map_or(whole.clone(), |at| place(at, origin, above));
+                .map_or(whole.clone(), |at| location(at, origin, above));
             let text = e.to_string();
             let text = text.lines().next().unwrap_or_default();
             let text = text
@@ -280,7 +281,7 @@ pub(crate) fn yaml(
                 .trim_end_matches([':', ' ']);
             let problem = Problem::error(
                 ProblemCode::Syntax,
-                &place,
+                &location,
                 "",
                 format!("the front matter is not valid YAML: {text}"),
             );
@@ -324,14 +325,14 @@ pub(crate) fn yaml(
             .unwrap_or(0)
             .saturating_add(above)
             .saturating_add(1);
-        let place = SourceLocation {
+        let location = SourceLocation {
             origin: origin.clone(),
             line,
             column: 8,
         };
         let problem = Problem::warning(
             ProblemCode::WrongValue,
-            &place,
+            &location,
             "color",
             "# begins a comment, so this colour is empty",
         );
@@ -392,7 +393,7 @@ fn quote_colons(text: &str) -> String {
     text.split_inclusive('\n').map(quote).collect()
 }
 
-fn place(at: Location, origin: &Arc<ConfigOrigin>, above: u32) -> SourceLocation {
+fn location(at: Location, origin: &Arc<ConfigOrigin>, above: u32) -> SourceLocation {
     let line = u32::try_from(at.line()).unwrap_or(0).saturating_add(above);
     SourceLocation {
         origin: origin.clone(),
@@ -487,7 +488,7 @@ struct YamlReader<'a> {
 
 impl YamlReader<'_> {
     fn node(&mut self, raw: Spanned<YamlValue>) -> Node {
-        let at = place(raw.referenced, self.origin, self.above);
+        let at = location(raw.referenced, self.origin, self.above);
         let value = match raw.value {
             YamlValue::Null => NodeValue::Null,
             YamlValue::Bool(yes) => NodeValue::Bool(yes),
@@ -499,7 +500,7 @@ impl YamlReader<'_> {
             YamlValue::Map(map) => {
                 let mut entries: Vec<MapEntry> = Vec::with_capacity(map.len());
                 for (key, raw) in map {
-                    let key_at = place(key.referenced, self.origin, self.above);
+                    let key_at = location(key.referenced, self.origin, self.above);
                     self.path.push(key.value.clone());
                     if let Some(first) = entries.iter().find(|entry| entry.key == key.value) {
                         let text = format!("this key is already set in line {}", first.at.line);

@@ -113,7 +113,7 @@ pub struct MissingPackage {
     pub spec: String,
     /// Whether a project's file names it.
     pub project: bool,
-    pub place: SourceLocation,
+    pub location: SourceLocation,
 }
 
 /// A custom tool or plugin that is not loaded because of the way the settings name it.
@@ -124,7 +124,7 @@ pub struct UnusableScript {
     pub kind: super::script::ScriptKind,
     pub name: String,
     pub why: String,
-    pub place: SourceLocation,
+    pub location: SourceLocation,
 }
 
 /// Returns the directory of all packages that adjutant has installed.

@@ -17,7 +17,7 @@ use base::worktree::{Worktree, normal};
 use permission::protected;
 
 /// The maximum size of a file.
-pub const LARGEST: u64 = 1 << 20;
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The maximum number of files in one folder.
 const MAX_FILES: usize = 2_000;
 /// The maximum depth of folders.
@@ -197,12 +197,12 @@ impl<'a> ConfigReader<'a> {
                 hint,
             }) => {
                 let (line, column) = at.unwrap_or((0, 0));
-                let place = SourceLocation {
+                let location = SourceLocation {
                     origin: origin.clone(),
                     line,
                     column,
                 };
-                let mut problem = Problem::error(code, &place, "", why);
+                let mut problem = Problem::error(code, &location, "", why);
                 problem.hint = hint;
                 self.problems.push(problem);
                 None
@@ -230,7 +230,7 @@ impl<'a> ConfigReader<'a> {
                 format!("expected a file, found {what}"),
             ));
         }
-        if meta.len() > LARGEST {
+        if meta.len() > MAX_FILE_BYTES {
             let size = meta.len().div_ceil(1 << 20);
             return Err(ReadError::new(
                 ProblemCode::TooMuch,
@@ -327,10 +327,10 @@ impl<'a> ConfigReader<'a> {
         let list = match list {
             Ok(list) => list,
             Err(e) => {
-                let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
+                let location = SourceLocation::whole_text(&self.origin(dir, layer, project));
                 self.problems.push(Problem::error(
                     ProblemCode::Unreadable,
-                    &place,
+                    &location,
                     "",
                     format!("this directory cannot be read: {}", plain(&e)),
                 ));
@@ -339,23 +339,23 @@ impl<'a> ConfigReader<'a> {
         };
         let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
         if entered.contains(&real) {
-            let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
+            let location = SourceLocation::whole_text(&self.origin(dir, layer, project));
             self.problems.push(Problem::warning(
                 ProblemCode::Link,
-                &place,
+                &location,
                 "",
                 "this link leads in a circle; it is not followed",
             ));
             return;
         }
         if project && !self.worktree.contains(&real) {
-            let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
+            let location = SourceLocation::whole_text(&self.origin(dir, layer, project));
             let text = format!(
                 "this link leads out of the project, to {}; it is not followed",
                 real.display()
             );
             self.problems
-                .push(Problem::error(ProblemCode::Link, &place, "", text));
+                .push(Problem::error(ProblemCode::Link, &location, "", text));
             return;
         }
         entered.push(real);
@@ -366,10 +366,10 @@ impl<'a> ConfigReader<'a> {
         names.sort_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in names {
             if found.len() >= MAX_FILES {
-                let place = SourceLocation::whole_text(&self.origin(dir, layer, project));
+                let location = SourceLocation::whole_text(&self.origin(dir, layer, project));
                 self.problems.push(Problem::warning(
                     ProblemCode::TooMuch,
-                    &place,
+                    &location,
                     "",
                     format!("only the first {MAX_FILES} files are read"),
                 ));

@@ -353,8 +353,9 @@ impl Resolver<'_> {
                 family: None,
             };
         }
-        let place = self.tree.at(path).map_or(&self.tree.at, |node| &node.at);
-        self.foreign_models.push((word.to_owned(), place.clone()));
+        let location = self.tree.at(path).map_or(&self.tree.at, |node| &node.at);
+        self.foreign_models
+            .push((word.to_owned(), location.clone()));
         OwnModel {
             model: None,
             family,

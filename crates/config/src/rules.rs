@@ -476,11 +476,11 @@ fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>)
         let Some(verdict) = entry.node.as_text().and_then(action) else {
             continue;
         };
-        let is_hider = |place: &usize| {
-            if *place <= at {
+        let is_hider = |position: &usize| {
+            if *position <= at {
                 return false;
             }
-            let Some(later) = entries.get(*place) else {
+            let Some(later) = entries.get(*position) else {
                 return false;
             };
             let Some(other) = later.node.as_text().and_then(action) else {
@@ -490,15 +490,17 @@ fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>)
             is_broader && (verdict != Action::Deny || other == Action::Deny)
         };
         // A rule with the same action as the later one does no harm.
-        let differs = |place: &usize| {
-            let later = entries.get(*place).and_then(|later| later.node.as_text());
+        let differs = |position: &usize| {
+            let later = entries
+                .get(*position)
+                .and_then(|later| later.node.as_text());
             later.and_then(action) != Some(verdict)
         };
         let hider = index.candidates(&entry.key).filter(is_hider).min();
         let hider = hider.filter(differs);
-        if let Some(later) = hider.and_then(|place| entries.get(place)) {
+        if let Some(later) = hider.and_then(|position| entries.get(position)) {
             let text = format!(
-                "this rule never decides: \"{}\" after it fits everything it fits",
+                "this rule never decides: the later rule \"{}\" matches everything it matches",
                 later.key
             );
             let problem = Problem::warning(
@@ -507,7 +509,7 @@ fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>)
                 format!("{path}.{}", entry.key),
                 text,
             );
-            problems.push(problem.hint("write it after that one"));
+            problems.push(problem.hint("move it after that one"));
         }
     }
 }

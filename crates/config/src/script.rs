@@ -45,7 +45,7 @@ pub struct ScriptEntry {
     pub project: bool,
     /// The digest of the file, or of the package's manifest; see [`digest`].
     pub digest: Option<String>,
-    pub place: SourceLocation,
+    pub location: SourceLocation,
     /// The description of a package that adjutant has installed.
     pub record: Option<PackageRecord>,
 }
@@ -119,12 +119,12 @@ pub(crate) fn in_directory(
                 kind,
                 name: origin.name.clone(),
                 why: "it is for the terminal interface of OpenCode".to_owned(),
-                place: SourceLocation::whole_text(&origin),
+                location: SourceLocation::whole_text(&origin),
             });
         }
         for path in files {
             let origin = disk.origin(&path, layer, project);
-            let place = SourceLocation::whole_text(&origin);
+            let location = SourceLocation::whole_text(&origin);
             if project && let Some(outside) = disk.leads_outside(&path) {
                 let text = format!(
                     "this link leads out of the project, to {}; it is not followed",
@@ -140,10 +140,10 @@ pub(crate) fn in_directory(
                     kind,
                     name: origin.name.clone(),
                     why: text.clone(),
-                    place: place.clone(),
+                    location: location.clone(),
                 });
                 disk.problems
-                    .push(Problem::error(ProblemCode::Link, &place, key, text));
+                    .push(Problem::error(ProblemCode::Link, &location, key, text));
                 continue;
             }
             disk.look(&path).ok();
@@ -155,7 +155,7 @@ pub(crate) fn in_directory(
                 package: false,
                 options: Value::Null,
                 project,
-                place,
+                location,
                 record: None,
             });
         }
@@ -266,7 +266,7 @@ pub(crate) fn in_list(
             package,
             options: options.unwrap_or(Value::Null),
             project,
-            place: item.at.clone(),
+            location: item.at.clone(),
             record: package.then(|| own_record(spec, &path, disk)).flatten(),
             path,
         });
@@ -280,7 +280,7 @@ fn unusable(spec: &str, why: &str, item: &Node) -> UnusableScript {
         kind: ScriptKind::Plugin,
         name: spec.to_owned(),
         why: why.to_owned(),
-        place: item.at.clone(),
+        location: item.at.clone(),
     }
 }
 
@@ -320,7 +320,7 @@ fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReade
             disk.missing_packages.push(MissingPackage {
                 spec: spec.to_owned(),
                 project: item.at.origin.project,
-                place: item.at.clone(),
+                location: item.at.clone(),
             });
         }
         "`adjutant extensions install` fetches it"
@@ -418,8 +418,8 @@ fn installed(
         .chain(configured)
         .chain(cached);
     places
-        .filter(|(place, _)| seen.insert(place.clone()))
-        .map(|(place, project)| (place.join("node_modules").join(name), project))
+        .filter(|(dir, _)| seen.insert(dir.clone()))
+        .map(|(dir, project)| (dir.join("node_modules").join(name), project))
         .find(|(dir, _)| {
             disk.look(&dir.join("package.json"))
                 .ok()

@@ -399,9 +399,9 @@ pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
     };
     let mut places: Vec<String> = Vec::new();
     for problem in problems.iter().filter(|problem| problem.can_hide_deny) {
-        let place = problem.location.to_string();
-        if !places.contains(&place) {
-            places.push(place);
+        let location = problem.location.to_string();
+        if !places.contains(&location) {
+            places.push(location);
         }
     }
     if !places.is_empty() {

@@ -12,21 +12,21 @@ pub(super) fn database(written: &StoreConfig) -> Option<DatabaseLocation> {
         .as_deref()
         .map(str::trim)
         .filter(|url| !url.is_empty())?;
-    let mut place = DatabaseLocation::new(url);
+    let mut location = DatabaseLocation::new(url);
     let defaults = OutageLimits::default();
-    place.namespace = written.namespace.clone().unwrap_or(place.namespace);
-    place.lease = written
+    location.namespace = written.namespace.clone().unwrap_or(location.namespace);
+    location.lease = written
         .lease_seconds
-        .map_or(place.lease, Duration::from_secs);
+        .map_or(location.lease, Duration::from_secs);
     let bytes = written
         .away_mib
         .and_then(|mib| usize::try_from(mib.saturating_mul(1 << 20)).ok());
     let time = written
         .away_minutes
         .map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
-    place.outage_limits = OutageLimits {
+    location.outage_limits = OutageLimits {
         bytes: bytes.unwrap_or(defaults.bytes),
         time: time.unwrap_or(defaults.time),
     };
-    Some(place)
+    Some(location)
 }

@@ -109,10 +109,10 @@ fn reports(loaded: &LoadedSettings) -> Vec<String> {
 
 #[test]
 fn every_old_spelling_works_and_is_reported() {
-    let mut place = ConfigFixture::new();
-    place.var("ADJUTANT_TRUST", "all");
-    place.copy("legacy", "work/repo");
-    let loaded = place.load();
+    let mut fixture = ConfigFixture::new();
+    fixture.var("ADJUTANT_TRUST", "all");
+    fixture.copy("legacy", "work/repo");
+    let loaded = fixture.load();
     let reports = reports(&loaded);
     let settings = &loaded.settings;
     let agent = |name: &str| {
@@ -203,9 +203,9 @@ impl ConfigFixture {
 
 #[test]
 fn team_with_many_agents_loads() {
-    let place = ConfigFixture::new();
-    place.copy("team", "work/repo");
-    let loaded = place.load();
+    let fixture = ConfigFixture::new();
+    fixture.copy("team", "work/repo");
+    let loaded = fixture.load();
     assert_eq!(
         reports(&loaded),
         [
@@ -256,11 +256,11 @@ fn team_with_many_agents_loads() {
 
 #[test]
 fn monorepo_layers_are_joined() {
-    let place = ConfigFixture::new();
-    place.copy("monorepo", "work/repo");
-    std::fs::create_dir_all(place.path("work/repo/services/billing/src")).unwrap();
-    let worktree = place.worktree();
-    let in_dir = |dir: &str| load(&place.environment(), &worktree, &place.path(dir));
+    let fixture = ConfigFixture::new();
+    fixture.copy("monorepo", "work/repo");
+    std::fs::create_dir_all(fixture.path("work/repo/services/billing/src")).unwrap();
+    let worktree = fixture.worktree();
+    let in_dir = |dir: &str| load(&fixture.environment(), &worktree, &fixture.path(dir));
     let root = in_dir("work/repo");
     let web = in_dir("work/repo/apps/web");
     let billing = in_dir("work/repo/services/billing/src");
@@ -322,47 +322,47 @@ fn monorepo_layers_are_joined() {
 
 #[test]
 fn change_makes_settings_stale() {
-    let place = ConfigFixture::new();
-    place.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
+    fixture.write(
         "work/repo/.opencode/agents/x.md",
         "---\ndescription: x\n---\nx",
     );
     let stale_after = |change: &dyn Fn()| {
-        let loaded = place.load();
+        let loaded = fixture.load();
         assert!(!loaded.is_stale());
         change();
         loaded.is_stale()
     };
     assert!(stale_after(&|| {
-        place.write("work/repo/opencode.json", r#"{"model": "a/longer"}"#);
+        fixture.write("work/repo/opencode.json", r#"{"model": "a/longer"}"#);
     }));
     assert!(
         stale_after(&|| {
-            place.write("work/repo/adjutant.json", "{}");
+            fixture.write("work/repo/adjutant.json", "{}");
         }),
         "a new file"
     );
     assert!(
         stale_after(&|| {
-            place.write("work/repo/.opencode/agents/y.md", "y");
+            fixture.write("work/repo/.opencode/agents/y.md", "y");
         }),
         "a new agent"
     );
     assert!(
         stale_after(&|| {
-            place.write("work/repo/sub/.opencode/opencode.json", "{}");
+            fixture.write("work/repo/sub/.opencode/opencode.json", "{}");
         }),
         "a new directory"
     );
-    assert!(stale_after(&|| place.trust()) || place.load().trust.items.is_empty());
+    assert!(stale_after(&|| fixture.trust()) || fixture.load().trust.items.is_empty());
     assert!(stale_after(&|| std::fs::remove_file(
-        place.path("work/repo/opencode.json")
+        fixture.path("work/repo/opencode.json")
     )
     .unwrap()));
     assert!(
         !stale_after(&|| {
-            place.write("work/repo/src/main.rs", "x");
+            fixture.write("work/repo/src/main.rs", "x");
         }),
         "anything else"
     );
@@ -370,14 +370,14 @@ fn change_makes_settings_stale() {
 
 #[test]
 fn shown_settings_have_sources_and_no_secrets() {
-    let mut place = ConfigFixture::new();
-    place.var("ADJUTANT_TRUST", "all");
-    place.write("home/.config/opencode/opencode.json", "{\n  \"model\": \"a/b\",\n  \"provider\": {\"p\": {\"options\": {\"apiKey\": \"sk-hidden\", \"headers\": {\"X-Auth\": \"hidden\"}}}}\n}");
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    fixture.var("ADJUTANT_TRUST", "all");
+    fixture.write("home/.config/opencode/opencode.json", "{\n  \"model\": \"a/b\",\n  \"provider\": {\"p\": {\"options\": {\"apiKey\": \"sk-hidden\", \"headers\": {\"X-Auth\": \"hidden\"}}}}\n}");
+    fixture.write(
         "work/repo/opencode.json",
         "{\"permission\": {\"bash\": {\"git *\": \"allow\"}}, \"instructions\": [\"a.md\"]}",
     );
-    let text = show(&place.load(), &[]);
+    let text = show(&fixture.load(), &[]);
     for line in [
         "model = \"a/b\"    # ~/.config/opencode/opencode.json:2",
         "provider.p.options.apiKey = (not shown)    # ~/.config/opencode/opencode.json:3",
@@ -387,7 +387,7 @@ fn shown_settings_have_sources_and_no_secrets() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains("hidden"), "{text}");
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert!(check(&loaded, &loaded.problems).contains("2 files read; nothing is wrong."));
 }
 
@@ -440,19 +440,19 @@ fn declaration_is_complete() {
 
 #[test]
 fn two_hundred_agents_load_quickly() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     let prompt = "You look at one thing and say what you see.\n".repeat(40);
     for n in 0..200 {
         let text = format!(
             "---\ndescription: \"Agent {n}\"\nmode: subagent\ntemperature: 0.2\npermission:\n  edit: deny\n  bash:\n    \"git *\": allow\n---\n{prompt}"
         );
-        place.write(
+        fixture.write(
             &format!("work/repo/.opencode/agents/g{}/a{n}.md", n % 10),
             text,
         );
     }
-    let environment = place.environment();
-    let worktree = place.worktree();
+    let environment = fixture.environment();
+    let worktree = fixture.worktree();
     let begin = Instant::now();
     let loaded = load(&environment, &worktree, &worktree.root);
     let took = begin.elapsed();
@@ -463,13 +463,13 @@ fn two_hundred_agents_load_quickly() {
 
 #[test]
 fn agent_spellings_are_accepted_and_unknown_keys_reported() {
-    let place = ConfigFixture::new();
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write(
         "home/.config/adjutant/adjutant.json",
         r##"{"agent": {"x": {"topP": 0.5, "maxTurns": 3, "systemPrompt": "Hi.", "enabled": false, "color": "blue",
             "reasoningEffort": "low", "tempo": 3, "options": {"anything": 1}}, "y": {"color": "#abc"}}}"##,
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     let agent = &loaded.settings.agents[0];
     assert_eq!(
         (
@@ -531,14 +531,14 @@ fn own_key_among_providers_of_the_later_format() {
 
 #[test]
 fn command_names_itself_and_survives_bad_front_matter() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     let file = |name: &str| format!("home/.config/adjutant/command/{name}.md");
-    place.write(
+    fixture.write(
         &file("a"),
         "---\nname: fix\ndescription: Fixes.\n---\nFix it.",
     );
-    place.write(&file("b"), "---\narguments: [a] [b]\n---\nDo $1.");
-    let loaded = place.load();
+    fixture.write(&file("b"), "---\narguments: [a] [b]\n---\nDo $1.");
+    let loaded = fixture.load();
     let commands: Vec<(&str, &str)> = loaded
         .settings
         .commands
@@ -561,13 +561,13 @@ fn command_names_itself_and_survives_bad_front_matter() {
 
 #[test]
 fn unsupported_keys_are_reported_once() {
-    let place = ConfigFixture::new();
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"formatter": true, "lsp": false, "logLevel": "DEBUG", "shell": "/bin/zsh", "plugin": ["x"],
             "provider": {"p": {"models": {"m": {"experimental": true, "cost": {"context_over_200k": {"input": 1}}}}}}}"#,
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     let mut named: Vec<(&str, &str)> = loaded
         .problems
         .iter()
@@ -587,11 +587,11 @@ fn unsupported_keys_are_reported_once() {
 
 #[test]
 fn ineffective_variables_are_reported_once() {
-    let mut place = ConfigFixture::new();
-    place.var("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", "300000");
-    place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "");
-    let reports_of = |place: &ConfigFixture| {
-        let loaded = place.load();
+    let mut fixture = ConfigFixture::new();
+    fixture.var("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", "300000");
+    fixture.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "");
+    let reports_of = |fixture: &ConfigFixture| {
+        let loaded = fixture.load();
         assert!(
             loaded
                 .problems
@@ -607,9 +607,9 @@ fn ineffective_variables_are_reported_once() {
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        reports_of(&place),
+        reports_of(&fixture),
         ["OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS"]
     );
-    place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "64000");
-    assert_eq!(reports_of(&place).len(), 2);
+    fixture.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "64000");
+    assert_eq!(reports_of(&fixture).len(), 2);
 }

@@ -118,7 +118,7 @@ pub struct TrustItem {
     pub key: String,
     /// The exact effect: the whole command line, the address or the rule.
     pub detail: String,
-    pub place: SourceLocation,
+    pub location: SourceLocation,
     /// The kind of a custom tool or plugin.
     pub script: Option<ScriptKind>,
     /// The project's own files that the item runs.
@@ -142,7 +142,7 @@ impl std::fmt::Display for TrustItem {
             self.kind.as_str(),
             self.key,
             self.detail,
-            self.place.short()
+            self.location.short()
         )?;
         if !self.covered.not_covered.is_empty() {
             write!(f, "; not covered: {}", self.covered.not_covered.join(", "))?;
@@ -355,7 +355,7 @@ impl Review {
                 "kind": item.kind.as_str(),
                 "key": item.key,
                 "detail": item.detail,
-                "source": item.place.short(),
+                "source": item.location.short(),
                 "files": item.covered.files,
                 "notCovered": item.covered.not_covered,
             })
@@ -376,7 +376,7 @@ impl Review {
                 "{} {} ({})",
                 item.kind.as_str(),
                 item.key,
-                item.place.short()
+                item.location.short()
             );
             format!("- {}\n", base::text::escaped(&line))
         };
@@ -416,9 +416,12 @@ pub(crate) fn review(
     }
     for loosened in loosen::loosening(layers, environment, worktree) {
         let LoosenedKey {
-            key, detail, place, ..
+            key,
+            detail,
+            location,
+            ..
         } = loosened;
-        items.push(item(TrustKind::Permission, key, detail, &place));
+        items.push(item(TrustKind::Permission, key, detail, &location));
     }
     for value in uses {
         items.push(item(
@@ -456,7 +459,7 @@ fn project_formatters(
                 .map(|argument| quoted(argument))
                 .collect::<Vec<_>>()
                 .join(" "),
-            place: node.at.clone(),
+            location: node.at.clone(),
             script: None,
             covered: script_inputs::of_command(
                 &arguments,
@@ -487,18 +490,18 @@ fn language_servers_item(alone: &Node, tree: &Node) -> Option<TrustItem> {
         kind: TrustKind::LanguageServer,
         key: "lsp".into(),
         detail: format!("{}; they run code of the project", detail.join(", ")),
-        place: node.at.clone(),
+        location: node.at.clone(),
         script: None,
         covered: ScriptInputs::default(),
     })
 }
 
-fn item(kind: TrustKind, key: String, detail: String, place: &SourceLocation) -> TrustItem {
+fn item(kind: TrustKind, key: String, detail: String, location: &SourceLocation) -> TrustItem {
     TrustItem {
         kind,
         key,
         detail,
-        place: place.clone(),
+        location: location.clone(),
         script: None,
         covered: ScriptInputs::default(),
     }

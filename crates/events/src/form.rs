@@ -18,6 +18,7 @@ pub struct FormRequest {
     pub who: String,
     /// The subject, in the source's words.
     pub message: String,
+    /// The fields or the address.
     pub asks: FormPage,
     /// Resolves when the purpose of an address is achieved. If dropped, that is never reported.
     pub finished: Option<oneshot::Receiver<()>>,

@@ -398,7 +398,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
         let rest = output.len() - cut;
         put!(out, "<h4>Result</h4><pre>{}", Esc(output[..cut].trim_end()));
         if rest > 0 {
-            put!(out, "\n… and {} more", text::count(rest, "byte"));
+            put!(out, "\n… and {}", text::count(rest, "more byte"));
         }
         out.push_str("</pre>");
     }

@@ -15,10 +15,10 @@ pub fn html(text: &str) -> String {
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_FOOTNOTES;
     let mut events = Vec::new();
-    let mut place = TextPlace::default();
+    let mut scope = TextPlace::default();
     // The parser splits a text at each possible mark, such as the tilde of an address.
     for event in TextMergeStream::new(Parser::new_ext(text, options)) {
-        place.push(event, &mut events);
+        scope.push(event, &mut events);
     }
     let mut out = String::with_capacity(text.len() * 3 / 2);
     pulldown_cmark::html::push_html(&mut out, events.into_iter());
@@ -81,10 +81,10 @@ impl TextPlace {
     }
 }
 
-fn superscript<'a>(words: &str) -> [Event<'a>; 3] {
+fn superscript<'a>(text: &str) -> [Event<'a>; 3] {
     [
         Event::InlineHtml("<sup>".into()),
-        Event::Text(words.to_owned().into()),
+        Event::Text(text.to_owned().into()),
         Event::InlineHtml("</sup>".into()),
     ]
 }
@@ -104,8 +104,8 @@ fn changed_line<'a>(line: &str) -> [Event<'a>; 3] {
 }
 
 /// Appends a text, in which web addresses are links.
-fn push_linked(words: &str, out: &mut Vec<Event<'_>>) {
-    let mut rest = words;
+fn push_linked(text: &str, out: &mut Vec<Event<'_>>) {
+    let mut rest = text;
     while let Some(at) = ["https://", "http://"]
         .iter()
         .filter_map(|scheme| rest.find(scheme))

@@ -93,8 +93,8 @@ impl Listener for PluginHandlers {
     fn client(self: Arc<Self>, mut asked: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
             asked.file = self.called(asked.file);
-            let way = asked.way.clone();
-            let answer = match way
+            let method = asked.method.clone();
+            let answer = match method
                 .strip_prefix("session.")
                 .filter(|method| ACTS.contains(method))
             {
@@ -110,12 +110,12 @@ impl Listener for PluginHandlers {
                 Some(Ok(data)) => json!({ "data": data }),
                 Some(Err(why)) => json!({ "error": { "message": why } }),
                 None => {
-                    let way = text::title(&way);
+                    let method = text::title(&method);
                     self.tell(
                         Severity::Info,
-                        format!("A plugin called client.{way}, which adjutant does not have."),
+                        format!("A plugin called client.{method}, which adjutant does not have."),
                     );
-                    json!({ "none": format!("adjutant has no client.{way}") })
+                    json!({ "none": format!("adjutant has no client.{method}") })
                 }
             }
         })
@@ -187,20 +187,27 @@ impl PluginHandlers {
     }
 
     /// Answers calls that change nothing, or only a login.
-    fn looks(&self, ClientCall { file, way, options }: &ClientCall) -> Given {
-        match way.split_once('.') {
+    fn looks(
+        &self,
+        ClientCall {
+            file,
+            method,
+            options,
+        }: &ClientCall,
+    ) -> Given {
+        match method.split_once('.') {
             Some(("session", what)) => self.about_session(what, options),
             Some(("auth", "set")) if self.own => self.renews(options),
             Some(("auth", "set")) => Some(Err(
                 "only a plugin of the user's own may renew a login".to_owned()
             )),
             Some(("adjutant", "auth")) => self.login(file, options),
-            _ => self.about_place(way, options),
+            _ => self.about_place(method, options),
         }
     }
 
     /// Answers calls about anything except sessions and logins.
-    fn about_place(&self, way: &str, options: &Value) -> Given {
+    fn about_place(&self, method: &str, options: &Value) -> Given {
         let words = |at: &str| {
             options
                 .pointer(at)
@@ -211,7 +218,7 @@ impl PluginHandlers {
             |key: &str| words(&format!("/body/{key}")).or_else(|| words(&format!("/{key}")));
         let project =
             || json!({ "id": "project", "worktree": self.worktree, "time": { "created": 0 } });
-        Some(Ok(match way {
+        Some(Ok(match method {
             "app.log" => {
                 let service = text_of("service").unwrap_or_default();
                 let message = text_of("message").unwrap_or_default();

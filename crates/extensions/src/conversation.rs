@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::shapes::{self, MessagePlace};
+use super::shapes::{self, MessageContext};
 use base::id::MessageId;
 use base::text;
 use transcript::Message;
@@ -17,7 +17,7 @@ pub(super) struct Conversation(Vec<(MessageId, Value)>);
 
 impl Conversation {
     /// Adds new messages. The last two known ones may have grown, so they are replaced.
-    pub(super) fn update(&mut self, place: &MessagePlace<'_>, history: &[Message]) {
+    pub(super) fn update(&mut self, context: &MessageContext<'_>, history: &[Message]) {
         let history = &history[history.len().saturating_sub(MAX_MESSAGES)..];
         let first = history.first().map(|message| &message.id);
         let gone = self
@@ -37,7 +37,7 @@ impl Conversation {
         self.0.extend(
             history[same..]
                 .iter()
-                .map(|message| (message.id.clone(), shown(place, message))),
+                .map(|message| (message.id.clone(), shown(context, message))),
         );
     }
 
@@ -72,14 +72,14 @@ impl Conversation {
     }
 }
 
-fn shown(place: &MessagePlace<'_>, message: &Message) -> Value {
+fn shown(context: &MessageContext<'_>, message: &Message) -> Value {
     let parts = message
         .parts
         .iter()
-        .filter_map(|part| shapes::part(place.session, &message.id, part, message.created));
-    let [start, end] = shapes::step_parts(place.session, message);
+        .filter_map(|part| shapes::part(context.session, &message.id, part, message.created));
+    let [start, end] = shapes::step_parts(context.session, message);
     let parts: Vec<Value> = start.into_iter().chain(parts).chain(end).collect();
-    json!({ "info": shapes::message(place, message), "parts": parts })
+    json!({ "info": shapes::message(context, message), "parts": parts })
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     use base::id::PartId;
     use transcript::{Content, ModelRef, Part, Role, Text, User};
 
-    const PLACE: MessagePlace<'static> = MessagePlace {
+    const PLACE: MessageContext<'static> = MessageContext {
         session: "s",
         cwd: "/w",
         root: "/w",

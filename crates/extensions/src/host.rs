@@ -96,7 +96,7 @@ pub(super) struct ClientCall {
     /// The file that makes the call, according to the host.
     pub(super) file: String,
     /// The method: `session.prompt`.
-    pub(super) way: String,
+    pub(super) method: String,
     pub(super) options: Value,
 }
 
@@ -367,7 +367,7 @@ impl PluginHost {
                 };
                 let answer = match message.get("error") {
                     Some(error) => {
-                        let words = |key: &str| {
+                        let text = |key: &str| {
                             error
                                 .get(key)
                                 .and_then(Value::as_str)
@@ -377,8 +377,8 @@ impl PluginHost {
                         let arguments =
                             error.get("arguments").and_then(Value::as_bool) == Some(true);
                         Err(HostError::Reported {
-                            message: words("message"),
-                            stack: words("stack"),
+                            message: text("message"),
+                            stack: text("stack"),
                             arguments,
                         })
                     }
@@ -405,7 +405,7 @@ impl PluginHost {
                 }
             }
             (Some("client"), Some(id)) => {
-                let words = |key: &str| {
+                let text = |key: &str| {
                     params
                         .get(key)
                         .and_then(Value::as_str)
@@ -414,8 +414,8 @@ impl PluginHost {
                 };
                 let options = params.get("options").cloned().unwrap_or_default();
                 let asked = ClientCall {
-                    file: words("file"),
-                    way: words("way"),
+                    file: text("file"),
+                    method: text("way"),
                     options,
                 };
                 // An answer may take long, and does not keep the host alive.

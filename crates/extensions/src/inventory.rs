@@ -139,11 +139,15 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
             .or(survey.failed.as_ref().map(|why| (why, "")))?;
         let line = line_of(stack, &script.path).filter(|line| !why.contains(&format!(":{line}")));
         let at = SourceLocation {
-            line: line.unwrap_or(script.place.line),
+            line: line.unwrap_or(script.location.line),
             column: u32::from(line.is_some()),
-            ..script.place.clone()
+            ..script.location.clone()
         };
-        let key = if script.place.line > 0 { "plugin" } else { "" };
+        let key = if script.location.line > 0 {
+            "plugin"
+        } else {
+            ""
+        };
         Some(Problem::error(
             ProblemCode::Syntax,
             &at,
@@ -154,7 +158,7 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
     let mut problems: Vec<Problem> = settings.scripts.iter().filter_map(one).collect();
     for script in &settings.scripts {
         let own = if script.kind == ScriptKind::Plugin && !script.package {
-            hook_problems(&script.path, &script.place)
+            hook_problems(&script.path, &script.location)
         } else {
             Vec::new()
         };
@@ -173,17 +177,18 @@ pub fn withheld_problems(trust: &Review) -> Vec<Problem> {
         .withheld(TrustKind::Extension)
         // The functions of a custom tool are no hooks.
         .filter(|item| item.script == Some(ScriptKind::Plugin));
-    let files = waiting.filter_map(|item| Some((item.place.origin.path.clone()?, &item.place)));
+    let files =
+        waiting.filter_map(|item| Some((item.location.origin.path.clone()?, &item.location)));
     files
         // Others are named in the settings, which have another text.
-        .filter(|(_, place)| place.line == 0)
-        .flat_map(|(path, place)| hook_problems(&path, place))
+        .filter(|(_, location)| location.line == 0)
+        .flat_map(|(path, location)| hook_problems(&path, location))
         .collect()
 }
 
 /// Returns the hooks of a plugin that have no effect, as far as its text shows them. `place` is its
 /// entry in the settings, or the file itself.
-fn hook_problems(path: &Path, place: &SourceLocation) -> Vec<Problem> {
+fn hook_problems(path: &Path, location: &SourceLocation) -> Vec<Problem> {
     const MAX_BYTES: u64 = 1 << 20;
     let is_small =
         std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
@@ -192,14 +197,14 @@ fn hook_problems(path: &Path, place: &SourceLocation) -> Vec<Problem> {
     }
     let source = std::fs::read_to_string(path).unwrap_or_default();
     let one = |mistake: lint::HookMistake| {
-        let at = if place.line == 0 {
+        let at = if location.line == 0 {
             SourceLocation {
                 line: mistake.line,
                 column: 1,
-                ..place.clone()
+                ..location.clone()
             }
         } else {
-            place.clone()
+            location.clone()
         };
         let problem = Problem::warning(ProblemCode::NoEffect, &at, &mistake.hook, mistake.message);
         with_hint(problem, mistake.meant)
@@ -215,17 +220,17 @@ fn loaded_problems(
 ) -> Vec<Problem> {
     let of_script = |file: &String| *file == script.name;
     // The place of a plugin that the settings name is not in its own file.
-    let (key, of) = if script.place.line > 0 {
+    let (key, of) = if script.location.line > 0 {
         ("plugin", format!("{}: ", text::title(&script.name)))
     } else {
         ("", String::new())
     };
-    let problem = |words: String| {
+    let problem = |text: String| {
         Problem::warning(
             ProblemCode::NoEffect,
-            &script.place,
+            &script.location,
             key,
-            format!("{of}{words}"),
+            format!("{of}{text}"),
         )
     };
     let wrong = report

@@ -245,10 +245,10 @@ impl Extensions {
     pub async fn complete(
         &self,
         at: (&str, &str),
-        words: &str,
+        text: &str,
         context: &ToolContext,
     ) -> Result<Option<String>, Failure> {
-        plugin::complete(&self.scripts, at, words, context).await
+        plugin::complete(&self.scripts, at, text, context).await
     }
 
     /// Handles a failed hook: notifies the user once, and asks the user in place of a hook that
@@ -318,7 +318,7 @@ fn concerns(pattern: &str, subject: &str) -> bool {
     if wildcard::matches_folded(pattern, subject.trim()) {
         return true;
     }
-    let words = |names: Vec<shell::Name>| {
+    let text = |names: Vec<shell::Name>| {
         names
             .into_iter()
             .map(|name| name.text)
@@ -328,7 +328,7 @@ fn concerns(pattern: &str, subject: &str) -> bool {
     shell::commands(subject)
         .unwrap_or_default()
         .into_iter()
-        .any(|one| wildcard::matches_folded(pattern, &words(one)))
+        .any(|one| wildcard::matches_folded(pattern, &text(one)))
 }
 
 /// Returns the common fields of every event.

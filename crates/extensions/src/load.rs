@@ -149,7 +149,7 @@ pub(super) async fn load(
             .cloned()
             .unwrap_or_default()
     };
-    let words = |of: &Value, key: &str| {
+    let text = |of: &Value, key: &str| {
         of.get(key)
             .and_then(Value::as_str)
             .unwrap_or_default()
@@ -159,7 +159,7 @@ pub(super) async fn load(
     let mut hooks = BTreeMap::<String, Vec<String>>::new();
     let mut added = Vec::new();
     for one in list("hooks") {
-        let file = words(&one, "file");
+        let file = text(&one, "file");
         if !known(&file) {
             continue;
         }
@@ -183,7 +183,7 @@ pub(super) async fn load(
     let unloaded: BTreeSet<String> = failed
         .iter()
         .filter(|e| e.get("hook").is_none())
-        .map(|e| words(e, "file"))
+        .map(|e| text(e, "file"))
         .chain(changed.iter().chain(&stale).cloned())
         .collect();
     let lost = lost_plugins(
@@ -214,12 +214,12 @@ pub(super) async fn load(
     let errors: Vec<_> = failed
         .iter()
         .map(|e| {
-            let message = words(e, "message");
+            let message = text(e, "message");
             let why = match e.get("hook").and_then(Value::as_str) {
                 Some(hook) => format!("its hook {hook} failed: {message}"),
                 None => message,
             };
-            (words(e, "file"), why, words(e, "stack"))
+            (text(e, "file"), why, text(e, "stack"))
         })
         .chain(changed)
         .collect();
@@ -235,7 +235,7 @@ pub(super) async fn load(
         .iter()
         .filter_map(|listed| CustomTool::of(listed, origin, home))
         .collect();
-    tracing::info!("extensions are loaded with {}", words(&loaded, "runtime"));
+    tracing::info!("extensions are loaded with {}", text(&loaded, "runtime"));
     Ok(LoadedScripts {
         host,
         tools,
@@ -244,7 +244,7 @@ pub(super) async fn load(
         errors,
         wrong,
         unable,
-        runtime: words(&loaded, "runtime"),
+        runtime: text(&loaded, "runtime"),
         feed: OnceLock::new(),
         added,
     })

@@ -142,14 +142,14 @@ impl PluginLogin {
 
 impl PluginCredential {
     fn of(provider: &str, answer: &Value) -> Result<Self, String> {
-        let words = |key: &str| {
+        let text = |key: &str| {
             answer
                 .get(key)
                 .and_then(Value::as_str)
-                .filter(|words| !words.trim().is_empty())
+                .filter(|text| !text.trim().is_empty())
         };
         let mut entry = Map::new();
-        let known: &[&str] = match (words("key"), words("access").or(words("refresh"))) {
+        let known: &[&str] = match (text("key"), text("access").or(text("refresh"))) {
             (Some(key), _) => {
                 entry.extend([
                     ("type".to_owned(), "api".into()),
@@ -163,7 +163,7 @@ impl PluginCredential {
                     metadata.map(|all| ("metadata".to_owned(), Value::Object(all.clone()))),
                 );
                 return Ok(Self {
-                    provider: words("provider").unwrap_or(provider).to_owned(),
+                    provider: text("provider").unwrap_or(provider).to_owned(),
                     entry: entry.into(),
                 });
             }
@@ -186,11 +186,11 @@ impl PluginCredential {
             ("type".to_owned(), "oauth".into()),
             (
                 "refresh".to_owned(),
-                words("refresh").unwrap_or_default().into(),
+                text("refresh").unwrap_or_default().into(),
             ),
             (
                 "access".to_owned(),
-                words("access").unwrap_or_default().into(),
+                text("access").unwrap_or_default().into(),
             ),
             ("expires".to_owned(), expires.into()),
         ]);
@@ -210,7 +210,7 @@ impl PluginCredential {
                 .map(|(name, value)| (name.clone(), value.clone())),
         );
         Ok(Self {
-            provider: words("provider").unwrap_or(provider).to_owned(),
+            provider: text("provider").unwrap_or(provider).to_owned(),
             entry: entry.into(),
         })
     }
@@ -222,7 +222,7 @@ struct LoginRelay(Arc<dyn LoginInterface>);
 impl Listener for LoginRelay {
     fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
-            let words = |at: &str| {
+            let text = |at: &str| {
                 asked
                     .options
                     .pointer(at)
@@ -230,9 +230,9 @@ impl Listener for LoginRelay {
                     .unwrap_or_default()
                     .to_owned()
             };
-            match asked.way.as_str() {
+            match asked.method.as_str() {
                 "adjutant.ask" => {
-                    let question = words("/question");
+                    let question = text("/question");
                     let terminal = self.0.clone();
                     let secret = asked.options.get("secret").and_then(Value::as_bool) == Some(true);
                     let answer =
@@ -240,16 +240,16 @@ impl Listener for LoginRelay {
                     json!({ "data": answer.ok().flatten() })
                 }
                 "adjutant.say" => {
-                    self.0.say(&words("/words"));
+                    self.0.say(&text("/words"));
                     json!({ "data": true })
                 }
                 "tui.showToast" => {
-                    self.0.say(&words("/body/message"));
+                    self.0.say(&text("/body/message"));
                     json!({ "data": true })
                 }
                 "app.log" => json!({ "data": true }),
-                way => {
-                    json!({ "none": format!("adjutant has no client.{} while it logs in", text::title(way)) })
+                method => {
+                    json!({ "none": format!("adjutant has no client.{} while it logs in", text::title(method)) })
                 }
             }
         })

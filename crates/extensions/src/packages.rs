@@ -147,8 +147,8 @@ impl PlannedPackage {
             .run(&self.manager.fetching(), self.staging.path(), environment)
             .await?;
         let fetched = self.manager.tree(self.staging.path(), &self.record.name)?;
-        let is_there = |place: &String| {
-            std::fs::read_dir(self.staging.path().join(place))
+        let is_there = |path: &String| {
+            std::fs::read_dir(self.staging.path().join(path))
                 .is_ok_and(|mut entries| entries.next().is_some())
         };
         if fetched.packages != self.record.packages || fetched.elsewhere.iter().any(is_there) {
@@ -386,8 +386,8 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
         .and_then(Value::as_object)
         .ok_or_else(|| "has a lock file without packages".to_owned())?;
     let mut tree = PackageTree::default();
-    for (place, entry) in entries {
-        let Some((_, placed)) = place.rsplit_once("node_modules/") else {
+    for (path, entry) in entries {
+        let Some((_, placed)) = path.rsplit_once("node_modules/") else {
             continue;
         };
         let field = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -398,7 +398,7 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
             continue;
         }
         if !is_for_this_machine(entry) {
-            tree.elsewhere.push(place.clone());
+            tree.elsewhere.push(path.clone());
             continue;
         }
         let named = Some(field("name"))
@@ -409,7 +409,7 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
         }
         needs_registry_only(entry)?;
         tree.with_scripts += usize::from(is("hasInstallScript"));
-        if *place == format!("node_modules/{name}") {
+        if *path == format!("node_modules/{name}") {
             tree.version = field("version").to_owned();
         }
         let pinned = pinned(
@@ -458,9 +458,9 @@ fn bun_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
         .and_then(Value::as_object)
         .ok_or_else(|| "has a lock file without packages".to_owned())?;
     let mut tree = PackageTree::default();
-    for (place, entry) in entries {
+    for (path, entry) in entries {
         let field = |at: usize| entry.get(at).and_then(Value::as_str).unwrap_or_default();
-        let (named, version) = field(0).rsplit_once('@').unwrap_or((place, ""));
+        let (named, version) = field(0).rsplit_once('@').unwrap_or((path, ""));
         if entry
             .get(2)
             .is_some_and(|about| !is_for_this_machine(about))
@@ -470,7 +470,7 @@ fn bun_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
         if entry.as_array().is_none_or(|entry| entry.len() != 4) {
             return Err(foreign(named));
         }
-        if place == name {
+        if path == name {
             tree.version = version.to_owned();
         }
         tree.packages
@@ -596,12 +596,12 @@ mod tests {
     fn lock_file_of_npm_must_pin_the_whole_tree() {
         let plain =
             json!({"version": "1.0.0", "integrity": "sha512-a", "resolved": "https://r/a.tgz"});
-        let with = |place: &str, change: Value| {
+        let with = |path: &str, change: Value| {
             let mut entry = plain.clone();
             for (key, value) in change.as_object().unwrap() {
                 entry[key] = value.clone();
             }
-            json!({"packages": {"": {}, "node_modules/z": plain, place: entry}})
+            json!({"packages": {"": {}, "node_modules/z": plain, path: entry}})
         };
         let table = [
             (

@@ -519,7 +519,7 @@ pub(super) async fn small_model(
 pub(super) async fn complete(
     scripts: &Arc<Scripts>,
     (message, part): (&str, &str),
-    words: &str,
+    text: &str,
     context: &ToolContext,
 ) -> Result<Option<String>, Failure> {
     let input =
@@ -528,7 +528,7 @@ pub(super) async fn complete(
         .hook(
             "experimental.text.complete",
             input,
-            json!({ "text": words }),
+            json!({ "text": text }),
             context,
         )
         .await?;
@@ -538,5 +538,5 @@ pub(super) async fn complete(
             .and_then(Value::as_str)
             .map(str::to_owned)
     });
-    Ok(changed.filter(|changed| changed != words))
+    Ok(changed.filter(|changed| changed != text))
 }

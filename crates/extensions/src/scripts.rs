@@ -15,7 +15,7 @@ use super::feed::Feed;
 use super::host::{PluginHost, ScriptOrigin};
 use super::lint::WrongPart;
 use super::load::{self, LoadPurpose, LoadedScripts, LostPlugin};
-use super::shapes::MessagePlace;
+use super::shapes::MessageContext;
 use super::subagents::{PluginTurnAccess, SessionControl, Subagents};
 use super::tool::{CustomTool, Home};
 use super::usage_stats::Tallies;
@@ -561,9 +561,9 @@ impl Scripts {
 
     /// Stores the part of the conversation that plugins may ask for. Does nothing if there are
     /// none.
-    pub fn remember(&self, place: &MessagePlace<'_>, history: &[Message], busy: bool) {
+    pub fn remember(&self, context: &MessageContext<'_>, history: &[Message], busy: bool) {
         if self.current().next().is_some() {
-            locked(&self.knowledge.conversation).update(place, history);
+            locked(&self.knowledge.conversation).update(context, history);
             self.set_status(busy.then(|| json!({ "type": "busy" })));
         }
     }

@@ -15,7 +15,7 @@ pub const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// The session of a message, and the directories that its messages name.
 #[derive(Debug, Clone, Copy)]
-pub struct MessagePlace<'a> {
+pub struct MessageContext<'a> {
     pub session: &'a str,
     pub cwd: &'a str,
     /// The root of the project.
@@ -23,9 +23,9 @@ pub struct MessagePlace<'a> {
 }
 
 /// Returns a message without its parts.
-pub fn message(place: &MessagePlace<'_>, message: &Message) -> Value {
+pub fn message(context: &MessageContext<'_>, message: &Message) -> Value {
     let mut info = json!({
-        "id": message.id.as_str(), "sessionID": place.session, "time": { "created": message.created.0 },
+        "id": message.id.as_str(), "sessionID": context.session, "time": { "created": message.created.0 },
     });
     match &message.role {
         Role::User(user) => {
@@ -42,7 +42,7 @@ pub fn message(place: &MessagePlace<'_>, message: &Message) -> Value {
             info["parentID"] = own.parent.as_str().into();
             info["agent"] = own.agent.as_str().into();
             info["mode"] = own.agent.as_str().into();
-            info["path"] = json!({ "cwd": place.cwd, "root": place.root });
+            info["path"] = json!({ "cwd": context.cwd, "root": context.root });
             info["providerID"] = own.model.provider.as_str().into();
             info["modelID"] = own.model.model.as_str().into();
             info["cost"] = own.cost.unwrap_or_default().into();

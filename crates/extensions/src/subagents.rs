@@ -292,13 +292,13 @@ impl Subagents {
     }
 
     /// Adds a text to the beginning of its next prompt.
-    pub(super) fn note(&self, id: &str, words: String) -> Result<(), String> {
+    pub(super) fn note(&self, id: &str, text: String) -> Result<(), String> {
         let mut all = locked(&self.0);
         let child = all.get_mut(id).ok_or("there is no such session")?;
-        if child.notes.iter().map(String::len).sum::<usize>() + words.len() > MAX_PROMPT_BYTES {
+        if child.notes.iter().map(String::len).sum::<usize>() + text.len() > MAX_PROMPT_BYTES {
             return Err("too many texts are queued for the model".into());
         }
-        child.notes.push(words);
+        child.notes.push(text);
         Ok(())
     }
 
@@ -382,8 +382,8 @@ impl Subagents {
     }
 }
 
-fn shown(session: &str, id: &str, role: &str, words: &str) -> Value {
-    let part = json!({ "id": format!("prt_{id}"), "sessionID": session, "messageID": id, "type": "text", "text": words });
+fn shown(session: &str, id: &str, role: &str, text: &str) -> Value {
+    let part = json!({ "id": format!("prt_{id}"), "sessionID": session, "messageID": id, "type": "text", "text": text });
     json!({ "info": { "id": id, "sessionID": session, "role": role, "time": { "created": 0 } }, "parts": [part] })
 }
 

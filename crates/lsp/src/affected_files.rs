@@ -37,8 +37,8 @@ impl LspClient {
             .iter()
             .map(|symbol| self.places(Navigation::References, path, at_name(symbol, old), until));
         let mut found = BTreeSet::new();
-        for place in join_all(uses).await.into_iter().flatten().flatten() {
-            found.insert(place.path);
+        for range in join_all(uses).await.into_iter().flatten().flatten() {
+            found.insert(range.path);
         }
         found.remove(path);
         let mut found: Vec<PathBuf> = found

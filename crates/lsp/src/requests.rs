@@ -59,7 +59,7 @@ impl LspClient {
             Navigation::References => ("referencesProvider", "textDocument/references"),
             Navigation::Implementation => ("implementationProvider", "textDocument/implementation"),
         };
-        let mut params = place(path, at);
+        let mut params = document_position(path, at);
         params["context"] = json!({"includeDeclaration": true});
         Ok(FileRange::read_all(
             &self.answer(what, params, until).await?,
@@ -74,7 +74,7 @@ impl LspClient {
         let answer = self
             .answer(
                 ("hoverProvider", "textDocument/hover"),
-                place(path, at),
+                document_position(path, at),
                 until,
             )
             .await?;
@@ -126,7 +126,9 @@ impl LspClient {
         until: Instant,
     ) -> Result<Vec<(Symbol, Vec<Range>)>, String> {
         let prepare = ("callHierarchyProvider", "textDocument/prepareCallHierarchy");
-        let items = self.answer(prepare, place(path, at), until).await?;
+        let items = self
+            .answer(prepare, document_position(path, at), until)
+            .await?;
         let Some(item) = items.as_array().and_then(|items| items.first()) else {
             return Ok(Vec::new());
         };
@@ -207,7 +209,7 @@ impl LspClient {
         name: &str,
         until: Instant,
     ) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, String> {
-        let mut params = place(path, at);
+        let mut params = document_position(path, at);
         params["newName"] = name.into();
         types::edits(
             &self
@@ -217,6 +219,6 @@ impl LspClient {
     }
 }
 
-fn place(path: &Path, at: Position) -> Value {
+fn document_position(path: &Path, at: Position) -> Value {
     json!({"textDocument": {"uri": types::uri(path)}, "position": at})
 }

@@ -60,9 +60,9 @@ impl Diagnostic {
 
     /// Reads a diagnostic of tsserver, which counts from 1.
     pub(super) fn of_tsserver(sent: &Value) -> Option<Self> {
-        let place = |key: &str| {
-            let place = sent.get(key)?;
-            let of = |key: &str| u32::try_from(place.get(key)?.as_u64()?.checked_sub(1)?).ok();
+        let position = |key: &str| {
+            let position = sent.get(key)?;
+            let of = |key: &str| u32::try_from(position.get(key)?.as_u64()?.checked_sub(1)?).ok();
             Some(Position {
                 line: of("line")?,
                 character: of("offset")?,
@@ -75,8 +75,8 @@ impl Diagnostic {
         };
         Some(Self {
             range: Range {
-                start: place("start")?,
-                end: place("end")?,
+                start: position("start")?,
+                end: position("end")?,
             },
             severity,
             message: base::text::head(sent.get("text")?.as_str()?, MAX_MESSAGE_BYTES).to_owned(),
@@ -168,12 +168,12 @@ impl Symbol {
             if found.len() == MAX_SYMBOLS {
                 break;
             }
-            let place = one.get("location").and_then(FileRange::read);
+            let location = one.get("location").and_then(FileRange::read);
             let range = |key: &str| {
                 one.get(key)
                     .and_then(|range| Range::deserialize(range).ok())
             };
-            let whole = range("range").or(place.as_ref().map(|place| place.range));
+            let whole = range("range").or(location.as_ref().map(|location| location.range));
             let text = |key: &str| {
                 one.get(key)
                     .and_then(Value::as_str)
@@ -198,7 +198,7 @@ impl Symbol {
                     depth,
                     range: range_of,
                     selection: range("selectionRange").unwrap_or(range_of),
-                    path: place.map(|place| place.path).or_else(file),
+                    path: location.map(|location| location.path).or_else(file),
                 });
             }
             let children = one
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(
             FileRange::read_all(&link)
                 .iter()
-                .map(|place| place.path.clone())
+                .map(|location| location.path.clone())
                 .collect::<Vec<_>>(),
             [PathBuf::from("/a b:")]
         );

@@ -47,13 +47,17 @@ impl Units {
         let starts: Vec<usize> = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at + 1))
             .collect();
-        let byte = |place: Position| {
-            let line = usize::try_from(place.line).unwrap_or(usize::MAX);
+        let byte = |position: Position| {
+            let line = usize::try_from(position.line).unwrap_or(usize::MAX);
             let Some(start) = starts.get(line) else {
                 return text.len();
             };
             let whole = text[*start..].split('\n').next().unwrap_or_default();
-            start + self.byte(whole.strip_suffix('\r').unwrap_or(whole), place.character)
+            start
+                + self.byte(
+                    whole.strip_suffix('\r').unwrap_or(whole),
+                    position.character,
+                )
         };
         let mut placed: Vec<(usize, usize, &str)> = edits
             .iter()

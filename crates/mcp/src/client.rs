@@ -114,17 +114,17 @@ impl ClientHandler for McpClient {
         _: NotificationContext<RoleClient>,
     ) {
         let server = &self.link.name;
-        let words = text::escaped(&text::cut_chars(
+        let text = text::escaped(&text::cut_chars(
             &notification.data.to_string(),
             MAX_LOG_CHARS,
         ));
         match notification.level {
-            LoggingLevel::Debug => tracing::debug!("MCP server {server}: {words}"),
+            LoggingLevel::Debug => tracing::debug!("MCP server {server}: {text}"),
             LoggingLevel::Info | LoggingLevel::Notice => {
-                tracing::info!("MCP server {server}: {words}")
+                tracing::info!("MCP server {server}: {text}")
             }
-            LoggingLevel::Warning => tracing::warn!("MCP server {server}: {words}"),
-            _ => tracing::error!("MCP server {server}: {words}"),
+            LoggingLevel::Warning => tracing::warn!("MCP server {server}: {text}"),
+            _ => tracing::error!("MCP server {server}: {text}"),
         }
     }
 }

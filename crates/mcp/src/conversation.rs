@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::change_counter::ChangeCounter;
 use super::client::McpClient;
 use super::connection::{McpLink, ReadyServer, ServerState};
-use super::failure::{Disconnect, stranger, unlisted};
+use super::failure::{Disconnect, non_mcp_answer, unlisted};
 use super::lists::{self, Has};
 use super::offer;
 use super::paced::PacedTransport;
@@ -47,7 +47,7 @@ where
             | ClientInitializeError::ConnectionClosed(_) => {
                 Disconnect::because("it ended before it had answered")
             }
-            e => stranger(&e),
+            e => non_mcp_answer(&e),
         }),
     }
 }

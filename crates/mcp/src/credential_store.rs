@@ -266,7 +266,7 @@ impl CredentialStore for StoredLogin {
 mod tests {
     use super::*;
 
-    fn place() -> (tempfile::TempDir, Environment) {
+    fn fixture() -> (tempfile::TempDir, Environment) {
         let dir = tempfile::tempdir().unwrap();
         let environment =
             Environment::from_vars([("HOME".to_owned(), dir.path().display().to_string())].into());
@@ -275,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn login_is_bound_to_its_url() {
-        let (_dir, environment) = place();
+        let (_dir, environment) = fixture();
         let stored = StoredLogin::new("a", "https://a.example/", &environment);
         assert!(stored.load().await.unwrap().is_none());
         let mut answer = OAuthTokenResponse::new(

@@ -62,12 +62,12 @@ pub(super) fn refusal(e: &ClientInitializeError) -> Disconnect {
         ClientInitializeError::ConnectionClosed(_) => {
             Disconnect::because("it closed the connection before it had answered")
         }
-        e => stranger(e),
+        e => non_mcp_answer(e),
     }
 }
 
 /// Describes a server that answers, but not according to the protocol, for the user.
-pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
+pub(super) fn non_mcp_answer(e: &ClientInitializeError) -> Disconnect {
     let theirs: Vec<String> = match e {
         ClientInitializeError::NoCompatibleProtocolVersion {
             server_supported, ..
@@ -88,7 +88,9 @@ pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
                 .map(str::to_owned)
                 .collect()
         }
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return stranger(fallback),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+            return non_mcp_answer(fallback);
+        }
         _ => Vec::new(),
     };
     if !theirs.is_empty() {

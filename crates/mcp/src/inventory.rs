@@ -22,7 +22,7 @@ pub struct ServerReport {
     pub name: String,
     pub source: String,
     /// The command or URL, for display.
-    pub place: String,
+    pub address: String,
     pub state: ReportedState,
     /// The end of a failed server's standard error.
     pub wrote: String,
@@ -111,7 +111,7 @@ impl McpServers {
                 .iter()
                 .find(|server| server.settings == *entry)
                 .map(|server| server.link.clone());
-            let place = match &entry.transport {
+            let address = match &entry.transport {
                 Transport::Local { command, .. } => shown_arguments(command, "***").join(" "),
                 Transport::Remote { url, .. } => url.clone(),
                 Transport::Editor { .. } => "in the editor".to_owned(),
@@ -121,7 +121,7 @@ impl McpServers {
             let mut report = ServerReport {
                 name,
                 source,
-                place,
+                address,
                 state: ReportedState::Disabled,
                 wrote: String::new(),
                 took: Duration::ZERO,

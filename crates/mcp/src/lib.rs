@@ -287,12 +287,12 @@ impl McpServers {
                 .any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
             {
                 let given = self.given.iter().any(|given| given.name == settings.name);
-                let place = if given {
+                let source = if given {
                     format!(" --url {url}")
                 } else {
                     String::new()
                 };
-                let command = format!("adjutant mcp login {}{place}", settings.name);
+                let command = format!("adjutant mcp login {}{source}", settings.name);
                 Some((
                     StoredLogin::new(&settings.name, url, &self.environment),
                     command,

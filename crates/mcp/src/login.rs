@@ -294,7 +294,7 @@ async fn granted(stored: &StoredLogin) -> Vec<String> {
 
 /// Returns the error message for the user.
 fn describe_error(e: &AuthError) -> String {
-    let words = match e {
+    let text = match e {
         AuthError::AuthorizationServerMismatch {
             expected_issuer,
             received_issuer,
@@ -307,5 +307,5 @@ fn describe_error(e: &AuthError) -> String {
         }
         e => e.to_string(),
     };
-    text::title(words.trim_end_matches('.'))
+    text::title(text.trim_end_matches('.'))
 }

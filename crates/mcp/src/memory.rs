@@ -339,8 +339,8 @@ mod tests {
 
     #[test]
     fn written_catalog_is_read_back_and_private() {
-        let place = tempfile::tempdir().unwrap();
-        let memory = memory(place.path(), local(&["npx", "x"], &[]));
+        let dir = tempfile::tempdir().unwrap();
+        let memory = memory(dir.path(), local(&["npx", "x"], &[]));
         assert_eq!(memory.read(), None);
         memory.write(&catalog("one")).unwrap();
         assert_eq!(memory.read(), Some(catalog("one")));
@@ -381,8 +381,8 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_stores_leave_one_complete_file() {
-        let place = tempfile::tempdir().unwrap();
-        let both = [0, 1].map(|_| memory(place.path(), local(&["npx", "x"], &[])));
+        let dir = tempfile::tempdir().unwrap();
+        let both = [0, 1].map(|_| memory(dir.path(), local(&["npx", "x"], &[])));
         for n in 0..20 {
             for memory in &both {
                 memory.clone().store(catalog(&format!("tool_{n}")));
@@ -399,30 +399,30 @@ mod tests {
 
     #[test]
     fn trim_retains_the_files_used_last() {
-        let place = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let names = ["old", "older", "new"];
         for (name, age) in names.into_iter().zip([20, 30, 10]) {
-            let path = place.path().join(name);
+            let path = dir.path().join(name);
             std::fs::write(&path, "0123456789").unwrap();
             let file = std::fs::File::options().write(true).open(&path).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_secs(1_000 - age))
                 .unwrap();
         }
         let left = || {
-            let names = std::fs::read_dir(place.path())
+            let names = std::fs::read_dir(dir.path())
                 .unwrap()
                 .map(|entry| entry.unwrap().file_name());
             let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
             names.sort();
             names
         };
-        trim(place.path(), 3, 30).unwrap();
+        trim(dir.path(), 3, 30).unwrap();
         assert_eq!(left(), ["new", "old", "older"]);
-        trim(place.path(), 3, 29).unwrap();
+        trim(dir.path(), 3, 29).unwrap();
         assert_eq!(left(), ["new", "old"]);
-        trim(place.path(), 1, 100).unwrap();
+        trim(dir.path(), 1, 100).unwrap();
         assert_eq!(left(), ["new"]);
-        trim(place.path(), 1, 5).unwrap();
+        trim(dir.path(), 1, 5).unwrap();
         assert_eq!(left(), ["new"]);
     }
 }

@@ -135,10 +135,10 @@ struct EntryFault {
 }
 
 impl EntryFault {
-    fn describe(&self, place: usize) -> String {
+    fn describe(&self, index: usize) -> String {
         let name = match &self.name {
             Some(name) => text::title(name),
-            None => format!("entry {place}"),
+            None => format!("entry {index}"),
         };
         format!("{name} ({})", text::escaped(&self.reason))
     }

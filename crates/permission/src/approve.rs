@@ -19,8 +19,8 @@ use super::{AccessRequest, Action, Policy, RequestEffect, Rule, Rules, Verdict, 
 use base::approvals::Approvals;
 
 impl Policy {
-    /// Judges an access request. If `doubt` is set, also asks about everything that
-    /// [`Approvals::Ask`] asks about.
+    /// Judges an access request. If `doubt` is set, also asks about everything that [`Approvals::Ask`] asks
+    /// about.
     pub fn judge(&self, request: &AccessRequest) -> Verdict {
         self.judge_with(&self.grants, request)
     }
@@ -80,8 +80,8 @@ impl Policy {
         }
     }
 
-    /// Returns whether the session asks about an access request that is allowed otherwise. Grants
-    /// and the sandbox make no difference.
+    /// Returns whether the session asks about an access request that is allowed otherwise. Grants and the sandbox
+    /// make no difference.
     fn is_asked(&self, grants: &Rules, request: &AccessRequest) -> bool {
         if self.asks.is_empty() {
             return false;
@@ -157,8 +157,8 @@ impl Policy {
     }
 }
 
-/// Returns the access request as it is in a tested sandbox without network: a command, or a change
-/// of a file that commands could make as well.
+/// Returns the access request as it is in a tested sandbox without network: a command, or a change of a file
+/// that commands could make as well.
 #[must_use]
 pub fn isolated(request: AccessRequest) -> AccessRequest {
     AccessRequest {
@@ -194,10 +194,10 @@ mod tests {
     #[test]
     fn approvals_turn_command_verdicts() {
         let lab = PathFixture::new();
-        let open = bash_rules(&lab.place, &[("*", Allow)]);
-        let asks = bash_rules(&lab.place, &[("*", Ask), ("touch *", Ask)]);
-        let denies = bash_rules(&lab.place, &[("*", Ask), ("rm*", Deny)]);
-        let plan = plan_rules(&lab.place);
+        let open = bash_rules(&lab.context, &[("*", Allow)]);
+        let asks = bash_rules(&lab.context, &[("*", Ask), ("touch *", Ask)]);
+        let denies = bash_rules(&lab.context, &[("*", Ask), ("rm*", Deny)]);
+        let plan = plan_rules(&lab.context);
         // The rules and the command; the verdict under `default`, under `ask`, and under
         // `sandboxed` with a sandbox.
         let table = [
@@ -226,12 +226,12 @@ mod tests {
             (&plan, "python3 -c 1", [Ask, Ask, Allow]),
         ];
         for (rules, command, wanted) in table {
-            let request = isolated(command_request(command, &lab.place));
+            let request = isolated(command_request(command, &lab.context));
             let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
             let found = all.map(|approvals| judging(approvals, rules).judge(&request).action);
             assert_eq!(found, wanted, "{command}");
             // Without a sandbox, `sandboxed` is the same as `default`.
-            let bare = command_request(command, &lab.place);
+            let bare = command_request(command, &lab.context);
             assert_eq!(
                 judging(Approvals::Sandboxed, rules).judge(&bare).action,
                 wanted[0],
@@ -243,14 +243,17 @@ mod tests {
     #[test]
     fn asks_of_a_session_only_make_verdicts_stricter() {
         let lab = PathFixture::new();
-        let rules = bash_rules(&lab.place, &[("*", Ask), ("touch *", Allow), ("rm*", Deny)])
-            .then(&Rules::written("edit", &[("*", Allow), ("*.lock", Deny)]));
+        let rules = bash_rules(
+            &lab.context,
+            &[("*", Ask), ("touch *", Allow), ("rm*", Deny)],
+        )
+        .then(&Rules::written("edit", &[("*", Allow), ("*.lock", Deny)]));
         let everything = Rules::written("*", &[("*", Ask)]);
         let touches = Rules::written("bash", &[("touch *", Ask)]);
         let text_files = Rules::written("edit", &[("*.txt", Ask)]);
         let none = Rules::default();
         let granted = Rules::written("bash", &[("ls *", Allow), ("touch *", Allow)]);
-        let command = |line: &str| isolated(command_request(line, &lab.place));
+        let command = |line: &str| isolated(command_request(line, &lab.context));
         let edit = |path: &str| {
             isolated(AccessRequest {
                 effect: RequestEffect::ChangesProject,
@@ -299,7 +302,7 @@ mod tests {
     fn approvals_turn_verdicts_on_files_pages_and_tools() {
         let lab = PathFixture::new();
         let rules = |edit| {
-            bash_rules(&lab.place, &[]).then(&Rules::built_in(&[
+            bash_rules(&lab.context, &[]).then(&Rules::built_in(&[
                 ("edit", "*", edit),
                 ("webfetch", "*", Ask),
             ]))
@@ -355,10 +358,10 @@ mod tests {
         for (edit, question, wanted) in table {
             let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
             let found = all.map(|approvals| {
-                let place = lab.place.clone();
+                let context = lab.context.clone();
                 let policy = Policy {
                     rules: rules(edit),
-                    place,
+                    context,
                     approvals,
                     sandboxed: true,
                     ..Policy::default()

@@ -9,21 +9,21 @@ use super::shell::{analyze, request_of};
 pub(super) use super::testing::{PathFixture, records};
 use super::{Action, PermissionContext, Policy, Rules, Verdict, command_request, evaluate};
 
-fn base(place: &PermissionContext) -> Rules {
+fn base(context: &PermissionContext) -> Rules {
     rule::base(
-        &place.data,
+        &context.data,
         Path::new("/scratch-of-the-session"),
         &[] as &[PathBuf],
     )
 }
 
-pub(super) fn bash_rules(place: &PermissionContext, rules: &[(&str, Action)]) -> Rules {
-    base(place).then(&Rules::written("bash", rules))
+pub(super) fn bash_rules(context: &PermissionContext, rules: &[(&str, Action)]) -> Rules {
+    base(context).then(&Rules::written("bash", rules))
 }
 
-pub(super) fn rules_that_ask(place: &PermissionContext) -> Rules {
+pub(super) fn rules_that_ask(context: &PermissionContext) -> Rules {
     bash_rules(
-        place,
+        context,
         &[
             ("*", Action::Ask),
             ("git diff*", Action::Allow),
@@ -32,20 +32,20 @@ pub(super) fn rules_that_ask(place: &PermissionContext) -> Rules {
     )
 }
 
-pub(super) fn rules_that_deny_rm(place: &PermissionContext) -> Rules {
-    bash_rules(place, &[("*", Action::Allow), ("rm*", Action::Deny)])
+pub(super) fn rules_that_deny_rm(context: &PermissionContext) -> Rules {
+    bash_rules(context, &[("*", Action::Allow), ("rm*", Action::Deny)])
 }
 
-pub(super) fn plan_rules(place: &PermissionContext) -> Rules {
+pub(super) fn plan_rules(context: &PermissionContext) -> Rules {
     let edits = Rules::built_in(&[
         ("edit", "*", Action::Deny),
         ("edit", ".opencode/plans/*.md", Action::Allow),
     ]);
-    base(place).then(&edits).then(&Rules::read_only())
+    base(context).then(&edits).then(&Rules::read_only())
 }
 
-pub(super) fn judge(rules: &Rules, command: &str, place: &PermissionContext) -> Verdict {
-    evaluate(rules, &Rules::default(), &command_request(command, place))
+pub(super) fn judge(rules: &Rules, command: &str, context: &PermissionContext) -> Verdict {
+    evaluate(rules, &Rules::default(), &command_request(command, context))
 }
 
 #[test]
@@ -80,19 +80,19 @@ fn invariants_hold_for_corpus_and_tables() {
 #[test]
 fn home_directory_is_no_project() {
     let lab = PathFixture::new();
-    let home = lab.place.home.clone().unwrap();
+    let home = lab.context.home.clone().unwrap();
     std::fs::write(home.join("f"), "").unwrap();
-    let place = PermissionContext {
+    let context = PermissionContext {
         root: home.clone(),
         cwd: home,
-        ..lab.place.clone()
+        ..lab.context.clone()
     };
     assert_eq!(
-        judge(&rules_that_deny_rm(&place), "cat f", &place).action,
+        judge(&rules_that_deny_rm(&context), "cat f", &context).action,
         Action::Ask
     );
     assert_eq!(
-        judge(&rules_that_deny_rm(&place), "ls > g", &place).action,
+        judge(&rules_that_deny_rm(&context), "ls > g", &context).action,
         Action::Ask
     );
 }
@@ -125,7 +125,7 @@ fn always_grants_shown_patterns_only() {
     ];
     for (command, always) in table {
         assert_eq!(
-            command_request(command, &lab.place).always,
+            command_request(command, &lab.context).always,
             always,
             "{command}"
         );
@@ -140,7 +140,7 @@ fn always_grants_shown_patterns_only() {
         "python3 x.py *",
     ];
     let wide: Rules = wide.iter().map(|pattern| rule_for(pattern)).collect();
-    let all = bash_rules(&lab.place, &[("*", Action::Ask)]);
+    let all = bash_rules(&lab.context, &[("*", Action::Ask)]);
     for command in [
         "git diff --output=x",
         "git log --ext-diff",
@@ -154,13 +154,14 @@ fn always_grants_shown_patterns_only() {
         "python3 y.py",
         "python3 -c 'import os'",
     ] {
-        let verdict = evaluate(&all, &wide, &command_request(command, &lab.place));
+        let verdict = evaluate(&all, &wide, &command_request(command, &lab.context));
         assert_eq!(verdict.action, Action::Ask, "{command}: {verdict:?}");
     }
     let grants = Rules::from(vec![rule_for("git diff --stat")]);
-    let place = &lab.place;
-    let ask = bash_rules(place, &[("*", Action::Ask)]);
-    let verdict = |command: &str| evaluate(&ask, &grants, &command_request(command, place)).action;
+    let context = &lab.context;
+    let ask = bash_rules(context, &[("*", Action::Ask)]);
+    let verdict =
+        |command: &str| evaluate(&ask, &grants, &command_request(command, context)).action;
     assert_eq!(verdict("git  diff '--stat'"), Action::Allow);
     assert_eq!(verdict("git diff --stat > f"), Action::Ask);
     assert_eq!(verdict("git diff --stat; ls"), Action::Ask);
@@ -174,11 +175,11 @@ fn always_grants_shown_patterns_only() {
 fn always_for_project_tools_names_their_action() {
     let lab = PathFixture::new();
     let config = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://x.test/r\n";
-    std::fs::write(lab.place.root.join(".git/config"), config).unwrap();
-    let place = &lab.place;
+    std::fs::write(lab.context.root.join(".git/config"), config).unwrap();
+    let context = &lab.context;
     // As if every program were installed.
     let request = |command: &str| {
-        let mut line = analyze(command, place);
+        let mut line = analyze(command, context);
         line.units
             .iter_mut()
             .filter(|unit| unit.runner.is_none())
@@ -360,7 +361,7 @@ fn always_for_project_tools_names_their_action() {
         ),
         ("docker ps", "docker ps *", "docker ps -a", "docker rm x"),
     ];
-    let ask = bash_rules(place, &[("*", Action::Ask)]);
+    let ask = bash_rules(context, &[("*", Action::Ask)]);
     let mut wrong = vec![];
     for (command, wanted, held, other) in table {
         let always = request(command).always;
@@ -436,7 +437,7 @@ fn always_for_project_tools_names_their_action() {
 #[test]
 fn grant_does_not_cover_the_whole_project() {
     let lab = PathFixture::new();
-    let ask = bash_rules(&lab.place, &[("*", Action::Ask)]);
+    let ask = bash_rules(&lab.context, &[("*", Action::Ask)]);
     let grants: Rules = ["git checkout *", "git restore *", "git switch *"]
         .map(rule_for)
         .into_iter()
@@ -448,7 +449,7 @@ fn grant_does_not_cover_the_whole_project() {
         "git switch --discard-changes x",
     ] {
         assert_eq!(
-            evaluate(&ask, &grants, &command_request(command, &lab.place)).action,
+            evaluate(&ask, &grants, &command_request(command, &lab.context)).action,
             Action::Ask,
             "{command}"
         );
@@ -460,7 +461,7 @@ fn grant_does_not_cover_the_whole_project() {
 fn always_is_not_offered_for_a_recurring_question() {
     let lab = PathFixture::new();
     let edits = |action| {
-        bash_rules(&lab.place, &[("*", Action::Ask)])
+        bash_rules(&lab.context, &[("*", Action::Ask)])
             .then(&Rules::built_in(&[("edit", "*", action)]))
     };
     let settles_question = |rules: &Rules, command: &str| {
@@ -468,7 +469,7 @@ fn always_is_not_offered_for_a_recurring_question() {
             rules: rules.clone(),
             ..Policy::default()
         };
-        policy.settles(&command_request(command, &lab.place))
+        policy.settles(&command_request(command, &lab.context))
     };
     assert!(settles_question(&edits(Action::Ask), "ls -la"));
     assert!(settles_question(&edits(Action::Allow), "mkdir -p made"));

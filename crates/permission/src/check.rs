@@ -52,12 +52,12 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
     let policy_in_cwd;
     let policy = match &request.cwd {
         Some(cwd) => {
-            let place = PermissionContext {
-                cwd: policy.place.cwd.join(cwd),
-                ..policy.place.clone()
+            let context = PermissionContext {
+                cwd: policy.context.cwd.join(cwd),
+                ..policy.context.clone()
             };
             policy_in_cwd = Policy {
-                place,
+                context,
                 ..policy.clone()
             };
             &policy_in_cwd
@@ -65,7 +65,7 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
         None => policy,
     };
     if let Some(command) = &request.bash {
-        let access = policy.in_sandbox(command_request(command, &policy.place));
+        let access = policy.in_sandbox(command_request(command, &policy.context));
         let verdict = policy.judge(&access);
         let units: Vec<Value> = verdict.units.iter().map(explain::unit_data).collect();
         return answer(
@@ -127,13 +127,13 @@ fn path_verdict(
     match super::rule::modern(permission).unwrap_or(permission) {
         "edit" => judge_path(policy, Access::Edit, path, vec![]),
         "list"
-            if locate::locate(path, &policy.place)
+            if locate::locate(path, &policy.context)
                 .is_ok_and(|at| at.inside && at.found != PathKind::Directory) =>
         {
             PathVerdict::Refused(PathRefusal::NotDirectory(path.into()))
         }
         tool @ ("glob" | "grep") => {
-            let found = locate::locate(path, &policy.place);
+            let found = locate::locate(path, &policy.context);
             let is_directory = found
                 .as_ref()
                 .is_ok_and(|found| found.found == PathKind::Directory);
@@ -186,9 +186,9 @@ mod tests {
     fn request_lines_are_answered() {
         let lab = PathFixture::new();
         let policy = Policy {
-            rules: rules_that_deny_rm(&lab.place),
+            rules: rules_that_deny_rm(&lab.context),
             private: vec!["*.corp.internal".into()],
-            place: lab.place.clone(),
+            context: lab.context.clone(),
             ..Policy::default()
         };
         let denied = check(&policy, r#"{"id": 7, "bash": "sudo rm x"}"#);
@@ -240,8 +240,8 @@ mod tests {
             assert_eq!(check(&policy, line)["verdict"], verdict, "{line}");
         }
         let policy = Policy {
-            rules: rules_that_ask(&lab.place),
-            place: lab.place.clone(),
+            rules: rules_that_ask(&lab.context),
+            context: lab.context.clone(),
             ..Policy::default()
         };
         assert_eq!(
@@ -254,7 +254,7 @@ mod tests {
                 ("list", "*", crate::Action::Deny),
                 ("*", "*", crate::Action::Allow),
             ]),
-            place: lab.place.clone(),
+            context: lab.context.clone(),
             ..Policy::default()
         };
         assert_eq!(

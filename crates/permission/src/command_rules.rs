@@ -76,7 +76,7 @@ impl<'r> CommandRules<'r> {
     pub(super) fn is_in_force_for(&self, (at, deny): IndexedRule<'r>, text: &str) -> bool {
         let fitting = self.about.fitting(text).into_iter();
         let later = fitting
-            .filter(|(place, _)| *place > at)
+            .filter(|(index, _)| *index > at)
             .map(|(_, rule)| rule);
         is_in_force(
             deny,

@@ -116,12 +116,12 @@ impl CredentialRow {
         };
         self.places
             .iter()
-            .flat_map(|place| spelled(place, environment, homes))
+            .flat_map(|path| spelled(path, environment, homes))
             .flat_map(matching)
             .for_each(&mut add);
         self.keys
             .iter()
-            .flat_map(|place| spelled(place, environment, homes))
+            .flat_map(|path| spelled(path, environment, homes))
             .flat_map(private_keys)
             .for_each(&mut add);
         self.variables
@@ -234,7 +234,7 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
 }
 
 /// Returns whether a line names one of these places or its parent directory.
-pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], place: &PermissionContext) -> bool {
+pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], context: &PermissionContext) -> bool {
     let touched = line
         .units
         .iter()
@@ -248,7 +248,7 @@ pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], place: &PermissionC
             };
             left.into_iter().chain(named.iter().map(String::as_str))
         });
-    touched.map(|path| place.root.join(path)).any(|path| {
+    touched.map(|path| context.root.join(path)).any(|path| {
         let is_folder_of = |hidden: &PathBuf| {
             hidden.is_file() && hidden.parent() == Some(&path) && is_specific(&path)
         };
@@ -309,16 +309,16 @@ pub fn homes(environment: &Environment) -> Vec<PathBuf> {
 }
 
 /// Expands a place of the table to paths on this machine.
-fn spelled(place: &str, environment: &Environment, homes: &[PathBuf]) -> Vec<PathBuf> {
+fn spelled(path: &str, environment: &Environment, homes: &[PathBuf]) -> Vec<PathBuf> {
     let user = rustix::process::getuid().as_raw().to_string();
-    let place = place.replace("UID", &user);
-    if let Some(rest) = place.strip_prefix("~/") {
+    let path = path.replace("UID", &user);
+    if let Some(rest) = path.strip_prefix("~/") {
         return homes.iter().map(|home| home.join(rest)).collect();
     }
-    if let Some(rest) = place.strip_prefix("TMP/") {
+    if let Some(rest) = path.strip_prefix("TMP/") {
         return vec![environment.tmp().join(rest)];
     }
-    if let Some(rest) = place.strip_prefix("RUN") {
+    if let Some(rest) = path.strip_prefix("RUN") {
         let usual = PathBuf::from(format!("/run/user/{user}"));
         let own = environment
             .var("XDG_RUNTIME_DIR")
@@ -338,7 +338,7 @@ fn spelled(place: &str, environment: &Environment, homes: &[PathBuf]) -> Vec<Pat
             })
             .collect();
     }
-    vec![place.into()]
+    vec![path.into()]
 }
 
 /// Expands a path whose last component may have a `*`.
@@ -431,7 +431,7 @@ mod tests {
             assert!(
                 written
                     .clone()
-                    .all(|place| starts.iter().any(|start| place.starts_with(start))),
+                    .all(|path| starts.iter().any(|start| path.starts_with(start))),
                 "{}",
                 row.name
             );
@@ -476,9 +476,9 @@ mod tests {
             let places = row(name)
                 .locate(&environment, &homes(&environment))
                 .into_iter()
-                .filter(|place| place.starts_with(&dir));
+                .filter(|path| path.starts_with(&dir));
             places
-                .map(|place| place.strip_prefix(&dir).unwrap().display().to_string())
+                .map(|path| path.strip_prefix(&dir).unwrap().display().to_string())
                 .collect::<Vec<_>>()
         };
         assert_eq!(own("aws"), ["home/.aws"]);
@@ -532,7 +532,7 @@ mod tests {
             ("make deploy", true, &[]),
         ];
         for (text, signs, wanted) in table {
-            let mut line = analyze(text, &lab.place);
+            let mut line = analyze(text, &lab.context);
             // Some of the programs may not be installed.
             for unit in &mut line.units {
                 unit.foreign.take_if(|why| why.contains("not found"));
@@ -549,7 +549,7 @@ mod tests {
     #[test]
     fn line_sees_credentials_that_it_names() {
         let lab = super::super::case_tables::PathFixture::new();
-        let home = lab.place.home.clone().unwrap();
+        let home = lab.context.home.clone().unwrap();
         let places = [home.join(".aws"), home.join(".ssh/id_work")];
         for folder in [".aws", ".ssh"] {
             std::fs::create_dir(home.join(folder)).unwrap();
@@ -564,7 +564,7 @@ mod tests {
             ("python3 -c 'open(\"~/.aws/config\")'", false),
         ] {
             assert_eq!(
-                are_named(&analyze(text, &lab.place), &places, &lab.place),
+                are_named(&analyze(text, &lab.context), &places, &lab.context),
                 named,
                 "{text}"
             );
@@ -574,7 +574,7 @@ mod tests {
     #[test]
     fn mentions_are_recognised_in_many_spellings() {
         let home = Path::new("/home/u");
-        for (text, place, mentioned) in [
+        for (text, path, mentioned) in [
             ("open('/home/u/.aws/credentials')", "/home/u/.aws", true),
             ("Path.home() / '.aws' / 'credentials'", "/home/u/.aws", true),
             ("$HOME/.config/gcloud/x", "/home/u/.config/gcloud", true),
@@ -583,7 +583,7 @@ mod tests {
             ("pytest -q", "/home/u/.aws", false),
         ] {
             assert_eq!(
-                is_mentioned(text, Path::new(place), Some(home)),
+                is_mentioned(text, Path::new(path), Some(home)),
                 mentioned,
                 "{text}"
             );

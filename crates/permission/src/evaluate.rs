@@ -1,5 +1,5 @@
-//! Evaluates rules for an access request and returns a verdict. Pure: facts about the disk are part
-//! of the request.
+//! Evaluates rules for an access request and returns a verdict. Pure: facts about the disk are part of the
+//! request.
 //!
 //! The last matching rule decides, with two refinements (`decide.rs`). A later, broader rule does
 //! not lift a specific deny. And a rule that allows a command allows it only as written: see

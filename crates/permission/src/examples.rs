@@ -68,9 +68,9 @@ impl Machine {
     /// Adds the positions after each `*`, which may match nothing.
     fn closed(&self, mut places: Vec<usize>) -> Vec<usize> {
         let mut at = 0;
-        while let Some(place) = places.get(at) {
-            if matches!(self.symbols[*place], PatternSymbol::Run) {
-                places.push(place + 1);
+        while let Some(position) = places.get(at) {
+            if matches!(self.symbols[*position], PatternSymbol::Run) {
+                places.push(position + 1);
             }
             at += 1;
         }
@@ -80,11 +80,11 @@ impl Machine {
     }
 
     fn step(&self, state: &[usize], letter: char) -> Vec<usize> {
-        let next = |place: &usize| match self.symbols[*place] {
-            PatternSymbol::Run => Some(*place),
-            PatternSymbol::One => Some(place + 1),
-            PatternSymbol::Letter(own) => (own == letter).then_some(place + 1),
-            PatternSymbol::FoldedLetter(own) => (own == fold(letter)).then_some(place + 1),
+        let next = |position: &usize| match self.symbols[*position] {
+            PatternSymbol::Run => Some(*position),
+            PatternSymbol::One => Some(position + 1),
+            PatternSymbol::Letter(own) => (own == letter).then_some(position + 1),
+            PatternSymbol::FoldedLetter(own) => (own == fold(letter)).then_some(position + 1),
             PatternSymbol::End(_) => None,
         };
         self.closed(state.iter().filter_map(next).collect())
@@ -93,8 +93,8 @@ impl Machine {
     /// Returns the letters that lead to different states, with one that represents all others.
     fn letters(&self, state: &[usize]) -> Vec<char> {
         let mut letters = vec![self.fresh];
-        for place in state {
-            match self.symbols[*place] {
+        for position in state {
+            match self.symbols[*position] {
                 PatternSymbol::Letter(own) => letters.push(own),
                 PatternSymbol::FoldedLetter(own) => letters.extend(
                     [own]
@@ -113,7 +113,7 @@ impl Machine {
     fn matched(&self, state: &[usize]) -> Vec<usize> {
         let mut matched: Vec<usize> = state
             .iter()
-            .filter_map(|place| match self.symbols[*place] {
+            .filter_map(|position| match self.symbols[*position] {
                 PatternSymbol::End(at) => Some(at),
                 _ => None,
             })
@@ -223,7 +223,8 @@ fn search(
             if seen.len() > MAX_STATES || positions > MAX_POSITIONS {
                 return None;
             }
-            let open = next.is_empty() || next.iter().any(|place| alive(machine.owners[*place]));
+            let open =
+                next.is_empty() || next.iter().any(|position| alive(machine.owners[*position]));
             if open && seen.insert(next.clone()) {
                 ahead.push_back((next, format!("{text}{letter}")));
             }

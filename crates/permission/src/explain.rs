@@ -15,9 +15,9 @@ use base::text::spelled;
 /// that decided is shown.
 const MAX_LINE_BYTES: usize = 1_000;
 
-/// Explains a verdict on an access request under these rules: the verdict, the rule that decided,
-/// the reason, the parts of a command line if it has several, and the rules that were considered.
-/// Terminal control characters are escaped.
+/// Explains a verdict on an access request under these rules: the verdict, the rule that decided, the reason,
+/// the parts of a command line if it has several, and the rules that were considered. Terminal
+/// control characters are escaped.
 pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> String {
     let mut out = String::new();
     let whole = request
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn explanation_of_denied_command_names_rule_and_parts() {
         let lab = PathFixture::new();
-        let rules = rules_that_deny_rm(&lab.place);
-        let request = command_request("ls | xargs rm \x1b]0;x\x07", &lab.place);
+        let rules = rules_that_deny_rm(&lab.context);
+        let request = command_request("ls | xargs rm \x1b]0;x\x07", &lab.context);
         let text = explain(
             &evaluate(&rules, &Rules::default(), &request),
             &request,

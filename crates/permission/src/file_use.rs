@@ -16,9 +16,9 @@ pub enum UnboundedRoot {
 }
 
 impl UnboundedRoot {
-    /// Classifies the root of a place that is too broad to be a project.
-    pub(super) fn of(place: &PermissionContext) -> Self {
-        if place.home.as_ref() == Some(&place.root) {
+    /// Classifies the root of a context that is too broad to be a project.
+    pub(super) fn of(context: &PermissionContext) -> Self {
+        if context.home.as_ref() == Some(&context.root) {
             Self::Home
         } else {
             Self::Above

@@ -196,7 +196,7 @@ fn started(dir: &Path, setup: &str) -> Vec<usize> {
         .collect()
 }
 
-fn place(dir: &Path) -> PermissionContext {
+fn context(dir: &Path) -> PermissionContext {
     let root = dir.join("work").canonicalize().unwrap();
     let path = ["/usr/local/bin", "/usr/bin", "/bin"]
         .map(PathBuf::from)
@@ -212,15 +212,15 @@ fn place(dir: &Path) -> PermissionContext {
 }
 
 /// Returns the indices of the commands that plan mode, or a rule for all git commands, allows.
-fn allowed(place: &PermissionContext) -> Vec<usize> {
+fn allowed(context: &PermissionContext) -> Vec<usize> {
     let rules = [
-        plan_rules(place),
-        bash_rules(place, &[("*", Action::Ask), ("git *", Action::Allow)]),
+        plan_rules(context),
+        bash_rules(context, &[("*", Action::Ask), ("git *", Action::Allow)]),
     ];
     let is_allowed = |command: &str| {
         rules
             .iter()
-            .any(|rules| judge(rules, command, place).action == Action::Allow)
+            .any(|rules| judge(rules, command, context).action == Action::Allow)
     };
     (0..COMMANDS.len())
         .filter(|at| is_allowed(COMMANDS[*at]))
@@ -239,7 +239,7 @@ fn git_commands_that_start_programs_are_not_allowed() {
             !started.is_empty(),
             "{name}: nothing was started, so nothing is shown"
         );
-        let allowed = allowed(&place(dir.path()));
+        let allowed = allowed(&context(dir.path()));
         wrong.extend(
             started
                 .iter()
@@ -279,7 +279,7 @@ fn git_commands_that_start_nothing_are_allowed() {
     for (setup, wanted) in [(usual, None), (driver, Some(shown))] {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(started(dir.path(), setup), Vec::<usize>::new());
-        let allowed = allowed(&place(dir.path()));
+        let allowed = allowed(&context(dir.path()));
         for (at, command) in COMMANDS.iter().enumerate() {
             if wanted.map_or(!own.contains(command), |wanted| wanted.contains(command)) {
                 assert!(allowed.contains(&at), "{command}");
@@ -298,11 +298,14 @@ fn git_aliases_are_judged_by_their_expansion() {
         git config alias.u 'push \'; git config alias.st status; printf '[alias]\n\tv = push # x \\\n' >> .git/config"#,
     );
     for trusted in [false, true] {
-        let place = PermissionContext {
+        let context = PermissionContext {
             trusted,
-            ..place(dir.path())
+            ..context(dir.path())
         };
-        let rules = bash_rules(&place, &[("*", Action::Allow), ("git push*", Action::Deny)]);
+        let rules = bash_rules(
+            &context,
+            &[("*", Action::Allow), ("git push*", Action::Deny)],
+        );
         let table = [
             ("git p origin", Action::Deny),
             ("git P origin", Action::Deny),
@@ -323,7 +326,7 @@ fn git_aliases_are_judged_by_their_expansion() {
         ];
         for (command, wanted) in table {
             assert_eq!(
-                judge(&rules, command, &place).action,
+                judge(&rules, command, &context).action,
                 wanted,
                 "{command} {trusted}"
             );

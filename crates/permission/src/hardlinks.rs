@@ -70,14 +70,14 @@ struct Recent {
 }
 
 impl SearchedDirs {
-    fn of(place: &PermissionContext) -> Self {
-        let roots = std::iter::once(&place.root)
-            .chain(&place.extra)
+    fn of(context: &PermissionContext) -> Self {
+        let roots = std::iter::once(&context.root)
+            .chain(&context.extra)
             .cloned()
             .collect();
         Self {
-            data: place.data.clone(),
-            home: place.home.clone(),
+            data: context.data.clone(),
+            home: context.home.clone(),
             roots,
         }
     }
@@ -86,8 +86,8 @@ impl SearchedDirs {
 impl LinkedFiles {
     /// Returns the protected files of the project, the home directory and our own data, at most
     /// [`MAX_AGE`] old.
-    pub(super) fn of(place: &PermissionContext) -> Arc<Self> {
-        let dirs = SearchedDirs::of(place);
+    pub(super) fn of(context: &PermissionContext) -> Arc<Self> {
+        let dirs = SearchedDirs::of(context);
         let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
         recent.retain(|known| known.at.elapsed() < MAX_AGE);
         if let Some(known) = recent.iter().find(|known| known.dirs == dirs) {
@@ -230,20 +230,20 @@ mod tests {
     #[test]
     fn hard_link_to_a_protected_file_is_protected() {
         let lab = PathFixture::new();
-        let root = &lab.place.root;
-        let home = lab.place.home.clone().unwrap();
+        let root = &lab.context.root;
+        let home = lab.context.home.clone().unwrap();
         for dir in [
             home.join(".ssh"),
             home.join(".config/gh"),
             root.join("deploy/deep"),
-            lab.place.data.clone(),
+            lab.context.data.clone(),
         ] {
             std::fs::create_dir_all(dir).unwrap();
         }
         let files = [
             home.join(".ssh/id_rsa"),
             root.join("deploy/deep/server.pem"),
-            lab.place.data.join("auth.json"),
+            lab.context.data.join("auth.json"),
             home.join(".config/gh/hosts.yml"),
         ];
         for file in files.iter().chain([&root.join("src/plain")]) {
@@ -268,12 +268,12 @@ mod tests {
         ];
         for (name, wanted) in table {
             assert_eq!(
-                locate(name, &lab.place).unwrap().protected,
+                locate(name, &lab.context).unwrap().protected,
                 wanted,
                 "{name}"
             );
         }
-        let free = bash_rules(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[(
+        let free = bash_rules(&lab.context, &[("*", Action::Allow)]).then(&Rules::built_in(&[(
             "*",
             "*",
             Action::Allow,
@@ -286,19 +286,19 @@ mod tests {
             ("cat src/second", Action::Allow),
             ("cat c", Action::Allow),
         ] {
-            assert_eq!(judge(&free, line, &lab.place).action, wanted, "{line}");
+            assert_eq!(judge(&free, line, &lab.context).action, wanted, "{line}");
         }
     }
 
     #[test]
     fn search_leaves_out_a_hard_link_to_a_secret() {
         let lab = PathFixture::new();
-        let root = &lab.place.root;
+        let root = &lab.context.root;
         std::fs::write(root.join("src/plain"), "x").unwrap();
         hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
         hard_link(root.join(".env"), root.join("src/notes.txt")).unwrap();
         let filter = SearchFilter::new(&Policy {
-            place: lab.place.clone(),
+            context: lab.context.clone(),
             ..Policy::default()
         });
         let mut reader = filter.reader();
@@ -309,13 +309,13 @@ mod tests {
         ] {
             assert_eq!(reader.judge(&root.join(name)), wanted, "{name}");
         }
-        let free = bash_rules(&lab.place, &[("*", Action::Allow)]);
+        let free = bash_rules(&lab.context, &[("*", Action::Allow)]);
         assert_eq!(
-            judge(&free, "grep -r x src/deep", &lab.place).action,
+            judge(&free, "grep -r x src/deep", &lab.context).action,
             Action::Allow
         );
         assert_eq!(
-            judge(&free, "grep -r x src", &lab.place).action,
+            judge(&free, "grep -r x src", &lab.context).action,
             Action::Ask
         );
     }
@@ -325,12 +325,15 @@ mod tests {
     #[test]
     fn protected_files_are_searched_once_for_many_paths() {
         let lab = PathFixture::new();
-        let root = &lab.place.root;
-        let first = LinkedFiles::of(&lab.place);
-        assert!(std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&lab.place)));
+        let root = &lab.context.root;
+        let first = LinkedFiles::of(&lab.context);
+        assert!(std::sync::Arc::ptr_eq(
+            &first,
+            &LinkedFiles::of(&lab.context)
+        ));
         let elsewhere = PermissionContext {
             root: lab.out.clone(),
-            ..lab.place.clone()
+            ..lab.context.clone()
         };
         assert!(!std::sync::Arc::ptr_eq(
             &first,
@@ -339,7 +342,7 @@ mod tests {
         // A new second name of a known file counts at once.
         hard_link(root.join(".env"), root.join("later.txt")).unwrap();
         assert_eq!(
-            locate("later.txt", &lab.place).unwrap().protected,
+            locate("later.txt", &lab.context).unwrap().protected,
             Some(Protected::Secret)
         );
     }

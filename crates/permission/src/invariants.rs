@@ -65,12 +65,12 @@ fn removal_in(verdict: &Verdict) -> Option<String> {
 /// Judges a line in a project that does not exist, so that the state of the disk has no influence.
 fn judge(rules: &Rules, line: &str) -> Verdict {
     let root = PathBuf::from("/nothing-is-here");
-    let place = PermissionContext {
+    let context = PermissionContext {
         cwd: root.clone(),
         root,
         path: ["/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
         data: "/no-data-here".into(),
         ..PermissionContext::default()
     };
-    evaluate(rules, &Rules::default(), &command_request(line, &place))
+    evaluate(rules, &Rules::default(), &command_request(line, &context))
 }

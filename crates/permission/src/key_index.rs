@@ -11,13 +11,13 @@ pub(super) struct KeyIndex {
 }
 
 impl KeyIndex {
-    pub(super) fn insert(&mut self, key: &str, place: u32) {
+    pub(super) fn insert(&mut self, key: &str, index: u32) {
         if let Some(places) = self.places.get_mut(key) {
-            places.push(place);
+            places.push(index);
             return;
         }
         self.lengths.insert(key.len());
-        self.places.insert(key.into(), vec![place]);
+        self.places.insert(key.into(), vec![index]);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -3,8 +3,8 @@
 //! Judging is pure; [`evaluate`](mod@evaluate) never asks the user. Only
 //! `crates/session/src/turn/authorize.rs` asks.
 //!
-//! A tool states its [`AccessRequest`]s before it acts. A request is judged by the agent's rules,
-//! then by the session's, then by the user's grants; a grant never overrides a deny.
+//! A tool states its [`AccessRequest`]s before it acts. A request is judged by the agent's rules, then by the
+//! session's, then by the user's grants; a grant never overrides a deny.
 //!
 //! A command line is judged by the programs it runs: `shell` parses it into
 //! [`shell::CommandUnit`]s, and each of them has to pass. Nothing in this crate starts a program or
@@ -32,7 +32,6 @@ pub mod lint;
 pub mod locate;
 pub mod path_gate;
 pub mod pattern_index;
-mod places;
 pub mod plan;
 mod posture;
 pub mod protected;
@@ -42,6 +41,7 @@ mod rule_index;
 mod rule_list;
 pub mod search_filter;
 pub mod shell;
+mod special_paths;
 mod unconfined;
 mod unparsed;
 pub mod url;
@@ -247,7 +247,7 @@ pub struct Policy {
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
     pub private: Vec<String>,
-    pub place: PermissionContext,
+    pub context: PermissionContext,
     /// The guarantee of the sandbox, for queries that have no command of their own.
     pub guarantee: SandboxGuarantee,
     /// The sandbox allows no network, whatever runs in it.

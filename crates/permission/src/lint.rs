@@ -69,22 +69,28 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         let decides_instead = |other: &Rule| {
             covers(other) && !(rule.action == Action::Deny && other.broader_than(rule))
         };
-        let after = index.candidates(&rule.pattern).filter(|place| *place > at);
+        let after = index
+            .candidates(&rule.pattern)
+            .filter(|position| *position > at);
         let later = after
-            .filter(|place| decides_instead(all[*place]))
+            .filter(|position| decides_instead(all[*position]))
             .min()
-            .map(|place| all[place])
+            .map(|position| all[position])
             // One with the same action does no harm.
             .filter(|other| other.action != rule.action);
-        let is_narrower =
-            |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";
+        let is_narrower = |position: &usize| {
+            rule.broader_than(denies[*position]) && denies[*position].pattern != "*"
+        };
         let has_wildcard =
             rule.pattern.contains(['*', '?']) || rule.permission.contains(['*', '?']);
         let deny_in_force = if rule.action != Action::Deny && has_wildcard {
             let earlier = denied
                 .covered(&rule.pattern)
-                .filter(|place| denied_at[*place] < at);
-            earlier.filter(is_narrower).min().map(|place| denies[place])
+                .filter(|position| denied_at[*position] < at);
+            earlier
+                .filter(is_narrower)
+                .min()
+                .map(|position| denies[position])
         } else {
             None
         };

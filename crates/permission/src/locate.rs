@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::file_use::{self, UnboundedRoot};
 use super::hardlinks::LinkedFiles;
-use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
+use super::special_paths::{holder, is_temporary};
 use super::{Access, AccessRequest, Action, FileUse, PermissionContext, RequestEffect};
 use base::text;
 use base::text::is_deceptive;
@@ -37,7 +37,8 @@ pub enum PathKind {
 /// A path with all facts that are needed to judge its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
-    pub given: String,
+    /// The path as it is written in the call or the command.
+    pub written: String,
     pub path: PathBuf,
     /// `path` relative to the project, for rules and people.
     pub relative: String,
@@ -96,7 +97,7 @@ pub enum PathRefusal {
 ///
 /// # Errors
 /// A [`PathRefusal`] if the text cannot be the path of a file.
-pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefusal> {
+pub fn locate(text: &str, context: &PermissionContext) -> Result<Located, PathRefusal> {
     let decoded = if is_address(text) {
         Some(address(text).ok_or_else(|| PathRefusal::Address(text.into()))?)
     } else {
@@ -110,8 +111,8 @@ pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefu
     };
     let absolute = match after_tilde {
         None => None,
-        Some("") => place.home.clone(),
-        Some(rest) if rest.starts_with('/') => place
+        Some("") => context.home.clone(),
+        Some(rest) if rest.starts_with('/') => context
             .home
             .as_ref()
             .map(|home| home.join(rest.trim_start_matches('/'))),
@@ -122,12 +123,12 @@ pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefu
             Some(home.join(rest))
         }
     };
-    let absolute = absolute.unwrap_or_else(|| place.cwd.join(plain));
+    let absolute = absolute.unwrap_or_else(|| context.cwd.join(plain));
     look_up(
         text,
         plain,
         &absolute,
-        place,
+        context,
         &mut DirectoryCache::default(),
     )
 }
@@ -140,9 +141,9 @@ pub struct DirectoryCache {
 }
 
 impl DirectoryCache {
-    /// Returns the protected files of a place; searches for them on the first call.
-    pub(super) fn linked_files(&mut self, place: &PermissionContext) -> &LinkedFiles {
-        self.linked.get_or_insert_with(|| LinkedFiles::of(place))
+    /// Returns the protected files of a context; searches for them on the first call.
+    pub(super) fn linked_files(&mut self, context: &PermissionContext) -> &LinkedFiles {
+        self.linked.get_or_insert_with(|| LinkedFiles::of(context))
     }
 }
 
@@ -153,24 +154,24 @@ impl DirectoryCache {
 pub fn locate_literal(
     text: &str,
     cwd: &Path,
-    place: &PermissionContext,
+    context: &PermissionContext,
     directories: &mut DirectoryCache,
 ) -> Result<Located, PathRefusal> {
-    look_up(text, text, &cwd.join(text), place, directories)
+    look_up(text, text, &cwd.join(text), context, directories)
 }
 
 fn look_up(
-    given: &str,
+    written: &str,
     plain: &str,
     absolute: &Path,
-    place: &PermissionContext,
+    context: &PermissionContext,
     directories: &mut DirectoryCache,
 ) -> Result<Located, PathRefusal> {
-    if given.is_empty() {
+    if written.is_empty() {
         return Err(PathRefusal::Empty);
     }
-    if given.contains('\0') {
-        return Err(PathRefusal::Nul(given.into()));
+    if written.contains('\0') {
+        return Err(PathRefusal::Nul(written.into()));
     }
     // `a/` and `a/.` can only be directories; `components` would drop the evidence.
     let must_be_directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
@@ -181,21 +182,21 @@ fn look_up(
         metadata,
     } = directories.resolve(absolute, must_be_directory)?;
     if holder(absolute).or(holder(&path)).is_some() {
-        return Err(PathRefusal::Special(given.into()));
+        return Err(PathRefusal::Special(written.into()));
     }
     let shared = metadata.filter(|metadata| found == PathKind::File && has_hard_links(metadata));
     let mut located = Located {
-        given: given.into(),
+        written: written.into(),
         linked: followed > 0,
         found,
         shared: shared.is_some(),
-        ..Located::at(&path, absolute, place)
+        ..Located::at(&path, absolute, context)
     };
     if let Some(metadata) = shared
         && matches!(located.protected, None | Some(Protected::Control))
     {
         located.protected = directories
-            .linked_files(place)
+            .linked_files(context)
             .protection(&metadata)
             .or(located.protected);
     }
@@ -215,10 +216,10 @@ fn home_of(user: &str) -> Option<PathBuf> {
 }
 
 /// Returns the protection of a resolved path. `spelled` is the absolute path as it was written.
-fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
+fn protection(path: &Path, spelled: &Path, context: &PermissionContext) -> Option<Protected> {
     let is_control =
-        |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
-    if let Some(protection) = read_protection(path, spelled, place) {
+        |path: &Path| protected::control(below(path, context)) || protected::in_git_dir(path);
+    if let Some(protection) = read_protection(path, spelled, context) {
         return Some(protection);
     }
     if is_control(path) {
@@ -229,14 +230,14 @@ fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<
 }
 
 /// Returns the protection of a resolved path against reading.
-fn read_protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
+fn read_protection(path: &Path, spelled: &Path, context: &PermissionContext) -> Option<Protected> {
     const OPEN: [&str; 3] = ["tool-output", "plans", "scratch"];
-    let is_own = !place.data.as_os_str().is_empty() && below_dir(path, &place.data);
+    let is_own = !context.data.as_os_str().is_empty() && below_dir(path, &context.data);
     if process_internals(path)
         || (is_own
             && !OPEN
                 .iter()
-                .any(|dir| path.starts_with(place.data.join(dir))))
+                .any(|dir| path.starts_with(context.data.join(dir))))
     {
         return Some(Protected::Own);
     }
@@ -475,30 +476,31 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 
 /// Returns the directories that need no permission, without those that are too broad to be a
 /// project.
-pub(super) fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
-    std::iter::once(&place.root)
-        .chain(&place.extra)
-        .filter(|root| !holds_everything(root, place))
+pub(super) fn roots(context: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
+    std::iter::once(&context.root)
+        .chain(&context.extra)
+        .filter(|root| !holds_everything(root, context))
 }
 
 /// Returns whether a directory is too broad to be a project: the root of the disk, or one above the
 /// home directory or the home directory itself.
-pub(super) fn holds_everything(root: &Path, place: &PermissionContext) -> bool {
+pub(super) fn holds_everything(root: &Path, context: &PermissionContext) -> bool {
     root.parent().is_none()
-        || place
+        || context
             .home
             .as_ref()
             .is_some_and(|home| home.starts_with(root))
 }
 
-fn unbounded(path: &Path, place: &PermissionContext) -> Option<UnboundedRoot> {
-    let is_in_broad_root = path.starts_with(&place.root) && holds_everything(&place.root, place);
-    is_in_broad_root.then(|| UnboundedRoot::of(place))
+fn unbounded(path: &Path, context: &PermissionContext) -> Option<UnboundedRoot> {
+    let is_in_broad_root =
+        path.starts_with(&context.root) && holds_everything(&context.root, context);
+    is_in_broad_root.then(|| UnboundedRoot::of(context))
 }
 
-fn is_inside(path: &Path, place: &PermissionContext) -> bool {
-    roots(place)
-        .chain(&place.scratch)
+fn is_inside(path: &Path, context: &PermissionContext) -> bool {
+    roots(context)
+        .chain(&context.scratch)
         .any(|root| below_dir(path, root))
 }
 
@@ -524,17 +526,17 @@ pub(super) fn below_dir(path: &Path, dir: &Path) -> bool {
 }
 
 /// Returns the part of a path below the project, or the whole path if it lies outside.
-fn below<'p>(path: &'p Path, place: &PermissionContext) -> &'p Path {
-    roots(place)
+fn below<'p>(path: &'p Path, context: &PermissionContext) -> &'p Path {
+    roots(context)
         .find_map(|root| path.strip_prefix(root).ok())
         .unwrap_or(path)
 }
 
 /// Returns a resolved path relative to the project, with `/` as separator, and with `..` if it lies
 /// outside.
-pub(super) fn relative(path: &Path, place: &PermissionContext) -> String {
+pub(super) fn relative(path: &Path, context: &PermissionContext) -> String {
     let tree = base::worktree::Worktree {
-        root: place.root.clone(),
+        root: context.root.clone(),
         git: false,
         extra: vec![],
     };
@@ -544,29 +546,29 @@ pub(super) fn relative(path: &Path, place: &PermissionContext) -> String {
 impl Located {
     /// Locates a file by its resolved path. Reads the disk only to recognise temporary files,
     /// git directories and names that differ in case.
-    pub fn at(path: &Path, spelled: &Path, place: &PermissionContext) -> Self {
-        Self::protected(path, place, protection(path, spelled, place))
+    pub fn at(path: &Path, spelled: &Path, context: &PermissionContext) -> Self {
+        Self::protected(path, context, protection(path, spelled, context))
     }
 
     /// Locates a file that is only read: control files are not detected.
-    pub fn seen(path: &Path, place: &PermissionContext) -> Self {
-        Self::protected(path, place, read_protection(path, path, place))
+    pub fn seen(path: &Path, context: &PermissionContext) -> Self {
+        Self::protected(path, context, read_protection(path, path, context))
     }
 
-    fn protected(path: &Path, place: &PermissionContext, protected: Option<Protected>) -> Self {
+    fn protected(path: &Path, context: &PermissionContext, protected: Option<Protected>) -> Self {
         Self {
-            given: String::new(),
-            relative: relative(path, place),
-            inside: is_inside(path, place) && !path.starts_with("/proc"),
+            written: String::new(),
+            relative: relative(path, context),
+            inside: is_inside(path, context) && !path.starts_with("/proc"),
             linked: false,
             found: PathKind::File,
             shared: false,
-            temporary: place
+            temporary: context
                 .temporary
                 .iter()
-                .any(|dir| is_temporary(path, dir, place)),
+                .any(|dir| is_temporary(path, dir, context)),
             protected,
-            unbounded: unbounded(path, place),
+            unbounded: unbounded(path, context),
             path: path.into(),
         }
     }
@@ -603,8 +605,8 @@ impl Located {
         if access == Access::Edit && self.inside {
             request.effect = RequestEffect::ChangesProject;
         }
-        // A request with a minimum verdict is asked about every time, and a name with wildcards is
-        // no pattern for itself.
+        // A request with a minimum verdict is asked about every time, and a name with wildcards is no
+        // pattern for itself.
         if (request.minimum.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
             request = request.always(name.clone());
         }
@@ -612,8 +614,8 @@ impl Located {
         requests
     }
 
-    /// Returns the access request to leave the project, or `None` if the path is inside. Its
-    /// pattern covers the parent directory, or the directory itself if the path is one.
+    /// Returns the access request to leave the project, or `None` if the path is inside. Its pattern covers
+    /// the parent directory, or the directory itself if the path is one.
     pub fn leaving(&self) -> Option<AccessRequest> {
         if self.inside {
             return None;
@@ -700,18 +702,18 @@ impl Located {
     /// Returns the reason why the path cannot be used in this way, whatever the rules are.
     pub fn refusal(&self, access: Access) -> Option<PathRefusal> {
         if self.found == PathKind::Special {
-            return Some(PathRefusal::Special(self.given.clone()));
+            return Some(PathRefusal::Special(self.written.clone()));
         }
-        if starts_with_variable(&self.given) {
-            return Some(PathRefusal::Variable(self.given.clone()));
+        if starts_with_variable(&self.written) {
+            return Some(PathRefusal::Variable(self.written.clone()));
         }
         if access == Access::Edit || !self.is_absent() || self.protected.is_some() {
             return None;
         }
         // `~` and `~user` paths are exempt.
-        let is_other_home = self.given.starts_with('~') && !self.given.starts_with("~/");
+        let is_other_home = self.written.starts_with('~') && !self.written.starts_with("~/");
         let has_no_candidate =
-            self.found == PathKind::Nowhere || self.linked || self.given.contains(['*', '?']);
+            self.found == PathKind::Nowhere || self.linked || self.written.contains(['*', '?']);
         if is_other_home || !has_no_candidate {
             return None;
         }

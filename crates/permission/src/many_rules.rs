@@ -110,7 +110,7 @@ const LINES: [&str; 38] = [
     "ls <<< $(rm x) | \\\\ls",
 ];
 
-fn place() -> PermissionContext {
+fn context() -> PermissionContext {
     let root = std::env::temp_dir().join("nothing-here");
     PermissionContext {
         cwd: root.clone(),
@@ -156,7 +156,7 @@ proptest! {
         guarantee in prop::sample::select(vec![SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE]),
         isolated in any::<bool>(),
     ) {
-        let request = AccessRequest { guarantee, isolated, ..command_request(line, &place()) };
+        let request = AccessRequest { guarantee, isolated, ..command_request(line, &context()) };
         let wanted = without_index(|| evaluate(&rules, &grants, &request));
         prop_assert_eq!(evaluate(&rules, &grants, &request), wanted, "{}", line);
     }
@@ -268,7 +268,7 @@ fn compared_rules_do_not_grow_with_the_list() {
     for line in lines {
         let request = AccessRequest {
             guarantee: SandboxGuarantee::WORKSPACE,
-            ..command_request(line, &place())
+            ..command_request(line, &context())
         };
         let [few, many] = [100, 10_000].map(|count| {
             let rules = of(count);

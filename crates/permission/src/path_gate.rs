@@ -23,15 +23,15 @@ pub enum PathDenied {
 /// [`Located::requests`].
 ///
 /// # Errors
-/// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its access requests,
-/// [`PathDenied::Refused`] if the path cannot be located or used.
+/// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its access requests, [`PathDenied::Refused`]
+/// if the path cannot be located or used.
 pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located, PathDenied> {
     let denial = |request: AccessRequest| {
         let verdict = evaluate(&policy.rules, &policy.grants, &request);
         let is_denied = verdict.action == Action::Deny;
         is_denied.then(|| PathDenied::Denied(Box::new((request, verdict))))
     };
-    let located = match locate(text, &policy.place) {
+    let located = match locate(text, &policy.context) {
         Ok(located) => located,
         Err(refusal) => {
             // If all edits are denied, that is also the answer for a path that cannot be located.
@@ -84,8 +84,7 @@ pub enum PathVerdict {
     Refused(PathRefusal),
 }
 
-/// Judges a use of a path together with the access requests in `more`, and returns the strictest
-/// verdict.
+/// Judges a use of a path together with the access requests in `more`, and returns the strictest verdict.
 pub fn judge_path(
     policy: &Policy,
     access: Access,
@@ -137,7 +136,7 @@ mod tests {
             let policy = Policy {
                 rules: Rules::written("*", &[("*", Allow)]),
                 asks,
-                place: lab.place.clone(),
+                context: lab.context.clone(),
                 ..Policy::default()
             };
             let judged = judge_path(&policy, Access::Read, ".", Vec::new());

@@ -39,14 +39,16 @@ pub struct SharedAnalysis {
 impl SharedAnalysis {
     /// Returns the analysis of a line that runs in a context. The first line and directory are
     /// remembered.
-    pub fn of(&self, command: &str, place: &PermissionContext) -> Arc<CommandAnalysis> {
+    pub fn of(&self, command: &str, context: &PermissionContext) -> Arc<CommandAnalysis> {
         let parsed = self.parsed.get_or_init(|| ParsedLine::new(command));
         if parsed.text != command {
-            return Arc::new(analyze(command, place));
+            return Arc::new(analyze(command, context));
         }
-        let analyze = || Arc::new(parsed.analyze(place));
-        let (cwd, line) = self.analyzed.get_or_init(|| (place.cwd.clone(), analyze()));
-        if *cwd == place.cwd {
+        let analyze = || Arc::new(parsed.analyze(context));
+        let (cwd, line) = self
+            .analyzed
+            .get_or_init(|| (context.cwd.clone(), analyze()));
+        if *cwd == context.cwd {
             line.clone()
         } else {
             analyze()
@@ -119,7 +121,7 @@ pub fn plan_command(
     sandbox: SandboxCapabilities,
 ) -> CommandPlan {
     let request = AccessRequest {
-        guarantee: sandbox.guarantee.in_place(&policy.place),
+        guarantee: sandbox.guarantee.in_context(&policy.context),
         unproven: sandbox.unproven,
         ..request_of(line)
     };
@@ -163,7 +165,7 @@ mod tests {
         Arc::new(Policy {
             approvals,
             rules: rules.clone(),
-            place: lab.place.clone(),
+            context: lab.context.clone(),
             ..Policy::default()
         })
     }
@@ -172,9 +174,9 @@ mod tests {
     fn command_is_isolated_only_if_that_saves_a_question() {
         use Approvals::{Default, Sandboxed};
         let lab = PathFixture::new();
-        let open = bash_rules(&lab.place, &[("*", Allow)]);
-        let asks = bash_rules(&lab.place, &[("*", Ask)]);
-        let denies = bash_rules(&lab.place, &[("*", Ask), ("rm*", Deny)]);
+        let open = bash_rules(&lab.context, &[("*", Allow)]);
+        let asks = bash_rules(&lab.context, &[("*", Ask)]);
+        let denies = bash_rules(&lab.context, &[("*", Ask), ("rm*", Deny)]);
         // The approvals, the rules, the line, whether the sandbox can isolate; whether the command
         // is isolated, and its verdict.
         let table = [
@@ -191,7 +193,7 @@ mod tests {
                 can_isolate,
                 ..SandboxCapabilities::default()
             };
-            let line = Arc::new(analyze(command, &lab.place));
+            let line = Arc::new(analyze(command, &lab.context));
             let CommandPlan {
                 is_isolated,
                 request,
@@ -210,9 +212,9 @@ mod tests {
     #[test]
     fn planned_verdict_holds_under_the_same_rules_only() {
         let lab = PathFixture::new();
-        let asks = bash_rules(&lab.place, &[("*", Ask)]);
+        let asks = bash_rules(&lab.context, &[("*", Ask)]);
         let asked = policy(&lab, Approvals::Default, &asks);
-        let line = Arc::new(analyze("touch x", &lab.place));
+        let line = Arc::new(analyze("touch x", &lab.context));
         let plan = plan_command(line, &asked, SandboxCapabilities::default());
         let planned = plan.request.planned.clone().unwrap();
         let under =
@@ -245,17 +247,17 @@ mod tests {
     fn analysis_is_shared_for_the_same_line_in_the_same_directory() {
         let lab = PathFixture::new();
         let shared = SharedAnalysis::default();
-        let first = shared.of("ls", &lab.place);
-        assert!(Arc::ptr_eq(&first, &shared.of("ls", &lab.place)));
-        assert_eq!(shared.of("touch x", &lab.place).text, "touch x");
+        let first = shared.of("ls", &lab.context);
+        assert!(Arc::ptr_eq(&first, &shared.of("ls", &lab.context)));
+        assert_eq!(shared.of("touch x", &lab.context).text, "touch x");
         let elsewhere = PermissionContext {
-            cwd: lab.place.cwd.join("src"),
-            ..lab.place.clone()
+            cwd: lab.context.cwd.join("src"),
+            ..lab.context.clone()
         };
         assert!(!Arc::ptr_eq(&first, &shared.of("ls", &elsewhere)));
         let again = shared.outdated();
         assert!(Arc::ptr_eq(&shared.parsed, &again.parsed));
-        assert!(!Arc::ptr_eq(&first, &again.of("ls", &lab.place)));
-        assert!(Arc::ptr_eq(&first, &shared.of("ls", &lab.place)));
+        assert!(!Arc::ptr_eq(&first, &again.of("ls", &lab.context)));
+        assert!(Arc::ptr_eq(&first, &shared.of("ls", &lab.context)));
     }
 }

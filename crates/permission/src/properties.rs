@@ -9,7 +9,7 @@ use super::case_tables::{
 use super::{Action, PermissionContext, Rules, command_request, evaluate};
 
 /// Returns a place that does not exist, so that all cases can share it.
-fn place() -> PermissionContext {
+fn context() -> PermissionContext {
     let root = std::env::temp_dir();
     PermissionContext {
         cwd: root.join("nothing-here"),
@@ -88,12 +88,12 @@ const WRAPPERS: [&str; 28] = [
     "env A=b",
 ];
 
-fn rule_sets(place: &PermissionContext) -> [Rules; 4] {
+fn rule_sets(context: &PermissionContext) -> [Rules; 4] {
     [
-        rules_that_ask(place),
-        rules_that_deny_rm(place),
-        plan_rules(place),
-        bash_rules(place, &[("*", Action::Allow)]),
+        rules_that_ask(context),
+        rules_that_deny_rm(context),
+        plan_rules(context),
+        bash_rules(context, &[("*", Action::Allow)]),
     ]
 }
 
@@ -117,42 +117,42 @@ proptest! {
 
     #[test]
     fn strictest_part_of_a_line_decides(a in command(), b in command(), joint in 0..5_usize) {
-        let place = place();
+        let context = context();
         let joint = ["; ", " & ", " && ", " || ", "\n"][joint];
-        for rules in rule_sets(&place) {
-            let parts = [&a, &b].map(|part| judge(&rules, part, &place).action);
-            let whole = judge(&rules, &format!("{a}{joint}{b}"), &place).action;
+        for rules in rule_sets(&context) {
+            let parts = [&a, &b].map(|part| judge(&rules, part, &context).action);
+            let whole = judge(&rules, &format!("{a}{joint}{b}"), &context).action;
             prop_assert_eq!(whole, parts[0].max(parts[1]), "{}{}{}", a, joint, b);
         }
     }
 
     #[test]
     fn pipe_is_no_weaker_than_its_parts(a in command(), b in command()) {
-        let place = place();
-        for rules in rule_sets(&place) {
-            let parts = [&a, &b].map(|part| judge(&rules, part, &place).action);
-            prop_assert!(judge(&rules, &format!("{a} | {b}"), &place).action >= parts[0].max(parts[1]), "{} | {}", a, b);
+        let context = context();
+        for rules in rule_sets(&context) {
+            let parts = [&a, &b].map(|part| judge(&rules, part, &context).action);
+            prop_assert!(judge(&rules, &format!("{a} | {b}"), &context).action >= parts[0].max(parts[1]), "{} | {}", a, b);
         }
     }
 
     #[test]
     fn wrapper_never_weakens_a_verdict(command in command(), wrappers in vec(0..WRAPPERS.len(), 1..4)) {
-        let place = place();
+        let context = context();
         // Only simple commands can follow a wrapper as words.
         prop_assume!(!command.starts_with(['(', '!', '[']) && !command.starts_with("if") && !command.starts_with("for") && !command.contains("LD_"));
         let words: Vec<&str> = wrappers.iter().map(|index| WRAPPERS[*index]).collect();
         let wrapped = format!("{} {command}", words.join(" "));
-        for rules in rule_sets(&place) {
-            let before = judge(&rules, &command, &place);
-            let after = judge(&rules, &wrapped, &place);
+        for rules in rule_sets(&context) {
+            let before = judge(&rules, &command, &context);
+            let after = judge(&rules, &wrapped, &context);
             prop_assert!(after.action >= before.action, "{:?} became {:?}: {}", before.action, after.action, wrapped);
         }
         let text = command.replace('\'', "'\\''");
         let texts = [format!("sh -c '{text}'"), format!("bash -lc '{text}'"), format!("f() {{ {command}; }}; f"), format!("({command})")];
         for wrapped in texts {
-            for rules in rule_sets(&place) {
-                let before = judge(&rules, &command, &place);
-                let after = judge(&rules, &wrapped, &place);
+            for rules in rule_sets(&context) {
+                let before = judge(&rules, &command, &context);
+                let after = judge(&rules, &wrapped, &context);
                 prop_assert!(after.action >= before.action, "{:?} became {:?}: {}", before.action, after.action, wrapped);
             }
         }
@@ -160,27 +160,27 @@ proptest! {
 
     #[test]
     fn spelling_does_not_lift_a_deny(how in vec(any::<u8>(), 3..9), blanks in 1..4_usize) {
-        let place = place();
-        let rules = rules_that_deny_rm(&place);
+        let context = context();
+        let rules = rules_that_deny_rm(&context);
         let gap = " ".repeat(blanks);
         let line = format!("{gap}{}{gap}\t{}", spelled("rm", &how), spelled("victim", &how));
-        prop_assert_eq!(judge(&rules, &line, &place).action, Action::Deny, "{}", line);
+        prop_assert_eq!(judge(&rules, &line, &context).action, Action::Deny, "{}", line);
     }
 
     #[test]
     fn more_denies_never_weaken(command in command(), patterns in vec(prop::sample::select(vec!["rm*", "git *", "*x*", "ls", "cat *", "* > *", "*"]), 1..4), allow in prop::sample::select(vec!["ls*", "git diff*", "*", "rm*"])) {
-        let place = place();
-        let mut rules = bash_rules(&place, &[("*", Action::Ask), (allow, Action::Allow)]);
-        let mut before = judge(&rules, &command, &place).action;
-        let fewer = bash_rules(&place, &[("*", Action::Ask)]);
+        let context = context();
+        let mut rules = bash_rules(&context, &[("*", Action::Ask), (allow, Action::Allow)]);
+        let mut before = judge(&rules, &command, &context).action;
+        let fewer = bash_rules(&context, &[("*", Action::Ask)]);
         if allow != "*" {
-            prop_assert!(judge(&fewer, &command, &place).action >= before, "{} without {}", command, allow);
+            prop_assert!(judge(&fewer, &command, &context).action >= before, "{} without {}", command, allow);
         }
         for pattern in patterns {
             rules = rules.then(&bash_rules(&PermissionContext::default(), &[]).then(&Rules::from(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
             // The built-in rules in between allow nothing that a deny covers.
             rules = rules.iter().filter(|rule| rule.source != "built in" || rule.permission != "*").cloned().collect();
-            let after = judge(&rules, &command, &place).action;
+            let after = judge(&rules, &command, &context).action;
             prop_assert!(after >= before, "{} with {}: {:?} after {:?}", command, pattern, after, before);
             before = after;
         }
@@ -188,10 +188,10 @@ proptest! {
 
     #[test]
     fn grant_never_overrides_a_deny(command in command()) {
-        let place = place();
+        let context = context();
         let grants = Rules::from(vec![super::Rule { permission: "*".into(), pattern: "*".into(), action: Action::Allow, source: "grant".into() }]);
-        for rules in rule_sets(&place) {
-            let request = command_request(&command, &place);
+        for rules in rule_sets(&context) {
+            let request = command_request(&command, &context);
             let without = evaluate(&rules, &Rules::default(), &request).action;
             let with = evaluate(&rules, &grants, &request).action;
             prop_assert!(without != Action::Deny || with == Action::Deny, "{}", command);
@@ -200,9 +200,9 @@ proptest! {
 
     #[test]
     fn quoted_words_are_unchanged(words in vec("[a-zA-Z0-9_./$*?\\[\\]{}~\"'\\\\ ;&|<>()!#-]{1,8}", 1..5)) {
-        let place = place();
+        let context = context();
         let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
-        let request = command_request(&format!("prog {}", quoted.join(" ")), &place);
+        let request = command_request(&format!("prog {}", quoted.join(" ")), &context);
         let line = request.command.unwrap();
         prop_assert!(line.opaque.is_none());
         prop_assert_eq!(&line.units[0].normal, &format!("prog {}", words.join(" ")));
@@ -211,9 +211,9 @@ proptest! {
     #[test]
     fn random_text_never_panics(bytes in vec(prop::sample::select(b" \t\n;|&<>()${}[]'\"`\\*?~!#=+-:@%/ablsrmx01EOF\xc3\xa9".to_vec()), 0..160)) {
         let text = String::from_utf8_lossy(&bytes);
-        let place = place();
-        for rules in [rules_that_ask(&place), rules_that_deny_rm(&place)] {
-            judge(&rules, &text, &place);
+        let context = context();
+        for rules in [rules_that_ask(&context), rules_that_deny_rm(&context)] {
+            judge(&rules, &text, &context);
         }
     }
 }
@@ -270,15 +270,15 @@ fn quoted(text: &str) -> String {
 /// No nesting of wrappers and constructs, in any order, lets a denied command be allowed.
 #[test]
 fn nested_denied_command_is_never_allowed() {
-    let place = place();
-    let sets = [rules_that_deny_rm(&place), plan_rules(&place)];
+    let context = context();
+    let sets = [rules_that_deny_rm(&context), plan_rules(&context)];
     let denied = ["rm victim.txt", "/bin/rm -rf src", "r''m x", "A=1 rm x"];
     let beginnings = super::shell::programs::beginnings();
     assert!(beginnings.len() > 150, "{}", beginnings.len());
     let mut wrong = vec![];
     let mut check = |line: &str| {
         for (rules, set) in sets.iter().zip(["R2", "PLAN"]) {
-            if judge(rules, line, &place).action == Action::Allow {
+            if judge(rules, line, &context).action == Action::Allow {
                 wrong.push(format!("{set}: {line}"));
             }
         }
@@ -352,8 +352,8 @@ fn nested_denied_command_is_never_allowed() {
 /// Endless nesting is refused, not analysed.
 #[test]
 fn deep_nesting_is_opaque() {
-    let place = place();
-    let rules = rules_that_deny_rm(&place);
+    let context = context();
+    let rules = rules_that_deny_rm(&context);
     let many = 20_000;
     let bombs = [
         "(",
@@ -376,7 +376,10 @@ fn deep_nesting_is_opaque() {
     ];
     for bomb in bombs {
         let text = format!("ls; {}", bomb.repeat(many / bomb.len()));
-        assert!(judge(&rules, &text, &place).action >= Action::Ask, "{bomb}");
+        assert!(
+            judge(&rules, &text, &context).action >= Action::Ask,
+            "{bomb}"
+        );
     }
     let mut text = "rm x".to_owned();
     for _ in 0..12 {
@@ -385,16 +388,16 @@ fn deep_nesting_is_opaque() {
             format_args!("'{}'", text.replace('\'', "'\\''"))
         );
     }
-    assert!(judge(&rules, &text, &place).action >= Action::Ask);
+    assert!(judge(&rules, &text, &context).action >= Action::Ask);
 }
 
 /// A line with more commands than are judged one by one is never allowed; a deny in the rest is
 /// still found.
 #[test]
 fn line_with_too_many_commands_is_not_allowed() {
-    let place = place();
-    let denies = rules_that_deny_rm(&place);
-    let free = bash_rules(&place, &[("*", Action::Allow)]);
+    let context = context();
+    let denies = rules_that_deny_rm(&context);
+    let free = bash_rules(&context, &[("*", Action::Allow)]);
     let many = 5_000;
     let table = [
         ("ls;".repeat(many), Action::Ask),
@@ -422,17 +425,17 @@ fn line_with_too_many_commands_is_not_allowed() {
     ];
     for (line, wanted) in table {
         let shown = &line[..40];
-        assert_eq!(judge(&denies, &line, &place).action, wanted, "{shown}");
-        assert_eq!(judge(&free, &line, &place).action, Action::Ask, "{shown}");
+        assert_eq!(judge(&denies, &line, &context).action, wanted, "{shown}");
+        assert_eq!(judge(&free, &line, &context).action, Action::Ask, "{shown}");
     }
 }
 
 /// Harmless text around a denied command, even beyond every limit, does not lift the deny.
 #[test]
 fn padding_does_not_lift_a_deny() {
-    let place = place();
+    let context = context();
     let rules = bash_rules(
-        &place,
+        &context,
         &[
             ("*", Action::Allow),
             ("rm*", Action::Deny),
@@ -493,7 +496,7 @@ fn padding_does_not_lift_a_deny() {
                 1 => format!("{command}\n{padding}"),
                 _ => format!("{padding}{command}\n{padding}"),
             };
-            let verdict = judge(&rules, &line, &place);
+            let verdict = judge(&rules, &line, &context);
             assert_eq!(
                 verdict.action,
                 Action::Deny,
@@ -503,7 +506,7 @@ fn padding_does_not_lift_a_deny() {
         }
         let command = hidden[row % hidden.len()];
         assert!(
-            judge(&rules, &format!("{padding}{command}"), &place).action >= Action::Ask,
+            judge(&rules, &format!("{padding}{command}"), &context).action >= Action::Ask,
             "{command} after {shown}"
         );
     }
@@ -512,8 +515,8 @@ fn padding_does_not_lift_a_deny() {
 /// The same holds for commands that no rule can allow.
 #[test]
 fn padding_does_not_allow_a_catastrophe() {
-    let place = place();
-    let free = bash_rules(&place, &[("*", Action::Allow)]);
+    let context = context();
+    let free = bash_rules(&context, &[("*", Action::Allow)]);
     let paddings = [
         "true;".repeat(2_000),
         "true;".repeat(30_000),
@@ -533,14 +536,14 @@ fn padding_does_not_allow_a_catastrophe() {
                 format!("{command}\n{padding}"),
             ] {
                 assert_eq!(
-                    judge(&free, &line, &place).action,
+                    judge(&free, &line, &context).action,
                     Action::Deny,
                     "{command}"
                 );
             }
         }
         assert_eq!(
-            judge(&free, &format!("{padding}rm -rf src/x"), &place).action,
+            judge(&free, &format!("{padding}rm -rf src/x"), &context).action,
             Action::Ask
         );
     }
@@ -549,23 +552,23 @@ fn padding_does_not_allow_a_catastrophe() {
 /// A deny of an edit holds even after more paths than are located.
 #[test]
 fn many_paths_do_not_lift_a_deny() {
-    let place = place();
+    let context = context();
     let edits = Rules::from(vec![super::Rule {
         permission: "edit".into(),
         pattern: "secret/*".into(),
         action: Action::Deny,
         source: "test".into(),
     }]);
-    let rules = bash_rules(&place, &[("*", Action::Allow)]).then(&edits);
+    let rules = bash_rules(&context, &[("*", Action::Allow)]).then(&edits);
     for count in [10, 600, 2_500, 6_000] {
         let names: String = (0..count).map(|at| format!("f{at} ")).collect();
         assert_eq!(
-            judge(&rules, &format!("touch {names} secret/x"), &place).action,
+            judge(&rules, &format!("touch {names} secret/x"), &context).action,
             Action::Deny,
             "{count}"
         );
         assert_eq!(
-            judge(&rules, &format!("cp {names} ./secret/x"), &place).action,
+            judge(&rules, &format!("cp {names} ./secret/x"), &context).action,
             Action::Deny,
             "{count}"
         );
@@ -575,7 +578,7 @@ fn many_paths_do_not_lift_a_deny() {
             Action::Ask
         };
         assert_eq!(
-            judge(&rules, &format!("touch {names}"), &place).action,
+            judge(&rules, &format!("touch {names}"), &context).action,
             wanted,
             "{count}"
         );
@@ -587,7 +590,7 @@ fn many_paths_do_not_lift_a_deny() {
 #[test]
 fn long_lines_terminate() {
     let lab = PathFixture::new();
-    let rules = rules_that_deny_rm(&lab.place);
+    let rules = rules_that_deny_rm(&lab.context);
     let lines = [
         "true;",
         "ls|",
@@ -604,10 +607,10 @@ fn long_lines_terminate() {
     ];
     for part in lines {
         let line = part.repeat(65_536 / part.len());
-        judge(&rules, &line, &lab.place);
+        judge(&rules, &line, &lab.context);
     }
     assert_eq!(
-        judge(&rules, &"a".repeat(200_000), &lab.place).action,
+        judge(&rules, &"a".repeat(200_000), &lab.context).action,
         Action::Ask
     );
 }

@@ -27,7 +27,7 @@ pub struct SearchFilter {
 impl SearchFilter {
     /// Creates a filter with those of the rules and grants that are about reading.
     pub fn new(policy: &Policy) -> Self {
-        let place: PermissionContext = policy.place.clone();
+        let context: PermissionContext = policy.context.clone();
         let rules = rules_about_reading(&policy.rules);
         let grants = rules_about_reading(&policy.grants);
         let asks = rules_about_reading(&policy.asks);
@@ -40,7 +40,7 @@ impl SearchFilter {
             policy: Policy {
                 rules,
                 grants,
-                place,
+                context,
                 ..Policy::default()
             },
             with_asks,
@@ -72,12 +72,12 @@ impl SearchFilter {
     }
 
     fn linked(&self) -> HashSet<FileId> {
-        LinkedFiles::of(&self.policy.place).unreadable()
+        LinkedFiles::of(&self.policy.context).unreadable()
     }
 
     /// Returns the name of a file for people and rules.
     pub fn name(&self, path: &Path) -> String {
-        relative(path, &self.policy.place)
+        relative(path, &self.policy.context)
     }
 }
 
@@ -117,7 +117,7 @@ impl SearchFilterReader<'_> {
 
     fn judge_under(&mut self, rules: &Rules, grants: &Rules, path: &Path) -> Action {
         let filter = self.filter;
-        let place = &filter.policy.place;
+        let context = &filter.policy.context;
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return self.judge_fully(rules, grants, path);
         };
@@ -126,7 +126,7 @@ impl SearchFilterReader<'_> {
         }
         if folder != self.folder {
             self.folder = folder.into();
-            self.plain = PlainFolder::of(folder, place);
+            self.plain = PlainFolder::of(folder, context);
         }
         let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else {
             return self.judge_fully(rules, grants, path);
@@ -139,13 +139,13 @@ impl SearchFilterReader<'_> {
     }
 
     fn judge_fully(&self, rules: &Rules, grants: &Rules, path: &Path) -> Action {
-        let place = &self.filter.policy.place;
+        let context = &self.filter.policy.context;
         let mut strictest = Action::Allow;
-        let mut located = Located::seen(path, place);
+        let mut located = Located::seen(path, context);
         if located.protected.is_none() && hardlinks::is_among(&self.linked, path) {
             located.protected = std::fs::metadata(path)
                 .ok()
-                .and_then(|file| LinkedFiles::of(place).protection(&file));
+                .and_then(|file| LinkedFiles::of(context).protection(&file));
         }
         for request in located.requests(Access::Read) {
             let verdict = evaluate(rules, grants, &request);
@@ -181,18 +181,18 @@ struct PlainFolder {
 impl PlainFolder {
     /// Returns `None` if each file has to be judged fully: outside the project, in hidden
     /// directories, and in or above our own data.
-    fn of(dir: &Path, place: &PermissionContext) -> Option<Self> {
+    fn of(dir: &Path, context: &PermissionContext) -> Option<Self> {
         let in_project =
-            roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
-        let is_own = !place.data.as_os_str().is_empty()
-            && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
+            roots(context).any(|root| *root == context.root) && dir.starts_with(&context.root);
+        let is_own = !context.data.as_os_str().is_empty()
+            && (below_dir(dir, &context.data) || below_dir(&context.data, dir));
         let is_hidden = dir
             .iter()
             .any(|part| part.as_encoded_bytes().starts_with(b"."));
         if !in_project || is_own || is_hidden || dir.starts_with("/proc") {
             return None;
         }
-        let name = match relative(dir, place) {
+        let name = match relative(dir, context) {
             root if root == "." => String::new(),
             name => format!("{name}/"),
         };
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     fn filter(rules: &[(&str, &str, Action)]) -> SearchFilter {
-        let place = PermissionContext {
+        let context = PermissionContext {
             root: "/ws".into(),
             cwd: "/ws".into(),
             data: "/data".into(),
@@ -300,10 +300,10 @@ mod tests {
                 ..rule.clone()
             })
             .collect();
-        let rules = rule::base(&place.data, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
+        let rules = rule::base(&context.data, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
         SearchFilter::new(&Policy {
             rules,
-            place,
+            context,
             ..Policy::default()
         })
     }

@@ -37,11 +37,11 @@ pub fn is_subcommand(word: &str) -> bool {
 }
 
 /// The maximum length of a command line in bytes; longer ones are refused.
-pub const LONGEST: usize = 128 * 1024;
+pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
 
-/// Returns the need of a command line, with all its effects.
-pub fn command_request(command: &str, place: &PermissionContext) -> AccessRequest {
-    request_of(analyze(command, place).into())
+/// Returns the access request of a command line, with all its effects.
+pub fn command_request(command: &str, context: &PermissionContext) -> AccessRequest {
+    request_of(analyze(command, context).into())
 }
 
 /// Returns the access request of a command line that has been analysed.
@@ -66,8 +66,8 @@ pub(crate) fn request_of(line: Arc<CommandAnalysis>) -> AccessRequest {
 }
 
 /// Parses and analyses a command line.
-pub fn analyze(command: &str, place: &PermissionContext) -> CommandAnalysis {
-    ParsedLine::new(command).analyze(place)
+pub fn analyze(command: &str, context: &PermissionContext) -> CommandAnalysis {
+    ParsedLine::new(command).analyze(context)
 }
 
 /// Returns the reason why a command line cannot be parsed. `None` if it can be.
@@ -86,24 +86,24 @@ pub(crate) struct ParsedLine {
 
 impl ParsedLine {
     pub(crate) fn new(command: &str) -> Self {
-        let is_refused = command.contains('\0') || command.len() > LONGEST;
+        let is_refused = command.contains('\0') || command.len() > MAX_COMMAND_BYTES;
         Self {
             text: command.to_owned(),
             script: (!is_refused).then(|| shell_parser::parse(command, 0)),
         }
     }
 
-    /// Analyses the line in a place, with the disk as it is now.
-    pub(crate) fn analyze(&self, place: &PermissionContext) -> CommandAnalysis {
+    /// Analyses the line in a context, with the disk as it is now.
+    pub(crate) fn analyze(&self, context: &PermissionContext) -> CommandAnalysis {
         match &self.script {
-            Some(script) => analyze_script(&self.text, script, place),
-            None => refused(&self.text, place),
+            Some(script) => analyze_script(&self.text, script, context),
+            None => refused(&self.text, context),
         }
     }
 }
 
 /// Returns the analysis of a text that is not parsed.
-fn refused(command: &str, place: &PermissionContext) -> CommandAnalysis {
+fn refused(command: &str, context: &PermissionContext) -> CommandAnalysis {
     let refuse = |reason: &str| CommandAnalysis {
         text: command.into(),
         opaque: Some(reason.into()),
@@ -116,7 +116,7 @@ fn refused(command: &str, place: &PermissionContext) -> CommandAnalysis {
     let unread = vec![command.to_owned()];
     let line = refuse("the command is longer than 128 KiB");
     CommandAnalysis {
-        units: catastrophes(&unread, place),
+        units: catastrophes(&unread, context),
         unread,
         ..line
     }
@@ -125,10 +125,10 @@ fn refused(command: &str, place: &PermissionContext) -> CommandAnalysis {
 fn analyze_script(
     command: &str,
     script: &Result<Script, Unreadable>,
-    place: &PermissionContext,
+    context: &PermissionContext,
 ) -> CommandAnalysis {
-    let mut line = analyze::analyze(command, script, place);
-    let lost = catastrophes(&line.unread, place);
+    let mut line = analyze::analyze(command, script, context);
+    let lost = catastrophes(&line.unread, context);
     line.units.extend(lost);
     let is_invisible = |c: char| base::text::is_deceptive(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(is_invisible) {
@@ -140,7 +140,7 @@ fn analyze_script(
 
 /// Returns commands in unparsed texts that every rule set denies. Only short commands are analysed
 /// that name one of the dangerous programs, and only a limited number of them.
-fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<CommandUnit> {
+fn catastrophes(texts: &[String], context: &PermissionContext) -> Vec<CommandUnit> {
     const MAX_ANALYSED: usize = 32;
     const MAX_LENGTH: usize = 4 << 10;
     const NAMES: [&str; 12] = [
@@ -165,7 +165,7 @@ fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<CommandUnit>
     });
     let units = candidates
         .take(MAX_ANALYSED)
-        .flat_map(|text| analyze::analyze(text, &shell_parser::parse(text, 0), place).units);
+        .flat_map(|text| analyze::analyze(text, &shell_parser::parse(text, 0), context).units);
     units
         .filter(|unit| {
             unit.minimum
@@ -219,7 +219,9 @@ fn pattern(unit: &CommandUnit, next: Option<&CommandUnit>) -> Result<String, Str
         .map(|program| program.rsplit('/').next().unwrap_or(program));
     let reason = match name {
         None => "no program is named in it",
-        Some(_) if let Some(place) = unit.only_destination() => return Ok(place.to_owned()),
+        Some(_) if let Some(destination) = unit.only_destination() => {
+            return Ok(destination.to_owned());
+        }
         Some(_) if unit.network && !arity::may_go_online(&words) => "it uses the network",
         Some(_) if arity::runs_in_container(&words) => {
             "what it runs in a container is asked about each time"

@@ -10,7 +10,7 @@ use super::PermissionContext;
 /// A workspace as the tables expect it, next to a directory `out` that does not belong to it.
 pub struct PathFixture {
     _dir: tempfile::TempDir,
-    pub place: PermissionContext,
+    pub context: PermissionContext,
     pub out: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl PathFixture {
         std::os::unix::fs::symlink("../out", root.join("link")).unwrap();
         std::os::unix::fs::symlink("../out/secret", root.join("linkf")).unwrap();
         std::os::unix::fs::symlink("src", root.join("inlink")).unwrap();
-        let place = PermissionContext {
+        let context = PermissionContext {
             cwd: root.clone(),
             root,
             home: Some(home),
@@ -68,7 +68,7 @@ impl PathFixture {
         };
         Self {
             _dir: dir,
-            place,
+            context,
             out,
         }
     }
@@ -77,7 +77,7 @@ impl PathFixture {
     pub fn with_more() -> Self {
         use std::os::unix::fs::symlink;
         let lab = Self::new();
-        let path = |name: &str| lab.place.root.join(name);
+        let path = |name: &str| lab.context.root.join(name);
         for file in ["AGENTS.md", "server.key", "new dir x"] {
             std::fs::write(path(file), "x\n").unwrap();
         }
@@ -126,7 +126,7 @@ pub fn records(text: &str) -> Vec<Vec<String>> {
 /// several names. `crates/tools/src/gate.rs` runs the rows.
 pub fn path_fixture(id: &str) -> (PathFixture, Vec<String>) {
     let mut lab = PathFixture::new();
-    let root = lab.place.root.clone();
+    let root = lab.context.root.clone();
     let inputs: Vec<String> = match id {
         "P12" => {
             std::os::unix::fs::symlink("missing", root.join("dang_in")).unwrap();
@@ -142,8 +142,8 @@ pub fn path_fixture(id: &str) -> (PathFixture, Vec<String>) {
         }
         "P39" => vec!["C:\\x".into(), "\\\\host\\share\\x".into()],
         "P41" => {
-            lab.place.root = "/".into();
-            lab.place.cwd = "/".into();
+            lab.context.root = "/".into();
+            lab.context.cwd = "/".into();
             vec!["/x".into(), format!("{}/a.txt", root.display())]
         }
         "P40" => {
@@ -165,7 +165,7 @@ pub fn path_fixture(id: &str) -> (PathFixture, Vec<String>) {
             .collect(),
         "P65" => vec!["/proc/self/environ".into(), "/proc/1/environ".into(), "/proc/1/root/etc/hosts".into()],
         "P66" => ["auth.json", "sessions/x.db", "grants.json"]
-            .map(|name| lab.place.data.join(name).display().to_string())
+            .map(|name| lab.context.data.join(name).display().to_string())
             .to_vec(),
         "P72" => vec!["opencode.json".into(), ".opencode/x".into(), ".opencode/agent/y.md".into()],
         "P73" => vec!["AGENTS.md".into(), "CLAUDE.md".into()],

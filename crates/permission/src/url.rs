@@ -94,7 +94,7 @@ impl Address {
     fn is_long(&self) -> bool {
         let rest = decoded(self.url.path()).len()
             + self.url.query().map_or(0, |query| decoded(query).len());
-        self.host.len() > LONG_HOST || self.host.len() + rest > LONG
+        self.host.len() > MAX_PLAIN_HOST_BYTES || self.host.len() + rest > MAX_PLAIN_ADDRESS_BYTES
     }
 
     /// Returns the minimum verdict on fetching, with its reason.
@@ -139,8 +139,8 @@ impl Address {
 }
 
 /// The maximum lengths in bytes of an address, and of its host, that people write or copy.
-const LONG: usize = 300;
-const LONG_HOST: usize = 100;
+const MAX_PLAIN_ADDRESS_BYTES: usize = 300;
+const MAX_PLAIN_HOST_BYTES: usize = 100;
 
 /// Returns whether a rule about fetching applies to an address. An allow is compared host by host;
 /// an ask or a deny also with the text of the address.

@@ -123,11 +123,11 @@ impl QuestionWording {
 pub(super) fn describe_path_use(permission: &str, path: &str) -> String {
     match permission {
         "external_directory" => {
-            let place = path
+            let location = path
                 .strip_suffix("/*")
-                .filter(|place| !place.is_empty())
+                .filter(|location| !location.is_empty())
                 .unwrap_or(path);
-            format!("it uses {place}, which is outside the project")
+            format!("it uses {location}, which is outside the project")
         }
         "read" => format!("it reads {path}"),
         "edit" => format!("it changes {path}"),
@@ -302,10 +302,10 @@ fn describe_command_pattern(request: &AccessRequest, pattern: &str) -> String {
             .iter()
             .any(|unit| unit.only_destination() == Some(pattern))
     };
-    if let Some((command, place)) = pattern.rsplit_once(' ')
+    if let Some((command, location)) = pattern.rsplit_once(' ')
         && request.command.as_deref().is_some_and(reaches)
     {
-        return format!("{command} to {place}");
+        return format!("{command} to {location}");
     }
     format!("exactly {pattern}")
 }

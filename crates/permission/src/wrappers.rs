@@ -142,7 +142,7 @@ impl Project {
         }
     }
 
-    fn place(&self) -> PermissionContext {
+    fn context(&self) -> PermissionContext {
         PermissionContext {
             cwd: self.path("ws"),
             root: self.path("ws"),
@@ -184,16 +184,16 @@ fn forms(wrapper: &str, between: usize, option: &str) -> Vec<String> {
     let heads = ["", " 1", &format!("{joined}1")].map(|value| format!("{wrapper} {option}{value}"));
     let mut all = heads.to_vec();
     for word in BETWEEN {
-        let words = format!(" {word}").repeat(between.max(1));
-        all.extend(heads.iter().map(|head| format!("{head}{words}")));
-        all.push(format!("{wrapper}{words} {option}"));
+        let text = format!(" {word}").repeat(between.max(1));
+        all.extend(heads.iter().map(|head| format!("{head}{text}")));
+        all.push(format!("{wrapper}{text} {option}"));
     }
     all
 }
 
 /// Returns the installed wrappers, each with the number of words before its program.
 fn installed(project: &Project) -> Vec<(&'static str, usize)> {
-    let dirs = project.place().path;
+    let dirs = project.context().path;
     let is_installed = |name: &str| {
         let program = name.split(' ').next().unwrap_or_default();
         dirs.iter()
@@ -269,8 +269,8 @@ fn harmful_lines(
     is_seen: bool,
     counts: &mut LineCounts,
 ) -> Vec<String> {
-    let place = project.place();
-    let rules = bash_rules(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
+    let context = project.context();
+    let rules = bash_rules(&context, &[("*", Action::Allow), ("rm*", Action::Deny)]);
     let options = options(&project.run(&format!("{wrapper} --help")).0);
     let mut heads: Vec<String> = options
         .iter()
@@ -291,7 +291,7 @@ fn harmful_lines(
         .flat_map(|head| BODIES.map(|body| format!("{head} {body}")))
     {
         counts.judged += 1;
-        if judge(&rules, &line, &place).action == Action::Allow {
+        if judge(&rules, &line, &context).action == Action::Allow {
             counts.run += 1;
             match project.does_harm(&line) {
                 Some(true) => found.push(line),
@@ -322,7 +322,7 @@ fn reason_to_skip(project: &Project) -> Option<&'static str> {
         return Some("ADJUTANT_WRAPPERS=all starts the programs installed here");
     }
     let is_here = project
-        .place()
+        .context()
         .path
         .iter()
         .any(|dir| base::executable::is_executable(&dir.join("timeout")));

@@ -23,7 +23,7 @@ use permission::search_filter::SearchFilter;
 /// used.
 pub const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
 /// The maximum size of a file that is read whole, in bytes. A longer file is cut, with a note.
-pub const LARGEST: usize = 256 << 10;
+pub const MAX_FILE_BYTES: usize = 256 << 10;
 /// The maximum number of files of one glob.
 const MAX_GLOB_FILES: usize = 200;
 
@@ -389,7 +389,7 @@ impl InstructionReader<'_> {
         }
         if !whole {
             text.push_str("\n\n(The rest of this file is left out: it is too long.)");
-            let most = LARGEST >> 10;
+            let most = MAX_FILE_BYTES >> 10;
             let text = format!("this file is too long: only its first {most} KiB are used");
             self.problem(
                 ProblemCode::TooMuch,
@@ -561,10 +561,10 @@ fn read_start(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
     use std::io::Read;
     let mut bytes = Vec::new();
     base::file::open_regular(path)?
-        .take(LARGEST as u64 + 1)
+        .take(MAX_FILE_BYTES as u64 + 1)
         .read_to_end(&mut bytes)?;
-    let whole = bytes.len() <= LARGEST;
-    bytes.truncate(LARGEST);
+    let whole = bytes.len() <= MAX_FILE_BYTES;
+    bytes.truncate(MAX_FILE_BYTES);
     Ok((bytes, whole))
 }
 
@@ -583,16 +583,16 @@ mod tests {
     impl InstructionFixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let mut place = Self {
+            let mut fixture = Self {
                 dir,
                 vars: BTreeMap::new(),
             };
             for path in ["home/.config", "repo/.git", "repo/a/b"] {
-                std::fs::create_dir_all(place.path(path)).unwrap();
+                std::fs::create_dir_all(fixture.path(path)).unwrap();
             }
-            let home = place.path("home").display().to_string();
-            place.vars.insert("HOME".into(), home);
-            place
+            let home = fixture.path("home").display().to_string();
+            fixture.vars.insert("HOME".into(), home);
+            fixture
         }
 
         fn path(&self, path: &str) -> PathBuf {
@@ -656,11 +656,11 @@ mod tests {
                 rule("*", Action::Allow),
                 rule("secret/*", Action::Deny),
             ]);
-            let place =
+            let context =
                 permission::PermissionContext::new(environment, worktree, &self.path("repo"));
             SearchFilter::new(&Policy {
                 rules,
-                place,
+                context,
                 ..Policy::default()
             })
         }
@@ -684,54 +684,57 @@ mod tests {
 
     #[test]
     fn users_file_comes_before_projects_nearest_first() {
-        let place = InstructionFixture::new();
-        place.write("home/.claude/CLAUDE.md", "claude");
-        assert_eq!(place.found(&[]), ["claude"]);
-        place.write("home/.config/opencode/AGENTS.md", "theirs");
-        assert_eq!(place.found(&[]), ["theirs"]);
-        place.write("home/.config/adjutant/AGENTS.md", "ours");
-        place.write("repo/CONTEXT.md", "context");
-        assert_eq!(place.found(&[]), ["ours", "context"]);
-        place.write("repo/CLAUDE.md", "root claude");
-        assert_eq!(place.found(&[]), ["ours", "root claude"]);
-        place.write("repo/AGENTS.md", "root");
-        place.write("repo/a/b/AGENTS.md", "near");
-        place.write("repo/a/CLAUDE.md", "hidden by AGENTS.md");
-        place.write("AGENTS.md", "above the project");
-        assert_eq!(place.found(&[]), ["ours", "near", "root"]);
-        place.write("other/AGENTS.md", "other root");
-        assert_eq!(place.found(&[]), ["ours", "near", "root", "other root"]);
+        let fixture = InstructionFixture::new();
+        fixture.write("home/.claude/CLAUDE.md", "claude");
+        assert_eq!(fixture.found(&[]), ["claude"]);
+        fixture.write("home/.config/opencode/AGENTS.md", "theirs");
+        assert_eq!(fixture.found(&[]), ["theirs"]);
+        fixture.write("home/.config/adjutant/AGENTS.md", "ours");
+        fixture.write("repo/CONTEXT.md", "context");
+        assert_eq!(fixture.found(&[]), ["ours", "context"]);
+        fixture.write("repo/CLAUDE.md", "root claude");
+        assert_eq!(fixture.found(&[]), ["ours", "root claude"]);
+        fixture.write("repo/AGENTS.md", "root");
+        fixture.write("repo/a/b/AGENTS.md", "near");
+        fixture.write("repo/a/CLAUDE.md", "hidden by AGENTS.md");
+        fixture.write("AGENTS.md", "above the project");
+        assert_eq!(fixture.found(&[]), ["ours", "near", "root"]);
+        fixture.write("other/AGENTS.md", "other root");
+        assert_eq!(fixture.found(&[]), ["ours", "near", "root", "other root"]);
     }
 
     #[test]
     fn variables_exclude_files() {
-        let mut place = InstructionFixture::new();
-        place.write("home/.claude/CLAUDE.md", "own claude");
-        place.write("repo/CLAUDE.md", "claude");
-        place.write("repo/CONTEXT.md", "context");
-        place
+        let mut fixture = InstructionFixture::new();
+        fixture.write("home/.claude/CLAUDE.md", "own claude");
+        fixture.write("repo/CLAUDE.md", "claude");
+        fixture.write("repo/CONTEXT.md", "context");
+        fixture
             .vars
             .insert("OPENCODE_DISABLE_CLAUDE_CODE".into(), "1".into());
-        assert_eq!(place.found(&[]), ["context"]);
-        place
+        assert_eq!(fixture.found(&[]), ["context"]);
+        fixture
             .vars
             .insert("OPENCODE_DISABLE_PROJECT_CONFIG".into(), "1".into());
-        assert_eq!(place.found(&[]), Vec::<String>::new());
+        assert_eq!(fixture.found(&[]), Vec::<String>::new());
     }
 
     #[test]
     fn settings_name_files_globs_and_addresses() {
-        let place = InstructionFixture::new();
-        place.write("repo/docs/b.md", "b");
-        place.write("repo/docs/a.md", "a");
-        place.write("repo/docs/deep/c.md", "c");
-        place.write("repo/docs/.git/d.md", "d");
-        place.write("home/own.md", "own");
-        place.write("repo/a/near.md", "near");
-        assert_eq!(place.found(&["docs/*.md"]), ["a", "b"]);
-        assert_eq!(place.found(&["docs/**/*.md", "docs/a.md"]), ["a", "b", "c"]);
-        assert_eq!(place.found(&["near.md"]), ["near"]);
-        let loaded = place.load(&[
+        let fixture = InstructionFixture::new();
+        fixture.write("repo/docs/b.md", "b");
+        fixture.write("repo/docs/a.md", "a");
+        fixture.write("repo/docs/deep/c.md", "c");
+        fixture.write("repo/docs/.git/d.md", "d");
+        fixture.write("home/own.md", "own");
+        fixture.write("repo/a/near.md", "near");
+        assert_eq!(fixture.found(&["docs/*.md"]), ["a", "b"]);
+        assert_eq!(
+            fixture.found(&["docs/**/*.md", "docs/a.md"]),
+            ["a", "b", "c"]
+        );
+        assert_eq!(fixture.found(&["near.md"]), ["near"]);
+        let loaded = fixture.load(&[
             "https://x.example/a.md",
             "nope/*.md",
             "https://x.example/a.md",
@@ -742,12 +745,13 @@ mod tests {
             ["opencode.json:1:2: instructions: there is no file \"nope/*.md\""]
         );
         assert_eq!(
-            place.found(&["~/own.md"]),
+            fixture.found(&["~/own.md"]),
             ["own"],
             "trust has decided about those before"
         );
-        std::os::unix::fs::symlink(place.path("home/own.md"), place.path("repo/link.md")).unwrap();
-        let link = place.load(&["link.md"]);
+        std::os::unix::fs::symlink(fixture.path("home/own.md"), fixture.path("repo/link.md"))
+            .unwrap();
+        let link = fixture.load(&["link.md"]);
         assert!(
             link.entries.is_empty() && problems(&link)[0].contains("leads out of the project"),
             "{link:?}"
@@ -756,22 +760,22 @@ mod tests {
 
     #[test]
     fn unreadable_file_is_no_instruction() {
-        let place = InstructionFixture::new();
+        let fixture = InstructionFixture::new();
         for (path, text) in [
             ("repo/.env", "KEY=1"),
             ("repo/secret/a.md", "hush"),
             ("repo/plain.md", "plain"),
         ] {
-            place.write(path, text);
+            fixture.write(path, text);
         }
         for (to, link) in [
             (".env", "AGENTS.md"),
             ("../../secret/a.md", "a/b/AGENTS.md"),
             ("../plain.md", "a/AGENTS.md"),
         ] {
-            std::os::unix::fs::symlink(to, place.path("repo").join(link)).unwrap();
+            std::os::unix::fs::symlink(to, fixture.path("repo").join(link)).unwrap();
         }
-        let loaded = place.load(&[".env", "secret/*.md"]);
+        let loaded = fixture.load(&[".env", "secret/*.md"]);
         assert_eq!(
             loaded
                 .entries
@@ -798,7 +802,7 @@ mod tests {
     /// A file that the user names for every project may be a link in one of them.
     #[test]
     fn file_in_project_is_projects_even_if_user_names_it() {
-        let place = InstructionFixture::new();
+        let fixture = InstructionFixture::new();
         for (path, text) in [
             ("home/own.md", "own"),
             ("home/.ssh/id_rsa", "key"),
@@ -807,9 +811,9 @@ mod tests {
             ("repo/secret/a.md", "hush"),
             ("above.md", "above"),
         ] {
-            place.write(path, text);
+            fixture.write(path, text);
         }
-        let to = |path: &str| place.path(path).display().to_string();
+        let to = |path: &str| fixture.path(path).display().to_string();
         let home = to("home/own.md");
         for (to, link) in [
             (to("home/.ssh/id_rsa"), "CONTRIBUTING.md"),
@@ -818,7 +822,7 @@ mod tests {
             ("plain.md".to_owned(), "SAME.md"),
             (to("home/.ssh"), "docs"),
         ] {
-            std::os::unix::fs::symlink(to, place.path("repo").join(link)).unwrap();
+            std::os::unix::fs::symlink(to, fixture.path("repo").join(link)).unwrap();
         }
         // The entry, the texts that are read if the user's settings have it, and the reported
         // problem.
@@ -870,7 +874,7 @@ mod tests {
             (home.as_str(), &["own"], ""),
         ];
         for (entry, read, reported) in table {
-            let loaded = place.load_of(&[entry], false);
+            let loaded = fixture.load_of(&[entry], false);
             let texts: Vec<&str> = loaded
                 .entries
                 .iter()
@@ -890,7 +894,7 @@ mod tests {
             if entry == "nope.md" {
                 // Other projects may have it.
                 assert_eq!(loaded.problems[0].severity, ProblemSeverity::Note);
-                let own = place.load(&[entry]);
+                let own = fixture.load(&[entry]);
                 assert_eq!(own.problems[0].severity, ProblemSeverity::Warning);
             }
         }
@@ -899,14 +903,17 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn links_out_of_the_project_are_not_followed() {
-        let place = InstructionFixture::new();
-        place.write("home/secret", "key");
-        std::os::unix::fs::symlink(place.path("home/secret"), place.path("repo/AGENTS.md"))
+        let fixture = InstructionFixture::new();
+        fixture.write("home/secret", "key");
+        std::os::unix::fs::symlink(fixture.path("home/secret"), fixture.path("repo/AGENTS.md"))
             .unwrap();
-        place.write("repo/inside.md", "inside");
-        std::os::unix::fs::symlink(place.path("repo/inside.md"), place.path("repo/a/AGENTS.md"))
-            .unwrap();
-        let loaded = place.load(&[]);
+        fixture.write("repo/inside.md", "inside");
+        std::os::unix::fs::symlink(
+            fixture.path("repo/inside.md"),
+            fixture.path("repo/a/AGENTS.md"),
+        )
+        .unwrap();
+        let loaded = fixture.load(&[]);
         assert_eq!(
             loaded
                 .entries
@@ -946,9 +953,9 @@ mod tests {
         for (text, expected, removed) in table {
             assert_eq!(visible(text), (expected.to_owned(), removed), "{text:?}");
         }
-        let place = InstructionFixture::new();
-        place.write("repo/AGENTS.md", "be\u{e0041}\u{e0042} kind");
-        let loaded = place.load(&[]);
+        let fixture = InstructionFixture::new();
+        fixture.write("repo/AGENTS.md", "be\u{e0041}\u{e0042} kind");
+        let loaded = fixture.load(&[]);
         assert_eq!(loaded.entries[0].text, "be kind");
         assert_eq!(
             problems(&loaded),
@@ -958,9 +965,9 @@ mod tests {
 
     #[test]
     fn long_file_is_cut_with_note() {
-        let place = InstructionFixture::new();
-        place.write("repo/AGENTS.md", &"x".repeat(LARGEST + 10));
-        let loaded = place.load(&[]);
+        let fixture = InstructionFixture::new();
+        fixture.write("repo/AGENTS.md", &"x".repeat(MAX_FILE_BYTES + 10));
+        let loaded = fixture.load(&[]);
         assert!(loaded.entries[0].text.ends_with("it is too long.)"));
         assert_eq!(
             problems(&loaded),
@@ -970,20 +977,20 @@ mod tests {
 
     #[test]
     fn files_next_to_read_file_are_found() {
-        let place = InstructionFixture::new();
-        place.write("repo/AGENTS.md", "root");
-        place.write("repo/a/AGENTS.md", "a");
-        place.write("repo/a/CLAUDE.md", "not this one");
-        place.write("repo/a/b/CONTEXT.md", "b");
-        place.write("repo/a/b/x.rs", "");
-        let environment = Environment::from_vars(place.vars.clone());
-        let root = place.path("repo");
+        let fixture = InstructionFixture::new();
+        fixture.write("repo/AGENTS.md", "root");
+        fixture.write("repo/a/AGENTS.md", "a");
+        fixture.write("repo/a/CLAUDE.md", "not this one");
+        fixture.write("repo/a/b/CONTEXT.md", "b");
+        fixture.write("repo/a/b/x.rs", "");
+        let environment = Environment::from_vars(fixture.vars.clone());
+        let root = fixture.path("repo");
         let texts_beside = |path: &str, known: &[&str]| {
-            let known: Vec<PathBuf> = known.iter().map(|path| place.path(path)).collect();
+            let known: Vec<PathBuf> = known.iter().map(|path| fixture.path(path)).collect();
             let known = |path: &Path| known.iter().any(|known| known == path);
-            let worktree = place.worktree();
-            let search_filter = place.search_filter(&environment, &worktree);
-            let path = place.path(path);
+            let worktree = fixture.worktree();
+            let search_filter = fixture.search_filter(&environment, &worktree);
+            let path = fixture.path(path);
             let known = |candidate: &Path| candidate == path || known(candidate);
             let found = instructions_in(
                 path.parent().unwrap(),
@@ -1008,11 +1015,11 @@ mod tests {
 
     #[test]
     fn new_file_makes_fingerprint_stale() {
-        let place = InstructionFixture::new();
-        place.write("repo/docs/a.md", "a");
-        let loaded = place.load(&["docs/*.md"]);
+        let fixture = InstructionFixture::new();
+        fixture.write("repo/docs/a.md", "a");
+        let loaded = fixture.load(&["docs/*.md"]);
         assert!(!loaded.fingerprint.is_stale());
-        place.write("repo/AGENTS.md", "new");
+        fixture.write("repo/AGENTS.md", "new");
         assert!(loaded.fingerprint.is_stale());
     }
 }

@@ -145,12 +145,12 @@ pub fn load(
         // trusted.
         let project = normal(&dir).starts_with(&worktree.root);
         if !search.exists(&dir) {
-            let place =
+            let location =
                 SourceLocation::whole_text(&search.disk.origin(&dir, Layer::Project, project));
             let text = "there is no such directory; skills.paths names it";
             search.disk.problems.push(Problem::warning(
                 ProblemCode::MissingFile,
-                &place,
+                &location,
                 "skills.paths",
                 text,
             ));
@@ -202,14 +202,14 @@ impl SkillSearch<'_> {
             Ok(_) => return,
             Err(e) => Err(e),
         };
-        let place = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
+        let location = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
         let list = match list {
             Ok(list) => list,
             Err(e) => {
                 let text = format!("this directory cannot be read: {}", plain(&e));
                 return self.disk.problems.push(Problem::error(
                     ProblemCode::Unreadable,
-                    &place,
+                    &location,
                     "",
                     text,
                 ));
@@ -227,7 +227,7 @@ impl SkillSearch<'_> {
             return self
                 .disk
                 .problems
-                .push(Problem::error(ProblemCode::Link, &place, "", text));
+                .push(Problem::error(ProblemCode::Link, &location, "", text));
         }
         self.directories = self.directories.saturating_sub(1);
         if self.is_over_limit {
@@ -241,7 +241,7 @@ impl SkillSearch<'_> {
             );
             return self.disk.problems.push(Problem::warning(
                 ProblemCode::TooMuch,
-                &place,
+                &location,
                 "",
                 text,
             ));
@@ -295,13 +295,13 @@ impl SkillSearch<'_> {
                 .and_then(Node::as_text)
                 .map(|text| text.trim().to_owned())
         };
-        let place = |key: &str| matter.get(key).map_or(&whole, |node| &node.at).clone();
+        let location = |key: &str| matter.get(key).map_or(&whole, |node| &node.at).clone();
         let Some(name) = text_of("name").filter(|name| !name.is_empty()) else {
             let text = match matter.get("name") {
                 Some(_) => "the name of a skill must be words; it is not used",
                 None => "this skill has no name; it is not used",
             };
-            let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
+            let problem = Problem::error(ProblemCode::Incomplete, &location("name"), "name", text);
             return self
                 .disk
                 .problems
@@ -316,7 +316,7 @@ impl SkillSearch<'_> {
                 "\"{}\" cannot be the name of a skill; it is not used",
                 text::title(&name)
             );
-            let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
+            let problem = Problem::error(ProblemCode::Incomplete, &location("name"), "name", text);
             return self
                 .disk
                 .problems
@@ -334,7 +334,7 @@ impl SkillSearch<'_> {
             let text = "this skill has no description, so models do not see it";
             let problem = Problem::warning(
                 ProblemCode::NoDescription,
-                &place("description"),
+                &location("description"),
                 "description",
                 text,
             );
@@ -349,7 +349,7 @@ impl SkillSearch<'_> {
                 other.origin.name
             );
             self.disk.problems.push(
-                Problem::warning(ProblemCode::Duplicate, &place("name"), "name", text)
+                Problem::warning(ProblemCode::Duplicate, &location("name"), "name", text)
                     .hint("rename one of the two"),
             );
         }
@@ -415,12 +415,12 @@ impl Skills {
             };
             let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
             let description = text::tagged(&text::cut_chars(&description, MAX_DESCRIPTION_CHARS));
-            let place = text::tagged(&skill.dir.join(FILE).display().to_string());
+            let path = text::tagged(&skill.dir.join(FILE).display().to_string());
             let name = text::tagged(&skill.name);
             let _ = write!(
                 list,
                 "  <skill>\n    <name>{name}</name>\n    <description>{description}</description>\n    \
-                 <location>{place}</location>\n  </skill>\n"
+                 <location>{path}</location>\n  </skill>\n"
             );
         }
         if list.is_empty() {
@@ -575,8 +575,8 @@ mod tests {
             .iter()
             .map(|(path, text)| (*path, text.as_str()))
             .collect();
-        let place = SkillFixture::new(&all);
-        let found = place.load(&[], &["../more"]);
+        let fixture = SkillFixture::new(&all);
+        let found = fixture.load(&[], &["../more"]);
         assert_eq!(
             named(&found),
             "a=project b=agents c=inner d=ours e=inner f=named"
@@ -588,17 +588,17 @@ mod tests {
                 && reported[0].contains("~/.claude/skills/a/SKILL.md"),
             "{reported:?}"
         );
-        let without = place.load(&[("OPENCODE_DISABLE_EXTERNAL_SKILLS", "1")], &[]);
+        let without = fixture.load(&[("OPENCODE_DISABLE_EXTERNAL_SKILLS", "1")], &[]);
         assert_eq!(named(&without), "c=inner d=ours");
-        let without = place.load(&[("OPENCODE_DISABLE_CLAUDE_CODE_SKILLS", "1")], &[]);
+        let without = fixture.load(&[("OPENCODE_DISABLE_CLAUDE_CODE_SKILLS", "1")], &[]);
         assert_eq!(named(&without), "b=agents c=inner d=ours e=inner");
         let outside = found
             .skills
-            .directories(&Worktree::find(&place.root.join("p"), &[], None));
+            .directories(&Worktree::find(&fixture.root.join("p"), &[], None));
         assert!(
             outside
                 .iter()
-                .all(|dir| dir.starts_with(place.root.join("home")))
+                .all(|dir| dir.starts_with(fixture.root.join("home")))
                 && outside.len() == 2,
             "{outside:?}"
         );
@@ -607,13 +607,13 @@ mod tests {
     #[test]
     fn local_skill_replaces_downloaded_one() {
         let here = skill("a", "here");
-        let place = SkillFixture::new(&[("p/.opencode/skill/a/SKILL.md", &here)]);
+        let fixture = SkillFixture::new(&[("p/.opencode/skill/a/SKILL.md", &here)]);
         let vars = BTreeMap::from([(
             "HOME".to_owned(),
-            place.root.join("home").display().to_string(),
+            fixture.root.join("home").display().to_string(),
         )]);
         let environment = Environment::from_vars(vars);
-        let cwd = place.root.join("p/app");
+        let cwd = fixture.root.join("p/app");
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
         let mut settings = config::load(&environment, &worktree, &cwd).settings;
         settings.skills.urls = vec!["https://a.example/s".into(), "https://b.example".into()];
@@ -662,12 +662,12 @@ mod tests {
             ),
             (
                 "---\nname: x\ndescription: y\n---\nwo\u{200b}rds",
-                "1 invisible character is taken out",
+                "1 invisible character was removed",
             ),
         ];
         for (text, expected) in table {
-            let place = SkillFixture::new(&[("p/.opencode/skill/it/SKILL.md", text)]);
-            let found = place.load(&[], &[]);
+            let fixture = SkillFixture::new(&[("p/.opencode/skill/it/SKILL.md", text)]);
+            let found = fixture.load(&[], &[]);
             let reported: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
             assert!(
                 reported.len() == 1 && reported[0].contains(expected),
@@ -688,20 +688,20 @@ mod tests {
     #[test]
     fn links_out_of_project_are_not_followed() {
         let text = skill("out", "secret");
-        let place = SkillFixture::new(&[
+        let fixture = SkillFixture::new(&[
             ("elsewhere/out/SKILL.md", &text),
             ("p/.opencode/skills/x", ""),
         ]);
-        let skills = place.root.join("p/.opencode/skills");
-        std::os::unix::fs::symlink(place.root.join("elsewhere/out"), skills.join("dir")).unwrap();
+        let skills = fixture.root.join("p/.opencode/skills");
+        std::os::unix::fs::symlink(fixture.root.join("elsewhere/out"), skills.join("dir")).unwrap();
         std::fs::create_dir(skills.join("file")).unwrap();
         std::os::unix::fs::symlink(
-            place.root.join("elsewhere/out/SKILL.md"),
+            fixture.root.join("elsewhere/out/SKILL.md"),
             skills.join("file/SKILL.md"),
         )
         .unwrap();
         std::os::unix::fs::symlink(&skills, skills.join("round")).unwrap();
-        let found = place.load(&[], &[]);
+        let found = fixture.load(&[], &[]);
         assert_eq!(named(&found), "");
         assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
         assert!(
@@ -742,12 +742,12 @@ mod tests {
             skill("c", "y"),
             "---\nname: quiet\n---\nz".to_owned(),
         ];
-        let place = SkillFixture::new(&[
+        let fixture = SkillFixture::new(&[
             ("p/.opencode/skill/1/SKILL.md", &texts[0]),
             ("p/.opencode/skill/2/SKILL.md", &texts[1]),
             ("p/.opencode/skill/3/SKILL.md", &texts[2]),
         ]);
-        let skills = place.load(&[], &[]).skills;
+        let skills = fixture.load(&[], &[]).skills;
         let listed = |rules: &[(&str, &str, Action)]| {
             let block = skills.block(&Rules::built_in(rules));
             block
@@ -772,11 +772,11 @@ mod tests {
     #[test]
     fn skill_with_two_paths_is_read_once() {
         let text = skill("a", "x");
-        let place =
+        let fixture =
             SkillFixture::new(&[("p/.agents/skills/a/SKILL.md", &text), ("p/.claude/x", "")]);
-        std::os::unix::fs::symlink("../.agents/skills", place.root.join("p/.claude/skills"))
+        std::os::unix::fs::symlink("../.agents/skills", fixture.root.join("p/.claude/skills"))
             .unwrap();
-        let found = place.load(&[], &[]);
+        let found = fixture.load(&[], &[]);
         assert_eq!(
             (found.skills.all().count(), found.problems.len()),
             (1, 0),
@@ -787,13 +787,13 @@ mod tests {
 
     #[test]
     fn more_than_a_thousand_skills_are_found() {
-        let place = SkillFixture::new(&[]);
+        let fixture = SkillFixture::new(&[]);
         for n in 0..1_400 {
-            let dir = place.root.join(format!("p/.claude/skills/s{n}"));
+            let dir = fixture.root.join(format!("p/.claude/skills/s{n}"));
             std::fs::create_dir_all(&dir).unwrap();
             std::fs::write(dir.join("SKILL.md"), skill(&format!("s{n}"), "x")).unwrap();
         }
-        let found = place.load(&[], &[]);
+        let found = fixture.load(&[], &[]);
         assert_eq!(
             (found.skills.all().count(), found.problems.len()),
             (1_400, 0),
@@ -805,15 +805,15 @@ mod tests {
     #[test]
     fn loaded_skill_lists_its_files() {
         let text = skill("a", "Do it with scripts/run.sh.");
-        let place = SkillFixture::new(&[
+        let fixture = SkillFixture::new(&[
             ("p/.opencode/skill/a/SKILL.md", &text),
             ("p/.opencode/skill/a/scripts/run.sh", ""),
             ("p/.opencode/skill/a/.hidden", ""),
         ]);
-        let dir = place.root.join("p/.opencode/skill/a");
+        let dir = fixture.root.join("p/.opencode/skill/a");
         let dir = dir.display();
         assert_eq!(
-            place.load(&[], &[]).skills.get("a").unwrap().loaded(),
+            fixture.load(&[], &[]).skills.get("a").unwrap().loaded(),
             format!(
                 "<skill_content name=\"a\">\n# Skill: a\n\nDo it with scripts/run.sh.\n\nBase directory of this skill: \
                  {dir}\nRelative paths in it start there.\n<skill_files>\n{dir}/.hidden\n{dir}/scripts/run.sh\n\

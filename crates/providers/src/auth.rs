@@ -214,9 +214,9 @@ impl Auth {
     /// Returns provider, kind (`key` or `login`) and location of every usable credential,
     /// adjutant's first.
     pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
-        let of = |auth: Self, place: &'static str| -> Vec<_> {
+        let of = |auth: Self, source: &'static str| -> Vec<_> {
             // A login made by a plugin is used by that plugin.
-            let is_of_plugin = |id: &String| place == Self::OURS && auth.is_login(id);
+            let is_of_plugin = |id: &String| source == Self::OURS && auth.is_login(id);
             // The defaults of an organisation apply without a token, too.
             let is_open = |id: &String| auth.is_of_kind(id, "wellknown");
             let usable = auth
@@ -229,7 +229,7 @@ impl Auth {
                 (None, None) if is_open(id) => "organisation without a token",
                 (None, None) => Self::PLUGIN_LOGIN,
             };
-            usable.map(|id| (id.clone(), kind(id), place)).collect()
+            usable.map(|id| (id.clone(), kind(id), source)).collect()
         };
         if let Some(text) = environment.setting("AUTH_CONTENT") {
             return of(Self::parse(text), Self::VARIABLE);
@@ -266,7 +266,7 @@ impl Auth {
     pub fn stored(environment: &Environment) -> Vec<String> {
         Self::places(environment)
             .into_iter()
-            .filter(|(_, _, place)| *place == Self::OURS)
+            .filter(|(_, _, source)| *source == Self::OURS)
             .map(|(id, ..)| id)
             .collect()
     }

@@ -116,12 +116,12 @@ impl RequestBody {
             self.with_capacity_for(request)
         };
         let before = if earlier.is_some() { begin } else { 0 };
-        for (place, element) in elements.iter().enumerate().skip(ends.len()) {
-            if place > 0 {
+        for (index, element) in elements.iter().enumerate().skip(ends.len()) {
+            if index > 0 {
                 bytes.push(b',');
             }
             serde_json::to_writer(&mut bytes, &element.value).map_err(unencodable)?;
-            if element.settled && ends.len() == place {
+            if element.settled && ends.len() == index {
                 ends.push(ElementEnd {
                     upto: element.upto,
                     at: before + bytes.len(),

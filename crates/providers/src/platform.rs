@@ -374,7 +374,7 @@ fn claude_on_bedrock(
 ) -> Result<String, Error> {
     let region = region(settings, environment);
     let id = &model.id.model;
-    let regions: &[&str] = match id.split_once(".anthropic.").map(|(place, _)| place) {
+    let regions: &[&str] = match id.split_once(".anthropic.").map(|(region, _)| region) {
         None | Some("global") => &[""],
         Some("us") => &["us-"],
         Some("eu") => &["eu-"],

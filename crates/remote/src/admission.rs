@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use hyper::http::request::Parts;
 
-use super::places::SocketPlace;
+use super::slots::SocketSlot;
 use super::tokens::{Tokens, is_user, real};
 use config::settings::{ServeSettings, TrustedProxy};
 
@@ -40,7 +40,7 @@ pub struct Caller {
     pub certificate: Option<[u8; 32]>,
     /// The place among the open sockets, held as long as this exists. `None` if there was none
     /// left: then only monitoring requests are served.
-    pub place: Option<SocketPlace>,
+    pub slot: Option<SocketSlot>,
 }
 
 /// The rules of admission.
@@ -308,7 +308,7 @@ mod tests {
         Caller {
             address: format!("{address}:9").parse().unwrap(),
             certificate: None,
-            place: None,
+            slot: None,
         }
     }
 

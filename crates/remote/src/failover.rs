@@ -77,7 +77,7 @@ struct EndpointChange {
 #[derive(Debug, Default)]
 struct OpenSession {
     /// The params to load it.
-    place: Members,
+    params: Members,
     /// Its model as `provider/model`, if a server has named it.
     model: Option<String>,
     /// The choices made, with their methods, while the session has no prompt: until then it is not
@@ -109,7 +109,7 @@ enum RequestKind {
     Initialize,
     /// Opens a session with these params: a new one, or a stored one.
     Opening {
-        place: Members,
+        params: Members,
         new: bool,
     },
     /// Chooses a mode or another option of a session by this method.
@@ -269,7 +269,7 @@ impl CarriedConversation {
             }
             "session/new" | "session/load" | "session/resume" | "session/fork" => {
                 RequestKind::Opening {
-                    place: members(),
+                    params: members(),
                     new: method == "session/new",
                 }
             }
@@ -468,19 +468,19 @@ impl CarriedConversation {
                 let version = |result: Value| result["protocolVersion"] == 1;
                 self.agreed = serde_json::from_str(result).is_ok_and(version);
             }
-            RequestKind::Opening { mut place, new } => {
+            RequestKind::Opening { mut params, new } => {
                 let fresh = serde_json::from_str::<Members>(result)
                     .ok()
                     .and_then(|mut all| all.remove("sessionId"));
                 if let Some(fresh) = fresh {
-                    place.insert("sessionId".into(), fresh);
+                    params.insert("sessionId".into(), fresh);
                 }
-                if let Some(id) = session(&place) {
+                if let Some(id) = session(&params) {
                     let model = serde_json::from_str::<ShownOptions>(result).ok();
                     self.sessions.insert(
                         id,
                         OpenSession {
-                            place,
+                            params,
                             model: model.and_then(ShownOptions::model),
                             fresh: new.then(Vec::new),
                         },
@@ -671,11 +671,11 @@ impl CarriedConversation {
     /// Creates the request that loads a session: its id, and its line.
     pub(super) fn load(&mut self, session: &str) -> (String, Bytes) {
         let open = self.sessions.get(session);
-        let mut place = open.map(|open| open.place.clone()).unwrap_or_default();
+        let mut params = open.map(|open| open.params.clone()).unwrap_or_default();
         if open.is_some_and(|open| open.fresh.is_some()) {
-            with_own(&mut place, UNPROMPTED, true);
+            with_own(&mut params, UNPROMPTED, true);
         }
-        self.request("session/load", &place)
+        self.request("session/load", &params)
     }
 
     /// Creates the requests that repeat the choices in a session that is not stored: their ids, and
@@ -890,9 +890,9 @@ mod tests {
         )
     }
 
-    fn words(id: &str, words: &str) -> Bytes {
+    fn words(id: &str, text: &str) -> Bytes {
         update(
-            &json!({ "sessionUpdate": "agent_message_chunk", "messageId": id, "content": { "type": "text", "text": words } }),
+            &json!({ "sessionUpdate": "agent_message_chunk", "messageId": id, "content": { "type": "text", "text": text } }),
         )
     }
 

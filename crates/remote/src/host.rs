@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::admission::{Admission, Identity};
 use super::budget::MessageBudget;
-use super::places::{Counted, SocketPlace};
+use super::slots::{Counted, SocketSlot};
 use super::watch::Watch;
 use super::{InFlightEnd, serve_until};
 use acp_server::detached::{Hosted, Liveness, UserLimits};
@@ -221,9 +221,9 @@ impl Host {
     }
 
     /// Returns a place for a socket, or `None` if the maximum is reached.
-    pub fn socket(&self) -> Option<SocketPlace> {
-        let place = Counted::one(&self.sockets, self.max_sockets)?;
-        Some(Arc::new(place))
+    pub fn socket(&self) -> Option<SocketSlot> {
+        let slot = Counted::one(&self.sockets, self.max_sockets)?;
+        Some(Arc::new(slot))
     }
 
     /// Counts a refused socket, and returns the message for its client.
@@ -381,7 +381,7 @@ impl Host {
         gauge(
             "adjutant_sockets",
             "gauge",
-            "Sockets that are open, whatever is said over them.",
+            "Open sockets of all connections.",
             sockets,
         );
         gauge(

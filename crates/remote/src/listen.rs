@@ -114,13 +114,13 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
         };
         // Deltas are small, and must not wait for more data (Nagle's algorithm).
         stream.set_nodelay(true).ok();
-        let place = host.socket();
-        let extra = if place.is_none() {
+        let slot = host.socket();
+        let extra = if slot.is_none() {
             beyond.clone().try_acquire_owned().ok()
         } else {
             None
         };
-        if place.is_none() && extra.is_none() {
+        if slot.is_none() && extra.is_none() {
             tracing::info!("{address} is not served: {}", host.full());
             continue;
         }
@@ -129,7 +129,7 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
         let caller = Caller {
             address,
             certificate: None,
-            place,
+            slot,
         };
         host.spawn(async move {
             let until = Instant::now() + REQUEST_TIMEOUT;

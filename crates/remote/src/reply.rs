@@ -17,9 +17,9 @@ pub fn of(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
 }
 
 /// Returns plain text that ends with a newline, or an empty body.
-pub fn plain(status: StatusCode, words: &str) -> Response<ResponseBody> {
-    let end = if words.is_empty() { "" } else { "\n" };
-    let mut response = of(status, Bytes::from(format!("{words}{end}")));
+pub fn plain(status: StatusCode, text: &str) -> Response<ResponseBody> {
+    let end = if text.is_empty() { "" } else { "\n" };
+    let mut response = of(status, Bytes::from(format!("{text}{end}")));
     let headers = response.headers_mut();
     headers.insert(
         CONTENT_TYPE,

@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot};
 
 use super::admission::Identity;
-use super::places::SocketPlace;
 use super::resend_buffer::ResumableConnection;
+use super::slots::SocketSlot;
 use super::websocket::{Ending, carry};
 use base::lock::locked;
 
@@ -62,7 +62,7 @@ impl Resumables {
         &self,
         mut thread: ResumableConnection,
         identity: Identity,
-        (io, again, place): (Option<T>, Vec<Bytes>, Option<SocketPlace>),
+        (io, again, slot): (Option<T>, Vec<Bytes>, Option<SocketSlot>),
         (message, grace): (usize, Duration),
     ) {
         if !thread.tally.counts {
@@ -85,7 +85,7 @@ impl Resumables {
             },
             None => Ending::Broken,
         };
-        drop(place);
+        drop(slot);
         let wanted = match ending {
             Ending::Wanted => true,
             Ending::Broken if !grace.is_zero() => wait(&mut thread, &this.wanted, grace).await,

@@ -70,7 +70,7 @@ pub async fn answer(
         Ok(identity) => identity,
         Err(denied) => return refuse(&caller, &denied),
     };
-    if path != "/metrics" && caller.place.is_none() {
+    if path != "/metrics" && caller.slot.is_none() {
         let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, &host.full());
         response
             .headers_mut()
@@ -184,10 +184,10 @@ async fn upgrade(
         let io = io
             .inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}"))
             .ok();
-        let place = caller.place.clone();
+        let slot = caller.slot.clone();
         drop(caller);
         resumables
-            .run(thread, identity, (io, lines_to_resend, place), limits)
+            .run(thread, identity, (io, lines_to_resend, slot), limits)
             .await;
     });
     response

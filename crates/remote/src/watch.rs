@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::{Caller, Identity};
 use super::host::Host;
-use super::places::{Counted, SocketPlace};
 use super::reply::{ResponseBody, plain};
+use super::slots::{Counted, SocketSlot};
 use super::streams::LAST_EVENT_ID;
 use base::id::SessionId;
 use events::bus::{EventFilter, Subscription};
@@ -58,7 +58,7 @@ pub fn get(
     };
     let stream = Stream {
         watch,
-        _place: caller.place.clone(),
+        _slot: caller.slot.clone(),
         begun: false,
     };
     let events = futures_util::stream::unfold(stream, |mut stream| async move {
@@ -111,7 +111,7 @@ fn frame(event: &Value) -> Bytes {
 struct Stream {
     watch: Watch,
     /// The socket is counted as long as the stream is open.
-    _place: Option<SocketPlace>,
+    _slot: Option<SocketSlot>,
     begun: bool,
 }
 

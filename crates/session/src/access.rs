@@ -107,7 +107,7 @@ impl Sessions {
     /// Opens a stored session. A session that is `live` here, in this directory, is removed by
     /// `dismiss` and closed first, because the stored state is authoritative, even for an empty
     /// session. A session of another process is refused at the first attempt; a second attempt
-    /// in the same `way` takes it over. For `shown` see [`Self::load`].
+    /// of the same `request_kind` takes it over. For `shown` see [`Self::load`].
     ///
     /// # Errors
     /// [`ReopenError`]; after [`OpenError::OtherDirectory`], and if the session is not stored, the
@@ -115,14 +115,17 @@ impl Sessions {
     pub async fn reopen(
         self: &Arc<Self>,
         id: &SessionId,
-        place: OpenOptions,
+        options: OpenOptions,
         live: Option<PathBuf>,
         dismiss: impl FnOnce() -> Option<SessionHandle>,
-        way: &'static str,
+        request_kind: &'static str,
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
-        if let Some(kept) = live.clone().filter(|kept| !self.is_place(kept, &place.cwd)) {
-            return Err(OpenError::other_directory(id, kept, place.cwd).into());
+        if let Some(kept) = live
+            .clone()
+            .filter(|kept| !self.is_place(kept, &options.cwd))
+        {
+            return Err(OpenError::other_directory(id, kept, options.cwd).into());
         }
         // A session that cannot be saved exists only in this process.
         if live.is_some() && self.store.has(id).await == Ok(false) {
@@ -133,9 +136,9 @@ impl Sessions {
         if let Some(live) = dismissed {
             live.close_to_reopen().await;
         }
-        let asked = (id.clone(), way);
+        let asked = (id.clone(), request_kind);
         let again = locked(&self.live.refused).remove(&asked);
-        let opened = self.load(id, place, again, shown).await;
+        let opened = self.load(id, options, again, shown).await;
         if opened.is_err() && closed && !self.holds(id) {
             self.store.close(id).await;
         }

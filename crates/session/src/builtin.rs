@@ -311,7 +311,7 @@ async fn page(
 fn planning(turn: &TurnContext) -> Result<String, String> {
     if turn.choice.borrow().agent == PLANNER {
         // No promise about its rules: settings may change them.
-        return Ok("The mode is plan now.".into());
+        return Ok("The mode is now plan.".into());
     }
     let modes = turn.project.agents.modes();
     let names: Vec<&str> = modes.iter().map(|mode| mode.name.as_str()).collect();
@@ -336,7 +336,7 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     cx.record.title = Some(title.clone());
     cx.record.titled = TitleSource::User;
     let updated = cx.record.updated;
-    let answer = format!("The title is \"{}\" now.", text::escaped(&title));
+    let answer = format!("The title is now \"{}\".", text::escaped(&title));
     let title = Some(title);
     cx.turn
         .event_sender

@@ -19,7 +19,7 @@ pub fn runs(messages: &[Message]) -> Vec<FileChange> {
 pub fn unrecorded(messages: &[Message]) -> Vec<UnrecordedWrite> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {
-        Content::Patch { unkept, .. } => Some(unkept),
+        Content::Patch { unrecorded, .. } => Some(unrecorded),
         _ => None,
     });
     patches
@@ -65,7 +65,7 @@ mod tests {
         let content = Content::Patch {
             files: changes.iter().map(one).collect(),
             begun: false,
-            unkept: Vec::new(),
+            unrecorded: Vec::new(),
         };
         let model = ModelRef {
             provider: "p".into(),

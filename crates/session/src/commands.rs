@@ -265,7 +265,7 @@ impl Commands {
             return None;
         }
         Some(format!(
-            "There is no command /{name}. Did you mean /{near}? With a blank before it, it is sent as text."
+            "There is no command /{name}. Did you mean /{near}? With a space before it, it is sent as text."
         ))
     }
 

@@ -238,7 +238,7 @@ pub(super) fn search_filter(
     let rules = agents.default().rules.clone();
     SearchFilter::new(&Policy {
         rules,
-        place: PermissionContext::new(environment, worktree, cwd),
+        context: PermissionContext::new(environment, worktree, cwd),
         ..Policy::default()
     })
 }

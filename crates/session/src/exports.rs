@@ -86,11 +86,11 @@ fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
         Ok(agent) => agent,
         Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
     };
-    let place =
+    let context =
         PermissionContext::new(&turn.environment, &turn.project.worktree, &turn.project.cwd);
     let mut directories = DirectoryCache::default();
     let text = path.to_string_lossy();
-    let located = match locate::locate_literal(&text, &place.cwd, &place, &mut directories) {
+    let located = match locate::locate_literal(&text, &context.cwd, &context, &mut directories) {
         Ok(located) => located,
         // No file can be created there, which is reported with its own words.
         Err(PathRefusal::NotDirectory(_) | PathRefusal::Missing(_)) => return None,

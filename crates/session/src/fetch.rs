@@ -130,9 +130,9 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     };
     let text = get(client, &below(&["index.json"])?, &[]).await?;
     let index = Arc::new(SkillIndex::read(text.as_bytes())?);
-    let place = dir.to_owned();
+    let directory = dir.to_owned();
     let wanted = index.clone();
-    let current = base::task::spawn_blocking(move || index::current(&place, &wanted)).await;
+    let current = base::task::spawn_blocking(move || index::current(&directory, &wanted)).await;
     let current = current.map_err(|e| e.to_string())?;
     let mut fetched: Vec<FetchedSkill> = Vec::new();
     let mut notices = index.refused.clone();
@@ -145,7 +145,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
         asked.push(whole(client, address, skill.clone()));
     }
     let mut coming = futures_util::stream::iter(asked).buffered(MAX_CONCURRENT_SKILLS);
-    let mut left = index::ALTOGETHER;
+    let mut left = index::MAX_TOTAL_BYTES;
     while let Some((name, got)) = coming.next().await {
         let size = |files: &Vec<(String, Vec<u8>)>| {
             files.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
@@ -163,8 +163,8 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
         }
     }
     drop(coming);
-    let place = dir.to_owned();
-    let stored = base::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
+    let directory = dir.to_owned();
+    let stored = base::task::spawn_blocking(move || index::keep(&directory, &index, fetched)).await;
     stored
         .map_err(io::Error::other)
         .and_then(|stored| stored)
@@ -191,7 +191,7 @@ async fn files(
     let mut left = index::SKILL;
     for file in &skill.files {
         let url = index::address_of(address, &[&skill.name, file]).unwrap_or_default();
-        let max = index::LARGEST.min(left);
+        let max = index::MAX_FILE_BYTES.min(left);
         let got = tokio::time::timeout(
             REQUEST_TIMEOUT,
             client.get("The server", &url, &[], max + 1),
@@ -282,8 +282,8 @@ async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<()
         private_dir(&parent)?;
         tempfile::tempdir_in(&parent)
     };
-    let place = made().map_err(|e| e.to_string())?;
-    let to = place.path().join("clone").display().to_string();
+    let dir = made().map_err(|e| e.to_string())?;
+    let to = dir.path().join("clone").display().to_string();
     let mut args = vec![
         "clone",
         "-q",
@@ -353,7 +353,7 @@ async fn get(
 ) -> Result<String, String> {
     let fetched = tokio::time::timeout(
         REQUEST_TIMEOUT,
-        client.get("The server", address, headers, instruction::LARGEST),
+        client.get("The server", address, headers, instruction::MAX_FILE_BYTES),
     );
     match fetched.await {
         Ok(Ok(body)) => Ok(String::from_utf8_lossy(&body).into_owned()),

@@ -83,7 +83,7 @@ impl Maintenance {
                 tracing::warn!("looking for old results failed: {e}");
             }
             tokio::select! {
-                () = tokio::time::sleep(truncate::EVERY) => {} // until it is due again
+                () = tokio::time::sleep(truncate::CLEANUP_INTERVAL) => {} // until it is due again
                 () = self.ended.cancelled() => return,
             }
         }

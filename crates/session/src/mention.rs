@@ -40,7 +40,7 @@ const MAX_LOOKUPS: usize = 4_000;
 
 /// The names that a mention may refer to.
 #[derive(Clone, Copy)]
-pub struct MentionPlace<'a> {
+pub struct MentionContext<'a> {
     pub agents: &'a Agents,
     /// The directory of the session, in which paths begin.
     pub cwd: &'a Path,
@@ -49,7 +49,7 @@ pub struct MentionPlace<'a> {
     pub home: Option<&'a Path>,
 }
 
-impl<'a> MentionPlace<'a> {
+impl<'a> MentionContext<'a> {
     fn of(turn: &'a TurnContext) -> Self {
         Self {
             agents: &turn.project.agents,
@@ -127,7 +127,7 @@ pub(super) async fn read(
         if resources.is_empty()
             && let Some(text) = typed(&piece)
         {
-            unknown.extend(unknown_names(text, &MentionPlace::of(turn)));
+            unknown.extend(unknown_names(text, &MentionContext::of(turn)));
         }
         out.push(piece);
         if !(references.is_empty() && resources.is_empty()) {
@@ -396,12 +396,12 @@ fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> 
 /// Describes the mentions that name neither an agent nor an existing file, but were meant to: they
 /// look like the name of a file, or are similar to an existing name. Anything else may be a word of
 /// another kind, such as a package, a decorator or a person.
-pub fn unknown_names(text: &str, place: &MentionPlace<'_>) -> Vec<String> {
-    let is_agent = |name: &str| place.agents.get(name).is_some();
+pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<String> {
+    let is_agent = |name: &str| context.agents.get(name).is_some();
     let is_other = |mention: &Mention<'_>| {
         named_by(*mention, is_agent).is_some()
             || mention.spellings().any(|word| word.contains("://"))
-            || mentioned_by(*mention, place, MAX_LOOKUPS).0.is_some()
+            || mentioned_by(*mention, context, MAX_LOOKUPS).0.is_some()
     };
     let all = mentions(text).into_iter().take(MAX_FILES);
     all.filter(|mention| !is_other(mention))
@@ -409,9 +409,9 @@ pub fn unknown_names(text: &str, place: &MentionPlace<'_>) -> Vec<String> {
             let word = mention
                 .spellings()
                 .find(|word| word.ends_with(char::is_alphanumeric))?;
-            let agents = place.agents.all();
+            let agents = context.agents.all();
             let agents = agents.filter(|agent| agent.is_subagent());
-            let near = near_path(with_lines(word).0, place.cwd).or_else(|| {
+            let near = near_path(with_lines(word).0, context.cwd).or_else(|| {
                 nearest(word, agents.map(|agent| agent.name.as_str())).map(str::to_owned)
             });
             let near = near.filter(|near| near != word);
@@ -488,7 +488,7 @@ fn mentioned(text: &str, turn: &TurnContext) -> Vec<Reference> {
     let mut left = MAX_LOOKUPS;
     let mut all = Vec::new();
     for mention in mentions(text) {
-        let (found, lookups) = mentioned_by(mention, &MentionPlace::of(turn), left);
+        let (found, lookups) = mentioned_by(mention, &MentionContext::of(turn), left);
         left = left.saturating_sub(lookups);
         all.extend(found);
     }
@@ -499,12 +499,12 @@ fn mentioned(text: &str, turn: &TurnContext) -> Vec<Reference> {
 /// most `max`.
 fn mentioned_by(
     mention: Mention<'_>,
-    place: &MentionPlace<'_>,
+    context: &MentionContext<'_>,
     max: usize,
 ) -> (Option<Reference>, usize) {
-    let place = |word: &str| match (word.strip_prefix("~/"), place.home) {
+    let path_of = |word: &str| match (word.strip_prefix("~/"), context.home) {
         (Some(rest), Some(home)) => Some(home.join(rest)).filter(|path| path.exists()),
-        _ => [place.cwd, place.root]
+        _ => [context.cwd, context.root]
             .into_iter()
             .map(|folder| folder.join(word))
             .find(|path| path.exists()),
@@ -512,21 +512,21 @@ fn mentioned_by(
     let existing = |word: &str| {
         // Three full stops are not a directory, and one or two end a sentence.
         let named = word.contains(char::is_alphanumeric) || matches!(word, "./" | "../");
-        let whole = || place(word).map(|path| Reference { path, lines: None });
+        let whole = || path_of(word).map(|path| Reference { path, lines: None });
         let part = || {
             let (word, lines) = with_lines(word);
-            place(word).map(|path| Reference { path, lines })
+            path_of(word).map(|path| Reference { path, lines })
         };
         // Some clients write a path percent-encoded.
         let spelled = || {
             decoded(word)
-                .and_then(|word| place(&word))
+                .and_then(|word| path_of(&word))
                 .map(|path| Reference { path, lines: None })
         };
         let spelled_part = || {
             let (word, lines) = with_lines(word);
             decoded(word)
-                .and_then(|word| place(&word))
+                .and_then(|word| path_of(&word))
                 .map(|path| Reference { path, lines })
         };
         named

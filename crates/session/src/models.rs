@@ -110,7 +110,7 @@ impl ModelSources {
         })
         .await;
         registry
-            .inspect_err(|e| tracing::error!("bringing the providers together failed: {e}"))
+            .inspect_err(|e| tracing::error!("collecting the providers failed: {e}"))
             .ok()
     }
 

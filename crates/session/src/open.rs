@@ -147,18 +147,18 @@ pub struct OpenedSession {
 }
 
 /// Adds a client's restrictions to those of a stored session.
-fn restrict(record: &mut Record, place: &OpenOptions) {
-    for denied in &place.denied {
+fn restrict(record: &mut Record, options: &OpenOptions) {
+    for denied in &options.denied {
         if !record.denied.contains(denied) {
             record.denied.push(denied.clone());
         }
     }
-    for asked in &place.asked {
+    for asked in &options.asked {
         if !record.asked.contains(asked) {
             record.asked.push(asked.clone());
         }
     }
-    record.approvals = place.approvals.or(record.approvals);
+    record.approvals = options.approvals.or(record.approvals);
 }
 
 /// The settings of a session, which are read concurrently with the store.
@@ -195,10 +195,13 @@ impl Sessions {
     /// # Errors
     /// Only if this process has too many open files, or if another process has the session. If
     /// the session cannot be stored, it works anyway and shows a notice.
-    pub async fn create(self: &Arc<Self>, place: OpenOptions) -> Result<OpenedSession, OpenError> {
+    pub async fn create(
+        self: &Arc<Self>,
+        options: OpenOptions,
+    ) -> Result<OpenedSession, OpenError> {
         self.begin(
             SessionId::new(self.environment.fresh(SessionId::PREFIX)),
-            place,
+            options,
         )
         .await
     }
@@ -212,35 +215,35 @@ impl Sessions {
     pub async fn begin_again(
         self: &Arc<Self>,
         id: SessionId,
-        place: OpenOptions,
+        options: OpenOptions,
     ) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() || !self.served().workspace.is_empty() {
             return Err(store::Error::NotFound(id).into());
         }
-        self.begin(id, place).await
+        self.begin(id, options).await
     }
 
     async fn begin(
         self: &Arc<Self>,
         id: SessionId,
-        mut place: OpenOptions,
+        mut options: OpenOptions,
     ) -> Result<OpenedSession, OpenError> {
         let now = self.environment.now();
-        let made = self.directory(id.as_str(), &place.cwd).await;
-        place.cwd = made.map_err(|why| OpenError::Workspace {
+        let made = self.directory(id.as_str(), &options.cwd).await;
+        options.cwd = made.map_err(|why| OpenError::Workspace {
             id: id.clone(),
             why,
         })?;
-        let reading = ConfigReading::begin(&self.environment, &place);
-        let extra = place.additional_directories.clone();
-        let called = self.shared_place(Some(&place.cwd)).await;
+        let reading = ConfigReading::begin(&self.environment, &options);
+        let extra = options.additional_directories.clone();
+        let called = self.shared_directory_name(Some(&options.cwd)).await;
         let record = Record {
             extra,
-            place: called,
-            denied: place.denied.clone(),
-            asked: place.asked.clone(),
-            approvals: place.approvals,
-            ..Record::new(id, place.cwd.clone(), now)
+            shared_name: called,
+            denied: options.denied.clone(),
+            asked: options.asked.clone(),
+            approvals: options.approvals,
+            ..Record::new(id, options.cwd.clone(), now)
         };
         let claim = self
             .claim(&record.id)
@@ -253,7 +256,7 @@ impl Sessions {
                 return Err(e.into());
             }
             tracing::error!("{e}");
-            place.notices.push(Event::Notice {
+            options.notices.push(Event::Notice {
                 severity: Severity::Warning,
                 title: "This conversation is not being saved.".into(),
                 details: Some(base::text::capitalised(&e.to_string())),
@@ -261,7 +264,7 @@ impl Sessions {
         }
         self.events_of(&record).created(&record);
         Ok(self
-            .open(place, record, History::default(), claim, reading)
+            .open(options, record, History::default(), claim, reading)
             .await)
     }
 
@@ -274,7 +277,7 @@ impl Sessions {
     pub async fn load(
         self: &Arc<Self>,
         id: &SessionId,
-        mut place: OpenOptions,
+        mut options: OpenOptions,
         take: bool,
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, OpenError> {
@@ -286,19 +289,19 @@ impl Sessions {
         // access.
         let made = !self.served().workspace.is_empty();
         let unknown =
-            (!made).then(|| Record::new(id.clone(), place.cwd.clone(), self.environment.now()));
+            (!made).then(|| Record::new(id.clone(), options.cwd.clone(), self.environment.now()));
         let (beginning, first) = oneshot::channel();
-        let options = LoadOptions {
+        let load_options = LoadOptions {
             without_old_results: true,
             unknown: unknown.map(Box::new),
             beginning: (shown.is_some() && !made).then_some(beginning),
         };
         let showing = beginning::show(
             first,
-            |record| !made && same_directory(&record.cwd, &place.cwd),
+            |record| !made && same_directory(&record.cwd, &options.cwd),
             shown,
         );
-        let (read, sent) = tokio::join!(self.store.load_with(id, options), showing);
+        let (read, sent) = tokio::join!(self.store.load_with(id, load_options), showing);
         let (mut stored, messages_without_results) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
                 self.load_after_exit(id, holder, take).await
@@ -306,8 +309,8 @@ impl Sessions {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
         }?;
-        match self.directory(id.as_str(), &place.cwd).await {
-            Ok(cwd) => place.cwd = cwd,
+        match self.directory(id.as_str(), &options.cwd).await {
+            Ok(cwd) => options.cwd = cwd,
             Err(why) => {
                 self.store.close(id).await;
                 return Err(OpenError::Workspace {
@@ -316,24 +319,28 @@ impl Sessions {
                 });
             }
         }
-        let reading = ConfigReading::begin(&self.environment, &place);
-        let called = self.shared_place(Some(&place.cwd)).await;
-        let is_elsewhere = !same_directory(&stored.record.cwd, &place.cwd);
-        if is_elsewhere && (made || called.is_some() && called == stored.record.place) {
+        let reading = ConfigReading::begin(&self.environment, &options);
+        let called = self.shared_directory_name(Some(&options.cwd)).await;
+        let is_elsewhere = !same_directory(&stored.record.cwd, &options.cwd);
+        if is_elsewhere && (made || called.is_some() && called == stored.record.shared_name) {
             let from = &stored.record.cwd;
-            let carried = relocate::carry_contents(&self.environment, from, &place.cwd).await;
+            let carried = relocate::carry_contents(&self.environment, from, &options.cwd).await;
             if let Err(e) = carried {
                 tracing::warn!(
                     "the stored contents of {} are not all copied: {e}",
                     from.display()
                 );
             }
-            relocate::relocate(&self.store, &self.environment, &mut stored, &place.cwd).await;
+            relocate::relocate(&self.store, &self.environment, &mut stored, &options.cwd).await;
         } else if is_elsewhere {
             self.store.close(id).await;
-            return Err(OpenError::other_directory(id, stored.record.cwd, place.cwd));
+            return Err(OpenError::other_directory(
+                id,
+                stored.record.cwd,
+                options.cwd,
+            ));
         }
-        stored.record.place = called;
+        stored.record.shared_name = called;
         self.fetch_outputs(id, &mut stored.messages).await;
         let damage = damage(id, &stored.damage);
         let mut history = History {
@@ -358,10 +365,10 @@ impl Sessions {
         if let Some(plan) = revert::todos(history.messages.get(..end).unwrap_or_default()) {
             record.todos = plan;
         }
-        place.notices.extend(undone(&record));
-        restrict(&mut record, &place);
-        record.extra.clone_from(&place.additional_directories);
-        let mut opened = self.open(place, record, history, claim, reading).await;
+        options.notices.extend(undone(&record));
+        restrict(&mut record, &options);
+        record.extra.clone_from(&options.additional_directories);
+        let mut opened = self.open(options, record, history, claim, reading).await;
         opened.replay.last.extend(damage);
         opened.replay.sent = sent;
         Ok(opened)
@@ -376,7 +383,7 @@ impl Sessions {
     pub async fn fork(
         self: &Arc<Self>,
         id: &SessionId,
-        mut place: OpenOptions,
+        mut options: OpenOptions,
         before: Option<&str>,
     ) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() {
@@ -386,30 +393,32 @@ impl Sessions {
             None => self.store.read_out(id).await?,
             Some(message) => self.before(id, message).await?.into(),
         };
-        let fork = match self.copy(from, &place).await {
+        let fork = match self.copy(from, &options).await {
             // Another process is writing to it: read it all at once.
             Err(store::Error::Changed(_)) => {
-                self.copy(self.store.peek(id).await?.into(), &place).await
+                self.copy(self.store.peek(id).await?.into(), &options).await
             }
             copied => copied,
         };
         let (fork, broken) = fork?;
-        place.notices.extend(damage(id, &broken));
-        self.load(&fork, place, false, None).await
+        options.notices.extend(damage(id, &broken));
+        self.load(&fork, options, false, None).await
     }
 
     /// Copies a session under a new id. Returns the id, and the damage found.
     async fn copy(
         &self,
         from: StreamedSession,
-        place: &OpenOptions,
+        options: &OpenOptions,
     ) -> Result<(SessionId, Vec<String>), store::Error> {
         let of = from.record.id.clone();
         let broken = from.damage_log();
         let mut fork = store::forked(from, &self.environment);
-        fork.record.cwd.clone_from(&place.cwd);
-        fork.record.extra.clone_from(&place.additional_directories);
-        fork.record.place = self.shared_place(Some(&place.cwd)).await;
+        fork.record.cwd.clone_from(&options.cwd);
+        fork.record
+            .extra
+            .clone_from(&options.additional_directories);
+        fork.record.shared_name = self.shared_directory_name(Some(&options.cwd)).await;
         let id = fork.record.id.clone();
         self.store.import_copy(fork, &of).await?;
         let broken = std::mem::take(&mut *locked(&broken));
@@ -701,9 +710,9 @@ impl Sessions {
                 Some(details),
             ));
         }
-        if let Some(place) = grants.take_lost() {
+        if let Some(path) = grants.take_lost() {
             let details = format!(
-                "You are asked again about calls that you had allowed with \"always\". The damaged index was saved as {place}."
+                "You are asked again about calls that you had allowed with \"always\". The damaged index was saved as {path}."
             );
             notices.push(warning(
                 "Earlier grants could not be read, in any project.".into(),

@@ -708,7 +708,7 @@ impl ConfigWatcher {
         let wanted = settings.clone();
         let replaced = base::task::spawn_blocking(move || registry.use_settings(wanted));
         if let Err(e) = replaced.await {
-            tracing::error!("bringing the providers together failed: {e}");
+            tracing::error!("collecting the providers failed: {e}");
         }
         self.registry
             .models(settings.model.clone(), old.models.recent().clone())

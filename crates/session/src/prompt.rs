@@ -265,7 +265,7 @@ fn sent_before(
             .and_then(|options| options.idempotency_key.as_deref())
             == Some(key)
     };
-    let (place, message) = history
+    let (index, message) = history
         .messages
         .iter()
         .rev()
@@ -274,7 +274,7 @@ fn sent_before(
         .find(|(_, message)| is(message))?;
     // An undone turn is not continued.
     let undone = visible(&history.messages, &record.undone) < history.messages.len();
-    let position = if place == 0 && !undone {
+    let position = if index == 0 && !undone {
         SentBefore::Last
     } else {
         SentBefore::Earlier

@@ -10,7 +10,7 @@ use base::id::{MessageId, PartId, SessionId};
 use base::text;
 use events::Status;
 use events::bus::{DELTA, EventBus, Publisher};
-use extensions::shapes::{self, MessagePlace};
+use extensions::shapes::{self, MessageContext};
 use store::Record;
 use transcript::{Fault, Message, Part, Todo};
 
@@ -62,8 +62,8 @@ impl SessionEvents {
     }
 
     /// Returns the session and its directories, for messages.
-    pub fn place(&self) -> MessagePlace<'_> {
-        MessagePlace {
+    pub fn message_context(&self) -> MessageContext<'_> {
+        MessageContext {
             session: self.id(),
             cwd: &self.cwd,
             root: &self.root,
@@ -88,7 +88,7 @@ impl SessionEvents {
         }
         let [start, end] = shapes::step_parts(self.id(), message);
         self.step_part(end.as_ref());
-        let info = || shapes::message(&self.place(), message);
+        let info = || shapes::message(&self.message_context(), message);
         self.publisher.publish(
             "message.updated",
             Some(message.id.as_str()),

@@ -24,14 +24,14 @@ const MAX_FETCHED_BYTES: usize = 64 << 20;
 impl Sessions {
     /// Returns the name of a directory that is the same on every machine that shares the store;
     /// `None` if the store is local.
-    pub async fn shared_place(&self, cwd: Option<&Path>) -> Option<String> {
+    pub async fn shared_directory_name(&self, cwd: Option<&Path>) -> Option<String> {
         let cwd = cwd?.to_path_buf();
         if !self.store.is_shared().await {
             return None;
         }
         let home = self.environment.home.clone();
         let named = base::task::spawn_blocking(move || {
-            Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd)
+            Worktree::find(&cwd, &[], home.as_deref()).shared_directory_name(&cwd)
         });
         named.await.ok()
     }
@@ -149,7 +149,7 @@ pub async fn relocate(
     }
     stored.record.origin = repository(&worktree);
     if store.is_shared().await {
-        stored.record.place = Some(worktree.shared_place(cwd));
+        stored.record.shared_name = Some(worktree.shared_directory_name(cwd));
     }
     store.record(&stored.record).await;
 }

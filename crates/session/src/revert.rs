@@ -355,16 +355,16 @@ async fn put_all(
         .partition(|(_, change)| change.new.is_none());
     for changes in [deletions, writes] {
         let mut attempts = stream::iter(changes)
-            .map(async |(place, change)| {
+            .map(async |(index, change)| {
                 let result = put(&change, cx).await;
-                (place, change, result)
+                (index, change, result)
             })
             .buffered(cx.at_once());
         while let Some(result) = attempts.next().await {
             results.push(result);
         }
     }
-    results.sort_by_key(|(place, ..)| *place);
+    results.sort_by_key(|(index, ..)| *index);
     let mut done = Vec::new();
     let mut left = planned.left;
     for (_, change, result) in results {

@@ -9,7 +9,7 @@ use store::Store;
 /// Opens the store of the user's sessions. The settings are read by the store's own thread.
 pub fn store(environment: &Environment) -> Store {
     let environment = environment.clone();
-    Store::open(move || place(&environment))
+    Store::open(move || location(&environment))
 }
 
 /// Opens the store of one of the users of a process that serves many; it contains only that user's
@@ -17,17 +17,17 @@ pub fn store(environment: &Environment) -> Store {
 pub fn store_of(environment: &Environment, user: &str) -> Store {
     let environment = environment.clone();
     let user = user.to_owned();
-    Store::open(move || match place(&environment) {
+    Store::open(move || match location(&environment) {
         StoreLocation::Files(dir) => StoreLocation::Files(dir.join("users").join(user)),
-        StoreLocation::Database(place) => StoreLocation::Database(DatabaseLocation {
+        StoreLocation::Database(location) => StoreLocation::Database(DatabaseLocation {
             user: Some(user),
-            ..place
+            ..location
         }),
     })
 }
 
 /// Returns the location of the store. Reads files: blocks.
-fn place(environment: &Environment) -> StoreLocation {
+fn location(environment: &Environment) -> StoreLocation {
     let database = own_settings(environment).store;
     database.map_or_else(
         || StoreLocation::Files(environment.dirs.data.clone()),

@@ -468,7 +468,7 @@ fn heredoc(random: &mut Random) -> String {
 /// Mutates a line: removes, duplicates, moves and inserts characters.
 fn mutate(random: &mut Random, line: &str, other: &str) -> String {
     let mut line = line.to_owned();
-    let place = |random: &mut Random, line: &str| {
+    let boundary = |random: &mut Random, line: &str| {
         let at = random.below(line.len() + 1);
         (0..=at)
             .rev()
@@ -476,22 +476,22 @@ fn mutate(random: &mut Random, line: &str, other: &str) -> String {
             .unwrap_or_default()
     };
     for _ in 0..=random.below(3) {
-        let at = place(random, &line);
+        let at = boundary(random, &line);
         match random.below(8) {
             0 => drop(line.pop()),
             1 if at < line.len() => drop(line.remove(at)),
             2 => {
-                let end = place(random, &line);
+                let end = boundary(random, &line);
                 let part = line[at.min(end)..at.max(end)].to_owned();
                 line.insert_str(at, &part);
             }
             3 => {
-                let from = place(random, other);
-                let to = place(random, other);
+                let from = boundary(random, other);
+                let to = boundary(random, other);
                 line.insert_str(at, &other[from.min(to)..from.max(to)]);
             }
             4 => {
-                let end = place(random, &line);
+                let end = boundary(random, &line);
                 if end.abs_diff(at) < 8 {
                     line.replace_range(at.min(end)..at.max(end), "");
                 }

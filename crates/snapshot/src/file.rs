@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use serde::{Deserialize, Serialize};
 
-use super::LARGEST;
+use super::MAX_FILE_BYTES;
 use super::digest::{StreamedDigest, blob_name, digest};
 use super::objects::Objects;
 use transcript::{FileKind, FileState};
@@ -104,7 +104,7 @@ pub(super) fn read(
 /// Returns the state of a file that is too large to be read as a whole only for its digest, but not
 /// larger than `limit`.
 fn digested(path: &Path, limit: u64) -> io::Result<Option<FileState>> {
-    let Some(stamp) = FileStamp::at(path).filter(|stamp| stamp.size > LARGEST) else {
+    let Some(stamp) = FileStamp::at(path).filter(|stamp| stamp.size > MAX_FILE_BYTES) else {
         return Ok(None);
     };
     if !stamp.kind().is_file() || stamp.size > limit {

@@ -21,7 +21,7 @@ use super::git::{GitIndex, GitObjects, ObjectLookup};
 use super::ignored::{REPOSITORIES, excluding};
 use super::modes::FileModes;
 use super::objects::Objects;
-use super::{Deadline, LARGEST, MAX_PROJECT_BYTES, MOST_FILES, Untracked};
+use super::{Deadline, MAX_FILE_BYTES, MAX_PROJECT_BYTES, MAX_PROJECT_FILES, Untracked};
 use base::environment::write_private_file;
 use transcript::{FileChange, FileKind, FileState};
 
@@ -352,7 +352,7 @@ impl FileIndex {
             return tasks;
         }
         let blob_id = |lookup: &ObjectLookup, task: &ReadTask| {
-            if task.stamp.size > LARGEST {
+            if task.stamp.size > MAX_FILE_BYTES {
                 return None;
             }
             let path = if task.dir.is_empty() {
@@ -520,7 +520,7 @@ impl FileIndex {
             seen += dir.files.len();
             waiting.extend(dir.dirs.iter().map(|name| format!("{prefix}{name}")));
             self.dirs.insert(rel, dir);
-            if seen > MOST_FILES {
+            if seen > MAX_PROJECT_FILES {
                 return Err(Untracked::ManyFiles(self.root.clone()));
             }
         }
@@ -667,7 +667,7 @@ impl FileIndex {
             if count % 256 == 0 {
                 stop.check()?;
             }
-            if count > 2 * MOST_FILES {
+            if count > 2 * MAX_PROJECT_FILES {
                 return Err(Untracked::ManyFiles(self.root.clone()));
             }
         }
@@ -691,7 +691,7 @@ impl FileIndex {
             stop.check()?;
             let path = self.absolute(&task.dir, &task.name);
             // A file that cannot be read now has a state that is equal to no other one.
-            read_known(&path, LARGEST, Some(objects), task.in_git.as_ref()).or_else(|e| {
+            read_known(&path, MAX_FILE_BYTES, Some(objects), task.in_git.as_ref()).or_else(|e| {
                 match e.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => {
                         Err(Untracked::Failed(e.to_string()))
@@ -787,7 +787,7 @@ type DirListing = HashMap<String, (Vec<String>, Vec<String>)>;
 
 /// Returns the size that a file contributes to the size of the project.
 fn stored_size(size: u64) -> u64 {
-    if size > LARGEST { 0 } else { size }
+    if size > MAX_FILE_BYTES { 0 } else { size }
 }
 
 fn is_ignore_file(name: &str) -> bool {

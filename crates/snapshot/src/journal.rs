@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use super::file::{FoundFile, cloned, load};
 use super::ignored::IgnoreRules;
-use super::{LARGEST, MAX_NAMED_BYTES, Tracker};
+use super::{MAX_FILE_BYTES, MAX_NAMED_BYTES, Tracker};
 use base::id::CallId;
 use base::lock::locked;
 use transcript::{self, FileChange, FileKind, FileState, UnrecordedReason, UnrecordedWrite};
@@ -30,7 +30,7 @@ const MAX_ENTRIES: usize = 5_000;
 const MAX_CLONES: usize = 64;
 
 /// The number of unrecorded writes that are listed.
-const MAX_UNKEPT: usize = 1_000;
+const MAX_UNRECORDED: usize = 1_000;
 
 /// A record of the contents that files had before the programs of a step touched them.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct WriteJournal {
     // A std mutex around the recorded states, held while files are read, on threads that may block.
     state: Mutex<JournalState>,
     // A leaf lock, held for a moment.
-    unkept: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
+    unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ struct JournalState {
     modes: Vec<(PathBuf, FileState, u32)>,
     /// Ignore rules, read when the first file is touched.
     rules: Option<IgnoreRules>,
-    unkept: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
+    unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
 }
 
 #[derive(Debug)]
@@ -115,9 +115,13 @@ impl Before {
     }
 }
 
-fn note_unrecorded(unkept: &Mutex<BTreeSet<UnrecordedWrite>>, what: String, why: UnrecordedReason) {
-    let mut unkept = locked(unkept);
-    let write = if unkept.len() < MAX_UNKEPT {
+fn note_unrecorded(
+    unrecorded: &Mutex<BTreeSet<UnrecordedWrite>>,
+    what: String,
+    why: UnrecordedReason,
+) {
+    let mut unrecorded = locked(unrecorded);
+    let write = if unrecorded.len() < MAX_UNRECORDED {
         UnrecordedWrite { what, why }
     } else {
         UnrecordedWrite {
@@ -125,7 +129,7 @@ fn note_unrecorded(unkept: &Mutex<BTreeSet<UnrecordedWrite>>, what: String, why:
             why: UnrecordedReason::Further,
         }
     };
-    unkept.insert(write);
+    unrecorded.insert(write);
 }
 
 /// The changes of a step, and the writes whose earlier state is unknown.
@@ -134,14 +138,14 @@ pub struct JournalEntries {
     /// Sorted by path. If two changes of a file do not follow on each other, it was changed by
     /// others in between.
     pub files: Vec<FileChange>,
-    pub unkept: Vec<UnrecordedWrite>,
+    pub unrecorded: Vec<UnrecordedWrite>,
 }
 
 impl WriteJournal {
     pub fn new(tracker: Arc<Tracker>) -> Self {
-        let unkept: Arc<Mutex<BTreeSet<UnrecordedWrite>>> = Arc::default();
+        let unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>> = Arc::default();
         let state = Mutex::new(JournalState {
-            unkept: unkept.clone(),
+            unrecorded: unrecorded.clone(),
             ..JournalState::default()
         });
         Self {
@@ -149,7 +153,7 @@ impl WriteJournal {
             running: AtomicUsize::new(0),
             has_reports: AtomicBool::new(false),
             state,
-            unkept,
+            unrecorded,
         }
     }
 
@@ -265,14 +269,14 @@ impl WriteJournal {
 
     /// Adds the records of subagents' sessions.
     pub fn add(&self, entries: JournalEntries) {
-        let JournalEntries { files, unkept } = entries;
-        if files.is_empty() && unkept.is_empty() {
+        let JournalEntries { files, unrecorded } = entries;
+        if files.is_empty() && unrecorded.is_empty() {
             return;
         }
         locked(&self.state)
             .finished
             .extend(files.into_iter().map(|change| (None, change)));
-        locked(&self.unkept).extend(unkept);
+        locked(&self.unrecorded).extend(unrecorded);
         self.has_reports.store(true, Ordering::SeqCst);
     }
 
@@ -294,7 +298,7 @@ impl WriteJournal {
     /// Records a certain or possible write whose earlier state is unknown.
     pub fn note_unrecorded(&self, what: &str, why: UnrecordedReason) {
         self.has_reports.store(true, Ordering::SeqCst);
-        note_unrecorded(&self.unkept, what.to_owned(), why);
+        note_unrecorded(&self.unrecorded, what.to_owned(), why);
     }
 
     /// Records that a process is about to change, create or remove a file; `is_new` is whether there
@@ -331,7 +335,7 @@ impl WriteJournal {
         let mut files = transcript::merged(state.finished.iter().map(|(_, change)| change));
         state.finished.clear();
         files.sort_by(|one, other| one.path.cmp(&other.path));
-        let unkept = std::mem::take(&mut *locked(&self.unkept))
+        let unrecorded = std::mem::take(&mut *locked(&self.unrecorded))
             .into_iter()
             .collect();
         self.has_reports
@@ -340,7 +344,7 @@ impl WriteJournal {
         if !files.is_empty() {
             self.tracker.clean();
         }
-        JournalEntries { files, unkept }
+        JournalEntries { files, unrecorded }
     }
 
     /// Records the change of a file that was touched.
@@ -392,7 +396,7 @@ impl WriteJournal {
         let limit = if clone.is_some() {
             MAX_NAMED_BYTES
         } else {
-            LARGEST
+            MAX_FILE_BYTES
         };
         let now = match load(path, limit) {
             Ok(now) => now,
@@ -461,7 +465,7 @@ fn stored(
 
 impl JournalState {
     fn note_unrecorded(&self, what: String, why: UnrecordedReason) {
-        note_unrecorded(&self.unkept, what, why);
+        note_unrecorded(&self.unrecorded, what, why);
     }
 
     /// Keeps the state of a file for the unfinished calls that have touched it, or releases it if
@@ -490,7 +494,7 @@ impl JournalState {
         tracker.modes.note(seen);
     }
 
-    /// Returns the state of a file larger than [`LARGEST`]: a clone if one is possible.
+    /// Returns the state of a file larger than [`MAX_FILE_BYTES`]: a clone if one is possible.
     fn keep_large(&mut self, path: &Path, state: FileState, size: u64, mode: u32) -> Before {
         if size > MAX_NAMED_BYTES || self.clones >= MAX_CLONES {
             return Before::Stored(state);
@@ -536,7 +540,7 @@ impl JournalState {
         let found = if is_new {
             Ok(FoundFile::Missing)
         } else {
-            load(path, LARGEST)
+            load(path, MAX_FILE_BYTES)
         };
         let before = match found {
             Ok(FoundFile::Missing) => Before::Missing,

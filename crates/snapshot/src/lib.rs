@@ -14,8 +14,8 @@
 //! of a project may take longer, and begins before it is needed ([`Tracker::prepare`]).
 //!
 //! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
-//! permissions of files in `modes.rs`. Ignored files, files over [`LARGEST`], and names that are
-//! not UTF-8 are not recorded for programs; a project with more than [`MOST_FILES`] files or
+//! permissions of files in `modes.rs`. Ignored files, files over [`MAX_FILE_BYTES`], and names that are
+//! not UTF-8 are not recorded for programs; a project with more than [`MAX_PROJECT_FILES`] files or
 //! [`MAX_PROJECT_BYTES`] bytes is not compared. A file that is not recorded is never modified
 //! later, and an undo reports it.
 //!
@@ -48,14 +48,14 @@ use base::lock::locked;
 use transcript::{FileChange, FileKind, FileState};
 
 /// The size of the largest file that is stored when the whole project is compared.
-pub const LARGEST: u64 = 4 << 20;
+pub const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The size of the largest file that is stored when a tool names it, or when a clone of it is made
 /// before a program changes it.
 const MAX_NAMED_BYTES: u64 = 64 << 20;
 
 /// The number of files in the largest project that is compared as a whole.
-pub const MOST_FILES: usize = 20_000;
+pub const MAX_PROJECT_FILES: usize = 20_000;
 /// The number of bytes in the largest project that is compared as a whole.
 pub const MAX_PROJECT_BYTES: u64 = 256 << 20;
 
@@ -71,8 +71,8 @@ pub enum Untracked {
     /// The project is the root of the file system, or contains the home directory.
     #[error("{} is not a project of its own", .0.display())]
     Everything(PathBuf),
-    /// The project has more than [`MOST_FILES`] files.
-    #[error("there are more than {MOST_FILES} files below {} that are not ignored", .0.display())]
+    /// The project has more than [`MAX_PROJECT_FILES`] files.
+    #[error("there are more than {MAX_PROJECT_FILES} files below {} that are not ignored", .0.display())]
     ManyFiles(PathBuf),
     /// The project has more than [`MAX_PROJECT_BYTES`] bytes.
     #[error("there is more than {} MiB below {} that is not ignored", MAX_PROJECT_BYTES >> 20, .0.display())]

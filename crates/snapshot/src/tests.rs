@@ -341,7 +341,7 @@ fn cancelled_comparison_reports_nothing_false() {
 #[test]
 fn large_content_is_reported_as_not_stored() {
     let fixture = Fixture::new();
-    let large = |byte: &str| byte.repeat(usize::try_from(super::LARGEST).unwrap() + 1);
+    let large = |byte: &str| byte.repeat(usize::try_from(super::MAX_FILE_BYTES).unwrap() + 1);
     fixture.write("large", &large("a"));
     let tracker = fixture.tracker();
     let found = changes_of(&fixture, &tracker, || fixture.write("large", &large("b")));
@@ -367,7 +367,7 @@ fn large_content_is_reported_as_not_stored() {
 #[test]
 fn large_file_is_stored_if_blocks_are_shared() {
     let fixture = Fixture::new();
-    let size = usize::try_from(super::LARGEST).unwrap() + 1;
+    let size = usize::try_from(super::MAX_FILE_BYTES).unwrap() + 1;
     let path = fixture.root.join("large");
     fixture.write("large", &"a".repeat(size));
     let tracker = fixture.tracker();
@@ -906,7 +906,7 @@ fn large_file_is_read_in_pieces_with_the_same_state() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
     let path = fixture.root.join("f");
-    let text = "a line\n".repeat(usize::try_from(super::LARGEST).unwrap() / 7 + 10);
+    let text = "a line\n".repeat(usize::try_from(super::MAX_FILE_BYTES).unwrap() / 7 + 10);
     fs::write(&path, &text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     // Not stored yet, then stored already.

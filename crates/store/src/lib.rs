@@ -109,7 +109,7 @@ pub struct StoredGrants {
 pub struct BackendState {
     pub kind: &'static str,
     /// A directory, or an address without its password.
-    pub place: String,
+    pub location: String,
     /// Further facts, for display.
     pub details: Vec<String>,
     /// The reason why nothing can be saved at the moment.
@@ -145,7 +145,7 @@ impl Store {
         let counted = metrics.clone();
         let work = move || match find() {
             StoreLocation::Files(dir) => sqlite::work(dir, received, (wake, counted)),
-            StoreLocation::Database(place) => postgres::work(place, received, counted),
+            StoreLocation::Database(location) => postgres::work(location, received, counted),
         };
         if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
             tracing::error!("no thread for the store: {e}");

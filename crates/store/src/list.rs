@@ -33,9 +33,9 @@ pub struct ListCursor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListFilling {
     /// The number of sessions that have been added.
-    pub taken: usize,
-    /// The number of sessions that were to be added; 0 while it is not known.
-    pub unknown: usize,
+    pub added: usize,
+    /// The number of sessions to add, including those that have been added; 0 while it is not known.
+    pub total: usize,
 }
 
 /// A query for sessions that have a message or a title chosen by the user; children are left out.
@@ -44,7 +44,7 @@ pub struct ListQuery {
     /// The working directory; `None` for all.
     pub cwd: Option<PathBuf>,
     /// The name of that directory on every machine.
-    pub place: Option<String>,
+    pub shared_name: Option<String>,
     /// Whether to list sessions in the directories below it too.
     pub is_project: bool,
     /// Whether to list only archived sessions or only the others; `None` for both.

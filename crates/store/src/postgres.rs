@@ -45,13 +45,17 @@ use super::job::StoreJob;
 use base::channel::Receiver;
 
 /// Executes jobs until the last [`super::Store`] is dropped.
-pub(super) fn work(place: DatabaseLocation, jobs: Receiver<StoreJob>, metrics: Arc<StoreMetrics>) {
+pub(super) fn work(
+    location: DatabaseLocation,
+    jobs: Receiver<StoreJob>,
+    metrics: Arc<StoreMetrics>,
+) {
     match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => {
-            tokio::task::LocalSet::new().block_on(&runtime, scheduler::run(place, jobs, metrics))
+            tokio::task::LocalSet::new().block_on(&runtime, scheduler::run(location, jobs, metrics))
         }
         Err(e) => tracing::error!("no runtime for the store: {e}"),
     }

@@ -18,8 +18,8 @@ pub struct Record {
     pub cwd: PathBuf,
     /// The name of that directory on every machine that shares the store; `None` if the store is
     /// not shared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
+    pub shared_name: Option<String>,
     /// The address of the repository's `origin`, as `host/path`, otherwise `commit:` and the id of
     /// its first commit. A moved directory is recognized by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,7 +218,7 @@ impl Record {
         Self {
             id,
             cwd,
-            place: None,
+            shared_name: None,
             origin: None,
             extra: Vec::new(),
             title: None,

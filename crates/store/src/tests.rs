@@ -44,14 +44,14 @@ pub(super) fn message(id: &str, words: &[&str]) -> Message {
 
 /// A store location for one test.
 pub(super) struct TestStore {
-    pub(super) place: StoreLocation,
+    pub(super) location: StoreLocation,
     dir: tempfile::TempDir,
 }
 
 impl TestStore {
     pub(super) fn store(&self) -> Store {
-        let place = self.place.clone();
-        Store::open(move || place)
+        let location = self.location.clone();
+        Store::open(move || location)
     }
 }
 
@@ -59,14 +59,14 @@ impl TestStore {
 async fn each(test: impl AsyncFn(TestStore)) {
     let dir = tempfile::tempdir().unwrap();
     test(TestStore {
-        place: StoreLocation::Files(dir.path().into()),
+        location: StoreLocation::Files(dir.path().into()),
         dir,
     })
     .await;
     if let Some(database) = Database::get() {
-        let place = StoreLocation::Database(DatabaseLocation::new(&database.fresh(60)));
+        let location = StoreLocation::Database(DatabaseLocation::new(&database.fresh(60)));
         test(TestStore {
-            place,
+            location,
             dir: tempfile::tempdir().unwrap(),
         })
         .await;
@@ -181,7 +181,7 @@ async fn session_is_exclusive_from_creation() {
         assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
         assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
         other.stop().await;
-        if let StoreLocation::Files(dir) = &backend.place {
+        if let StoreLocation::Files(dir) = &backend.location {
             let left = std::fs::read_dir(dir.join("sessions")).unwrap().flatten().map(|file| file.file_name());
             assert_eq!(left.collect::<Vec<_>>(), ["ses_00000001.db"]);
         }

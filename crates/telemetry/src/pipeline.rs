@@ -250,11 +250,11 @@ fn instruments(meters: &SdkMeterProvider) -> Instruments {
 /// Returns a span in the form of the SDK; `None` if its ids are damaged.
 fn span_data(span: FinishedSpan, instrumentation_scope: InstrumentationScope) -> Option<SpanData> {
     let span_context = SpanContext::new(
-        TraceId::from_hex(span.place.trace_id()).ok()?,
-        SpanId::from_hex(span.place.span_id()).ok()?,
-        TraceFlags::new(span.place.flags()),
+        TraceId::from_hex(span.trace.trace_id()).ok()?,
+        SpanId::from_hex(span.trace.span_id()).ok()?,
+        TraceFlags::new(span.trace.flags()),
         false,
-        span.place
+        span.trace
             .tracestate()
             .and_then(|state| state.parse::<TraceState>().ok())
             .unwrap_or_default(),

@@ -40,7 +40,7 @@ pub(crate) enum Finished {
 pub(crate) struct FinishedSpan {
     pub(crate) name: String,
     pub(crate) kind: SpanKind,
-    pub(crate) place: TraceContext,
+    pub(crate) trace: TraceContext,
     /// The id of the parent span; `None` for the first of a trace.
     pub(crate) parent: Option<String>,
     /// True if the parent is a span of another program.
@@ -85,7 +85,7 @@ pub(crate) struct Turns {
 
 #[derive(Debug)]
 struct Turn {
-    place: TraceContext,
+    trace: TraceContext,
     parent: Option<String>,
     is_parent_remote: bool,
     start: Timestamp,
@@ -134,7 +134,7 @@ struct Question {
 #[derive(Debug)]
 struct Request {
     session: String,
-    place: TraceContext,
+    trace: TraceContext,
     parent: Option<String>,
     provider: String,
     model: String,
@@ -249,11 +249,11 @@ impl Turns {
 
     fn turn_started(&mut self, event: &SessionEvent) {
         let about = &event.properties;
-        let Some(place) = about["trace"].as_object().and_then(TraceContext::read) else {
+        let Some(trace) = about["trace"].as_object().and_then(TraceContext::read) else {
             return;
         };
         let turn = Turn {
-            place,
+            trace,
             parent: about["parent"].as_str().map(str::to_owned),
             is_parent_remote: about["depth"] == 0 && about["parent"].is_string(),
             start: event.at,
@@ -333,7 +333,7 @@ impl Turns {
         finished.push(Finished::Span(FinishedSpan {
             name: format!("invoke_agent {}", turn.agent),
             kind: SpanKind::Internal,
-            place: turn.place,
+            trace: turn.trace,
             parent: turn.parent,
             is_parent_remote: turn.is_parent_remote,
             start: turn.start,
@@ -350,7 +350,7 @@ impl Turns {
         let above = about["trace"].as_object().and_then(TraceContext::read);
         let request = Request {
             session: event.session.to_string(),
-            place: above.as_ref().map_or_else(
+            trace: above.as_ref().map_or_else(
                 || self.sampler.sampled(TraceContext::root(&id), None),
                 |above| above.child(&id),
             ),
@@ -428,7 +428,7 @@ impl Turns {
         let span = FinishedSpan {
             name: format!("chat {}", request.model),
             kind: SpanKind::Client,
-            place: request.place,
+            trace: request.trace,
             parent: request.parent,
             is_parent_remote: false,
             start: request.start,
@@ -579,8 +579,8 @@ impl Turn {
         let span = FinishedSpan {
             name: format!("execute_tool {}", call.tool),
             kind: SpanKind::Internal,
-            place: self.place.child(id),
-            parent: Some(self.place.child(&call.message).span_id().to_owned()),
+            trace: self.trace.child(id),
+            parent: Some(self.trace.child(&call.message).span_id().to_owned()),
             is_parent_remote: false,
             start: call
                 .asked
@@ -636,8 +636,8 @@ impl Turn {
         Finished::Span(FinishedSpan {
             name: "step".into(),
             kind: SpanKind::Internal,
-            place: self.place.child(id),
-            parent: Some(self.place.span_id().to_owned()),
+            trace: self.trace.child(id),
+            parent: Some(self.trace.span_id().to_owned()),
             is_parent_remote: false,
             start,
             end,
@@ -658,8 +658,8 @@ impl Turn {
         Finished::Span(FinishedSpan {
             name: "question".into(),
             kind: SpanKind::Internal,
-            place: self.place.child(id),
-            parent: Some(self.place.child(&question.call).span_id().to_owned()),
+            trace: self.trace.child(id),
+            parent: Some(self.trace.child(&question.call).span_id().to_owned()),
             is_parent_remote: false,
             start: question.start,
             end,

@@ -1,6 +1,6 @@
-//! Rows of the fault catalogue (`editor-tests/faults.rs`) for every tool that changes files:
-//! changes by others, line ends, encodings, file kinds. The rows that need processes are run from
-//! outside, there.
+//! Rows of the fault catalogue (`editor-tests/faults.rs`) for every tool that changes files: changes
+//! by others, line ends, encodings, file kinds. The rows that need processes are run from outside,
+//! there.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -49,14 +49,14 @@ async fn look(context: &ToolContext) {
 
 /// Changes by another program in the meantime, and whether each prevents an edit. An addition
 /// prevents a replacement of the whole file, and an edit about which the user is being asked.
-const MEANWHILE: [(&str, bool); 12] = [
+const CONCURRENT_CHANGES: [(&str, bool); 12] = [
     ("writes something else", true),
     ("appends", true),
     ("empties it", true),
     ("removes it", true),
     ("puts a directory in its place", true),
-    ("puts a link to the same words in its place", true),
-    ("puts a link to other words in its place", true),
+    ("puts a link to the same text in its place", true),
+    ("puts a link to other text in its place", true),
     ("writes the same again", false),
     ("touches it", false),
     ("puts the same file in its place", false),
@@ -65,7 +65,7 @@ const MEANWHILE: [(&str, bool); 12] = [
     ("makes other line ends", false),
 ];
 
-fn meanwhile(what: &str, stage: &TestProject) {
+fn change_concurrently(what: &str, stage: &TestProject) {
     let f = stage.cwd().join("f");
     let other = stage.outside().join("other");
     let same = fs::read(&f).unwrap();
@@ -86,8 +86,7 @@ fn meanwhile(what: &str, stage: &TestProject) {
             fs::remove_file(&f).unwrap();
             fs::create_dir(&f).unwrap();
         }
-        "puts a link to the same words in its place"
-        | "puts a link to other words in its place" => {
+        "puts a link to the same text in its place" | "puts a link to other text in its place" => {
             fs::write(
                 &other,
                 if what.contains("same") {
@@ -110,7 +109,7 @@ fn meanwhile(what: &str, stage: &TestProject) {
             fs::rename(stage.cwd().join("fresh"), &f).unwrap();
         }
         "makes it executable" => fs::set_permissions(&f, Permissions::from_mode(0o755)).unwrap(),
-        what => panic!("who {what}?"),
+        what => panic!("unknown change: {what}"),
     }
 }
 
@@ -135,10 +134,10 @@ fn state(path: &Path) -> String {
 #[tokio::test]
 async fn fw03_changes_by_others_are_not_lost() {
     for (number, (tool, input)) in tools().into_iter().enumerate() {
-        for (what, in_the_way) in MEANWHILE {
+        for (what, in_the_way) in CONCURRENT_CHANGES {
             for asked in [false, true] {
                 let case = format!(
-                    "tool {number}, somebody {what}, {}",
+                    "tool {number}, another program {what}, {}",
                     if asked { "while asked" } else { "before" }
                 );
                 let stage = TestProject::new();
@@ -148,11 +147,11 @@ async fn fw03_changes_by_others_are_not_lost() {
                 let path = stage.cwd().join("f");
                 let result = if asked {
                     let prepared = tool.prepare(input.clone(), &context).await.unwrap();
-                    meanwhile(what, &stage);
+                    change_concurrently(what, &stage);
                     let found = state(&path);
                     ((prepared.run)(context.clone()).await, found)
                 } else {
-                    meanwhile(what, &stage);
+                    change_concurrently(what, &stage);
                     let found = state(&path);
                     (
                         call(&tool, input.clone(), &context)
@@ -304,8 +303,7 @@ async fn fw04_line_ends_outside_the_edit_do_not_change() {
     assert!(made >= 24 * 5, "{made}");
 }
 
-/// FW05: encodings. An edit changes only the bytes that it replaces, in the file's encoding, or
-/// none.
+/// FW05: encodings. An edit changes only the bytes of its own lines, in the file's encoding, or none.
 #[tokio::test]
 async fn fw05_other_encodings_are_preserved() {
     const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();

@@ -26,7 +26,7 @@ use project::agent::Agents;
 
 /// Returns the policy of an agent in a lab with these user settings.
 fn policy(lab: &PathFixture, agent: &str, settings: &Value) -> Policy {
-    let home = lab.place.home.clone().unwrap();
+    let home = lab.context.home.clone().unwrap();
     std::fs::create_dir_all(home.join(".config/adjutant")).unwrap();
     std::fs::write(
         home.join(".config/adjutant/adjutant.json"),
@@ -43,7 +43,7 @@ fn policy(lab: &PathFixture, agent: &str, settings: &Value) -> Policy {
     ]);
     let environment = Environment::from_vars(vars);
     let worktree = Worktree {
-        root: lab.place.root.clone(),
+        root: lab.context.root.clone(),
         git: true,
         extra: vec![],
     };
@@ -52,7 +52,7 @@ fn policy(lab: &PathFixture, agent: &str, settings: &Value) -> Policy {
     let rules = agents.get(agent).unwrap().rules.clone();
     Policy {
         rules,
-        place: lab.place.clone(),
+        context: lab.context.clone(),
         ..Policy::default()
     }
 }
@@ -132,7 +132,7 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
             continue;
         }
         let mut input = input(name, path);
-        let file = permission::locate::locate(path, &policy.place)
+        let file = permission::locate::locate(path, &policy.context)
             .ok()
             .filter(|at| at.found == permission::locate::PathKind::File)
             .and_then(|at| std::fs::read(at.path).ok());
@@ -193,7 +193,7 @@ fn rows() -> Vec<Row> {
         }
         let (lab, mut inputs) = path_fixture(id);
         if inputs.is_empty() {
-            inputs.push(input.replace("/WS", &lab.place.root.display().to_string()));
+            inputs.push(input.replace("/WS", &lab.context.root.display().to_string()));
         }
         let mut wanted = [read.clone(), edit.clone(), plan.clone()];
         if id == "P40" && !Path::new(&inputs[0]).exists() {
@@ -219,7 +219,7 @@ fn rows() -> Vec<Row> {
         }
         let lab = PathFixture::with_more();
         let input: String = serde_json::from_str(input).unwrap();
-        let inputs = vec![input.replace("/WS", &lab.place.root.display().to_string())];
+        let inputs = vec![input.replace("/WS", &lab.context.root.display().to_string())];
         let wanted = [wanted[0].clone(), wanted[1].clone(), wanted[2].clone()];
         rows.push(Row {
             id: id.clone(),
@@ -308,7 +308,7 @@ async fn glob_alternatives_are_judged_by_their_targets() {
     let lab = PathFixture::new();
     let policy = policy(&lab, "build", &json!({}));
     for (id, pattern, wanted) in rows {
-        let pattern = pattern.replace("/WS", &lab.place.root.display().to_string());
+        let pattern = pattern.replace("/WS", &lab.context.root.display().to_string());
         let got = prepared(
             &erase(glob::GlobTool),
             json!({"pattern": pattern}),
@@ -346,7 +346,7 @@ async fn p104_patch_is_judged_by_its_strictest_file() {
             "{agent}"
         );
         assert_eq!(
-            std::fs::read(lab.place.root.join("a.txt")).unwrap(),
+            std::fs::read(lab.context.root.join("a.txt")).unwrap(),
             b"alpha\n"
         );
     }
@@ -356,7 +356,7 @@ async fn p104_patch_is_judged_by_its_strictest_file() {
 #[tokio::test]
 async fn move_is_judged_by_source_and_destination() {
     let lab = PathFixture::with_more();
-    let root = &lab.place.root;
+    let root = &lab.context.root;
     for (to, link) in [
         (".git/hooks", "hk"),
         ("../home", "up"),
@@ -369,7 +369,7 @@ async fn move_is_judged_by_source_and_destination() {
         std::fs::create_dir_all(root.join(folder)).unwrap();
     }
     std::fs::write(root.join("docs/AGENTS.md"), "alpha\n").unwrap();
-    let outside = format!("{}/x.txt", lab.place.home.as_ref().unwrap().display());
+    let outside = format!("{}/x.txt", lab.context.home.as_ref().unwrap().display());
     let table = [
         ("a.txt", "moved.txt", "allow"),
         ("a.txt", "new/dir/moved.txt", "allow"),
@@ -500,7 +500,7 @@ async fn minimum_verdict_yields_only_to_a_rule_that_names_the_secret() {
 #[tokio::test]
 async fn links_and_renamed_git_directories_are_recognised() {
     let lab = PathFixture::new();
-    let root = &lab.place.root;
+    let root = &lab.context.root;
     std::os::unix::fs::symlink("../../script.sh", root.join(".git/hooks/post-merge")).unwrap();
     std::fs::create_dir_all(root.join("meta/objects")).unwrap();
     std::fs::write(root.join("meta/HEAD"), "ref: refs/heads/main\n").unwrap();

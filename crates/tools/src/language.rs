@@ -543,8 +543,8 @@ fn findings(
     if others.len() > MAX_OTHER_FILES {
         let _ = write!(
             found.text,
-            "\n... and in {} more",
-            text::count(others.len() - MAX_OTHER_FILES, "file")
+            "\n... and in {}",
+            text::count(others.len() - MAX_OTHER_FILES, "more file")
         );
     }
     for note in notes {

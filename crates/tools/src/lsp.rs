@@ -130,7 +130,7 @@ impl Tool for LspTool {
             .file_path
             .as_deref()
             .map(|path| context.absolute(path));
-        let place = path
+        let location = path
             .as_ref()
             .map(|path| context.relative(path))
             .unwrap_or_default();
@@ -151,7 +151,7 @@ impl Tool for LspTool {
             Operation::Diagnostics => ("Diagnostics of", None),
             Operation::Rename => ("Rename to", input.new_name.as_deref()),
         };
-        let of = of.map_or_else(|| format!("{place}{line}"), str::to_owned);
+        let of = of.map_or_else(|| format!("{location}{line}"), str::to_owned);
         let locations = path
             .map(|path| Location {
                 path: base::worktree::normal(&path),
@@ -171,34 +171,34 @@ impl Tool for LspTool {
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let mut requests = vec![AccessRequest::new(Self::NAME, "*").always("*")];
-        let place = match &input.file_path {
+        let resolved_path = match &input.file_path {
             Some(path) => Some(resolve_or_suggest(context, path, Access::Read).await?),
             None => None,
         };
         requests.extend(
-            place
+            resolved_path
                 .iter()
-                .flat_map(|place| place.real.requests(Access::Read)),
+                .flat_map(|resolved_path| resolved_path.real.requests(Access::Read)),
         );
         if input.operation != Operation::Rename {
-            return Ok((requests, Ready::Question(Box::new((input, place)))));
+            return Ok((requests, Ready::Question(Box::new((input, resolved_path)))));
         }
-        let ready = renamed(&input, place, context).await?;
+        let ready = renamed(&input, resolved_path, context).await?;
         requests.extend(ready.requests());
         Ok((requests, Ready::Rename(ready)))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let (input, place) = match ready {
+        let (input, resolved_path) = match ready {
             Ready::Rename(ready) => return ready.apply(&context).await,
             Ready::Question(question) => *question,
         };
-        let touched = place
+        let touched = resolved_path
             .iter()
-            .map(|place| TouchedPath::File(place.path.clone()));
+            .map(|resolved_path| TouchedPath::File(resolved_path.path.clone()));
         let touched = touched.collect();
         tokio::select! {
-            text = answer(&input, place, &context) => Ok(ToolOutput { touched, ..ToolOutput::text(text?) }),
+            text = answer(&input, resolved_path, &context) => Ok(ToolOutput { touched, ..ToolOutput::text(text?) }),
             () = context.cancelled.cancelled() => Err(Failure::Cancelled),
         }
     }
@@ -206,22 +206,24 @@ impl Tool for LspTool {
 
 async fn answer(
     input: &Input,
-    place: Option<ResolvedPath>,
+    resolved_path: Option<ResolvedPath>,
     context: &ToolContext,
 ) -> Result<String, Failure> {
     let until = Instant::now() + CALL_TIMEOUT;
-    match (input.operation, place) {
-        (Operation::WorkspaceSymbol, place) => find(input, place, until, context).await,
+    match (input.operation, resolved_path) {
+        (Operation::WorkspaceSymbol, resolved_path) => {
+            find(input, resolved_path, until, context).await
+        }
         (Operation::Diagnostics, None) => everywhere(until, context).await,
         (_, None) => Err(Failure::tell("filePath is missing: the file to query.")),
-        (Operation::DocumentSymbol, Some(place)) => {
-            let (peers, _) = ready(&place, until, context).await?;
-            let all = first(&peers, |peer| peer.symbols(&place.real.path, until)).await?;
-            Ok(outline(&all, &place))
+        (Operation::DocumentSymbol, Some(resolved_path)) => {
+            let (peers, _) = ready(&resolved_path, until, context).await?;
+            let all = first(&peers, |peer| peer.symbols(&resolved_path.real.path, until)).await?;
+            Ok(outline(&all, &resolved_path))
         }
-        (Operation::Diagnostics, Some(place)) => {
-            let (peers, _) = ready(&place, until, context).await?;
-            let file = [place.real.path.clone()];
+        (Operation::Diagnostics, Some(resolved_path)) => {
+            let (peers, _) = ready(&resolved_path, until, context).await?;
+            let file = [resolved_path.real.path.clone()];
             let judged = futures_util::future::join_all(
                 peers.iter().map(|peer| peer.judge(&file, &[], until)),
             )
@@ -230,32 +232,35 @@ async fn answer(
             if judged.iter().all(|judged| judged.all.is_none()) {
                 return Err(Failure::ForModel(format!(
                     "The language server did not report on {} in time.",
-                    place.shown
+                    resolved_path.shown
                 )));
             }
             Ok(diagnoses(judged, context)
-                .unwrap_or_else(|| format!("No errors in {}.", place.shown)))
+                .unwrap_or_else(|| format!("No errors in {}.", resolved_path.shown)))
         }
-        (operation, Some(place)) => at_place(operation, input, &place, until, context).await,
+        (operation, Some(resolved_path)) => {
+            at_place(operation, input, &resolved_path, until, context).await
+        }
     }
 }
 
 /// Returns the working servers of a file, after they have received its present text, and the text.
 async fn ready(
-    place: &ResolvedPath,
+    resolved_path: &ResolvedPath,
     until: Instant,
     context: &ToolContext,
 ) -> Result<(Vec<Arc<LspClient>>, String), Failure> {
-    let refused = |e: disk::Error| Failure::ForModel(format!("Cannot read {}: {e}.", place.shown));
-    let bytes = disk::read(&place.real.path).map_err(refused)?;
-    let hint = || context.encoding_hints().of(&place.real.path);
+    let refused =
+        |e: disk::Error| Failure::ForModel(format!("Cannot read {}: {e}.", resolved_path.shown));
+    let bytes = disk::read(&resolved_path.real.path).map_err(refused)?;
+    let hint = || context.encoding_hints().of(&resolved_path.real.path);
     let DecodedText {
         text: saved,
         source,
-    } = decode(bytes, hint).map_err(|_| language::none(&place.shown))?;
-    let known = context.session.seen.known(&place.real.path);
+    } = decode(bytes, hint).map_err(|_| language::none(&resolved_path.shown))?;
+    let known = context.session.seen.known(&resolved_path.real.path);
     let text = match context
-        .buffer(&place.path)
+        .buffer(&resolved_path.path)
         .await
         .filter(|text| !text.is_empty())
         .filter(|text| !is_misread(text, source.as_deref(), Some(TextFingerprint::of(&saved))))
@@ -265,13 +270,13 @@ async fn ready(
     };
     let mut peers = Vec::new();
     let mut why = Vec::new();
-    for server in language::servers(&place.real.path, context).await {
+    for server in language::servers(&resolved_path.real.path, context).await {
         match language::peer(&server, until, context).await {
             Ok(peer) => {
                 language::refresh(&peer, context).await;
-                if peer.show(&place.real.path, &text) {
+                if peer.show(&resolved_path.real.path, &text) {
                     peer.wait_until_analysed(
-                        &place.real.path,
+                        &resolved_path.real.path,
                         until.min(Instant::now() + ANALYSIS_TIMEOUT),
                     )
                     .await;
@@ -284,7 +289,7 @@ async fn ready(
     }
     match (peers.is_empty(), why.is_empty()) {
         (false, _) => Ok((peers, text)),
-        (true, true) => Err(language::none(&place.shown)),
+        (true, true) => Err(language::none(&resolved_path.shown)),
         (true, false) => Err(Failure::ForModel(format!(
             "The language server cannot be asked: {}.",
             why.join("; ")
@@ -375,13 +380,13 @@ fn is_name_part(c: Option<char>) -> bool {
 async fn at_place(
     operation: Operation,
     input: &Input,
-    place: &ResolvedPath,
+    resolved_path: &ResolvedPath,
     until: Instant,
     context: &ToolContext,
 ) -> Result<String, Failure> {
-    let (peers, text) = ready(place, until, context).await?;
-    let path = place.real.path.as_path();
-    let at = |peer: &LspClient| position(input, &text, peer, &place.shown);
+    let (peers, text) = ready(resolved_path, until, context).await?;
+    let path = resolved_path.real.path.as_path();
+    let at = |peer: &LspClient| position(input, &text, peer, &resolved_path.shown);
     // A wrong position is reported before any server is asked.
     peers.first().map(|peer| at(peer)).transpose()?;
     let at = |peer: &LspClient| at(peer).map_err(|e| e.to_string());
@@ -442,14 +447,14 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
     places.dedup();
     let total = places.len();
     places.truncate(MAX_POSITIONS);
-    let files: BTreeSet<PathBuf> = places.iter().map(|place| place.path.clone()).collect();
+    let files: BTreeSet<PathBuf> = places.iter().map(|range| range.path.clone()).collect();
     let texts = language::texts(files.into_iter().collect(), context).await;
     let mut out = String::new();
-    for place in &places {
-        let name = text::escaped(&context.relative(&place.path));
-        let start = place.range.start;
+    for range in &places {
+        let name = text::escaped(&context.relative(&range.path));
+        let start = range.range.start;
         let _ = write!(out, "{name}:{}:{}", start.line + 1, start.character + 1);
-        let Some(text) = texts.get(&place.path) else {
+        let Some(text) = texts.get(&range.path) else {
             out.push('\n');
             continue;
         };
@@ -490,10 +495,10 @@ async fn calls(
         let own = symbol.path.as_deref().unwrap_or(asked);
         let kind = symbol.kind();
         let name = text::title(&symbol.name);
-        let place = text::escaped(&context.relative(own));
+        let own_path = text::escaped(&context.relative(own));
         let _ = writeln!(
             out,
-            "{kind} {name} ({place}:{})",
+            "{kind} {name} ({own_path}:{})",
             symbol.selection.start.line + 1
         );
         let file = if incoming { own } else { asked };
@@ -513,9 +518,9 @@ async fn calls(
 }
 
 /// Lists the declarations of a file, one per line.
-fn outline(all: &[Symbol], place: &ResolvedPath) -> String {
+fn outline(all: &[Symbol], resolved_path: &ResolvedPath) -> String {
     if all.is_empty() {
-        return format!("{} declares nothing.", place.shown);
+        return format!("{} declares nothing.", resolved_path.shown);
     }
     let line = |symbol: &Symbol| {
         let first = symbol.range.start.line + 1;
@@ -543,7 +548,7 @@ fn outline(all: &[Symbol], place: &ResolvedPath) -> String {
 /// Lists the declarations of the project that match the query.
 async fn find(
     input: &Input,
-    place: Option<ResolvedPath>,
+    resolved_path: Option<ResolvedPath>,
     until: Instant,
     context: &ToolContext,
 ) -> Result<String, Failure> {
@@ -555,8 +560,10 @@ async fn find(
         .or(input.symbol.as_deref())
         .unwrap_or_default();
     let mut peers = Vec::new();
-    if let Some(place) = place.filter(|place| place.real.path.is_file()) {
-        peers = ready(&place, until, context).await?.0;
+    if let Some(resolved_path) =
+        resolved_path.filter(|resolved_path| resolved_path.real.path.is_file())
+    {
+        peers = ready(&resolved_path, until, context).await?.0;
     } else {
         for server in context.session.language.used_servers() {
             peers.extend(server.peer(until).await.ok());
@@ -696,10 +703,10 @@ fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
 /// Computes the changes of a rename, to be judged and shown like any edit.
 async fn renamed(
     input: &Input,
-    place: Option<ResolvedPath>,
+    resolved_path: Option<ResolvedPath>,
     context: &ToolContext,
 ) -> Result<apply_patch::Ready, Failure> {
-    let Some(place) = place else {
+    let Some(resolved_path) = resolved_path else {
         return Err(Failure::tell(
             "filePath is missing: the file that contains the name.",
         ));
@@ -713,10 +720,10 @@ async fn renamed(
         return Err(Failure::tell("newName is missing."));
     };
     let until = Instant::now() + CALL_TIMEOUT;
-    let (peers, text) = ready(&place, until, context).await?;
-    let path = place.real.path.as_path();
+    let (peers, text) = ready(&resolved_path, until, context).await?;
+    let path = resolved_path.real.path.as_path();
     let all = first(&peers, |peer| {
-        let at = position(input, &text, peer, &place.shown).map_err(|e| e.to_string());
+        let at = position(input, &text, peer, &resolved_path.shown).map_err(|e| e.to_string());
         async move {
             let edits = peer.rename(path, at?, name, until).await?;
             Ok(edits
@@ -740,7 +747,7 @@ async fn renamed(
         let new = new.map_err(|why| {
             Failure::ForModel(format!(
                 "The server's answer for {} cannot be used: {why}.",
-                document.place.shown
+                document.path.shown
             ))
         })?;
         if document.text != *new {

@@ -88,13 +88,13 @@ async fn p107_workdir_outside_is_asked_about() {
     let stage = TestProject::new();
     let context = stage.context();
     std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("link")).unwrap();
-    for (place, wanted) in [
+    for (workdir, wanted) in [
         ("../outside", Action::Ask),
         ("link", Action::Ask),
         ("/", Action::Ask),
         (".", Action::Allow),
     ] {
-        let input = json!({"command": "true", "workdir": place, "description": "Starts"});
+        let input = json!({"command": "true", "workdir": workdir, "description": "Starts"});
         let prepared = erase(bash::BashTool)
             .prepare(input, &context)
             .await
@@ -104,7 +104,7 @@ async fn p107_workdir_outside_is_asked_about() {
             .into_iter()
             .filter(|request| request.permission == "external_directory")
             .collect();
-        assert_eq!(verdict(&stage, &requests), wanted, "{place}");
+        assert_eq!(verdict(&stage, &requests), wanted, "{workdir}");
     }
 }
 

@@ -462,16 +462,16 @@ impl<'a> Normaliser<'a> {
         out: &mut Map<String, Value>,
     ) -> Option<Value> {
         let path = reference.as_str()?;
-        for place in ["definitions", "$defs"] {
+        for keyword in ["definitions", "$defs"] {
             let name = path
                 .strip_prefix("#/")
-                .and_then(|path| path.strip_prefix(place)?.strip_prefix('/'));
+                .and_then(|path| path.strip_prefix(keyword)?.strip_prefix('/'));
             let Some(name) = name.filter(|name| !name.contains(['/', '~', '%'])) else {
                 continue;
             };
             return self
                 .root
-                .get(place)?
+                .get(keyword)?
                 .get(name)
                 .map(|_| format!("#/$defs/{name}").into());
         }

@@ -150,10 +150,10 @@ impl TestProject {
             Path::new("/scratch"),
             &[] as &[PathBuf],
         );
-        let place = PermissionContext::new(&environment, &worktree, &self.cwd());
+        let context = PermissionContext::new(&environment, &worktree, &self.cwd());
         let policy = Policy {
             rules,
-            place,
+            context,
             ..Policy::default()
         };
         listened(environment, worktree, policy)
@@ -178,7 +178,7 @@ impl TestProject {
 
 /// Returns a context with this policy, whose events are dropped.
 pub(super) fn context_in(policy: Policy) -> ToolContext {
-    let PermissionContext { root, home, .. } = &policy.place;
+    let PermissionContext { root, home, .. } = &policy.context;
     let home = home.as_ref().unwrap().display().to_string();
     let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
     let worktree = Worktree {
@@ -197,7 +197,7 @@ fn listened(
     let (event_sender, up) = EventSender::new();
     let context = ToolContext {
         call: CallContext {
-            id: CallId::new(format!("call_{}", policy.place.cwd.display())),
+            id: CallId::new(format!("call_{}", policy.context.cwd.display())),
             message: None,
             order: None,
             agent: "build".into(),
@@ -221,7 +221,7 @@ fn listened(
             exec: Arc::default(),
         }),
         project: ProjectContext {
-            cwd: policy.place.cwd.clone(),
+            cwd: policy.context.cwd.clone(),
             worktree,
             environment,
             settings: Arc::default(),

@@ -290,7 +290,7 @@ pub fn folder(dirs: &Dirs) -> PathBuf {
 }
 
 /// The interval between searches for old files, over all processes.
-pub const EVERY: Duration = Duration::from_secs(60 * 60);
+pub const CLEANUP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Removes whole results and sessions' temporary files that are older than a week, unless that was
 /// done within the hour or another process is doing it. Files that cannot be removed are tried
@@ -325,7 +325,7 @@ fn clean_if_due(environment: &Environment, mut stamp: &File) -> io::Result<()> {
         .ok()
         .filter(|data| data.len() > 0)
         .and_then(|data| age(&data, now));
-    if last.is_some_and(|age| age < EVERY) {
+    if last.is_some_and(|age| age < CLEANUP_INTERVAL) {
         return Ok(());
     }
     remove(environment);

@@ -84,7 +84,7 @@ impl Change {
         let mut parts: Vec<Self> = Vec::new();
         let mut remaining = MAX_STORED_BYTES;
         let groups = diff.groups();
-        for (place, group) in groups.iter().enumerate() {
+        for (index, group) in groups.iter().enumerate() {
             let (Some(first), Some(last)) = (group.first(), group.last()) else {
                 continue;
             };
@@ -101,7 +101,7 @@ impl Change {
                 }
                 None if parts.is_empty() => return vec![self.part(lines, cut(&old), cut(&new))],
                 None => {
-                    let left = text::count(groups.len() - place, "more change");
+                    let left = text::count(groups.len() - index, "more change");
                     parts.extend(parts.last().cloned().map(|last| Self {
                         old: self.old.as_ref().map(|_| SharedText::default()),
                         new: format!("… {left} not shown\n").into(),

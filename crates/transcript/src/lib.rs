@@ -268,8 +268,8 @@ pub enum Content {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         begun: bool,
         /// Writes whose earlier state was not recorded.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        unkept: Vec<UnrecordedWrite>,
+        #[serde(rename = "unkept", default, skip_serializing_if = "Vec::is_empty")]
+        unrecorded: Vec<UnrecordedWrite>,
     },
     /// An agent that the user mentioned with `@`.
     Agent {

@@ -42,7 +42,7 @@ pub fn strip(source: &str) -> Result<String, Error> {
     let tree = parser.parse(source, None).ok_or(Error::Parser)?;
     let root = tree.root_node();
     if root.has_error() {
-        let (line, column) = place(&first_error(root));
+        let (line, column) = line_and_column(&first_error(root));
         return Err(Error::Syntax { line, column });
     }
     let mut stripper = Stripper {
@@ -82,12 +82,12 @@ fn check_indexes(root: Node<'_>) -> Result<(), Error> {
 }
 
 fn unsupported_at(node: &Node<'_>, what: &'static str) -> Error {
-    let (line, column) = place(node);
+    let (line, column) = line_and_column(node);
     Error::Unsupported { line, column, what }
 }
 
 /// Returns the line and column of a node.
-fn place(node: &Node<'_>) -> (usize, usize) {
+fn line_and_column(node: &Node<'_>) -> (usize, usize) {
     let at = node.start_position();
     (at.row + 1, at.column + 1)
 }
@@ -291,15 +291,15 @@ impl<'s> Stripper<'s> {
     }
 
     fn put(&mut self, at: usize, byte: u8) {
-        if let Some(place) = self.out.get_mut(at) {
-            *place = byte;
+        if let Some(slot) = self.out.get_mut(at) {
+            *slot = byte;
         }
     }
 
     /// Returns the text after a place, without the spaces and comments there, and whether a line ends in
     /// those.
-    fn after(&self, place: usize) -> (&'s str, bool) {
-        let all = &self.source[place..];
+    fn after(&self, offset: usize) -> (&'s str, bool) {
+        let all = &self.source[offset..];
         let mut rest = all.trim_start();
         loop {
             let end = if rest.starts_with("//") {

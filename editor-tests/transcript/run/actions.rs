@@ -293,10 +293,10 @@ impl Run {
     }
 
     /// Searches received text that was not searched before.
-    fn find(&mut self, words: &str) -> bool {
+    fn find(&mut self, text: &str) -> bool {
         match self.log[self.looked..]
             .iter()
-            .position(|line| line.contains(words))
+            .position(|line| line.contains(text))
         {
             Some(at) => {
                 self.looked += at + 1;

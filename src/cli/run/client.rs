@@ -464,10 +464,10 @@ impl Client {
     }
 
     /// Prints text that is not the answer.
-    fn narrate(&self, words: &str) {
-        let words = words.trim();
-        if !words.is_empty() {
-            self.screen.print_note(words);
+    fn narrate(&self, text: &str) {
+        let text = text.trim();
+        if !text.is_empty() {
+            self.screen.print_note(text);
         }
     }
 

@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn directories_below_the_old_one_follow_unless_they_are_in_the_new_one() {
-        for (path, old, new, place) in [
+        for (path, old, new, moved) in [
             ("/a/p", "/a/p", "/b/q", Some("/b/q")),
             ("/a/p/src", "/a/p", "/b/q", Some("/b/q/src")),
             ("/a/pq", "/a/p", "/b/q", None),
@@ -233,7 +233,7 @@ mod tests {
         ] {
             assert_eq!(
                 new_place(path.as_ref(), old.as_ref(), new.as_ref()),
-                place.map(PathBuf::from),
+                moved.map(PathBuf::from),
                 "{path}"
             );
         }

@@ -90,13 +90,17 @@ pub(super) async fn print(
 
 /// Returns the complete line of a session.
 pub(super) fn line(record: &Record, has_place: bool) -> String {
-    let place = if has_place {
+    let directory = if has_place {
         format!("  {}", record.cwd.display())
     } else {
         String::new()
     };
     let title = title(record);
-    format!("{}  {}  {title}{place}", record.id, minute(record.updated))
+    format!(
+        "{}  {}  {title}{directory}",
+        record.id,
+        minute(record.updated)
+    )
 }
 
 fn title(record: &Record) -> &str {
@@ -145,17 +149,17 @@ impl TerminalList {
         for cells in cells {
             let record = &cells.row.record;
             let index = *indices.entry(&record.cwd).or_insert_with(|| {
-                places.push((self.place(record), Vec::new()));
+                places.push((self.directory(record), Vec::new()));
                 places.len() - 1
             });
             places[index].1.push(cells);
         }
-        for (number, (place, all)) in places.iter().enumerate() {
+        for (number, (directory, all)) in places.iter().enumerate() {
             if number > 0 {
                 out.push(&Palette::plain("\n"));
             }
-            let place = listing::shortened_start(place, self.columns);
-            out.push(&self.palette.line(STRONG, &place));
+            let directory = listing::shortened_start(directory, self.columns);
+            out.push(&self.palette.line(STRONG, &directory));
             out.push(&Palette::plain("\n"));
             for cells in all {
                 self.push(cells, widths, INDENT, &mut out);
@@ -165,7 +169,7 @@ impl TerminalList {
     }
 
     /// Returns the directory of a session, with `~` for the home directory.
-    fn place(&self, record: &Record) -> String {
+    fn directory(&self, record: &Record) -> String {
         let home = self.home.as_ref();
         match home.and_then(|home| record.cwd.strip_prefix(home).ok()) {
             Some(below) if below.as_os_str().is_empty() => "~".to_owned(),
@@ -218,9 +222,9 @@ impl TerminalList {
     }
 
     /// Ends a line, of which some columns are used, with a text that is cut to the rest.
-    fn push_line(&self, style: Style, words: &str, used: usize, out: &mut Styled) {
-        let words = listing::shortened(words, self.columns.saturating_sub(used));
-        out.push(&self.palette.line(style, &words));
+    fn push_line(&self, style: Style, text: &str, used: usize, out: &mut Styled) {
+        let text = listing::shortened(text, self.columns.saturating_sub(used));
+        out.push(&self.palette.line(style, &text));
         out.push(&Palette::plain("\n"));
     }
 }

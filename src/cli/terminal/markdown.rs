@@ -320,17 +320,16 @@ fn settled(source: &str) -> Option<(usize, usize)> {
 }
 
 /// Returns the position of a character in plain text that may become markup by the text that follows.
-fn open_mark(words: &str, is_first: bool) -> Option<usize> {
-    words
-        .char_indices()
+fn open_mark(text: &str, is_first: bool) -> Option<usize> {
+    text.char_indices()
         .find(|(at, c)| match c {
             '*' | '`' | '~' | '|' => true,
             '_' => {
-                let before = words[..*at].chars().next_back();
+                let before = text[..*at].chars().next_back();
                 !before.is_some_and(char::is_alphanumeric)
             }
-            '[' => is_first && *at == 0 || !words[*at..].contains(']'),
-            '<' => words[at + 1..].starts_with(|c: char| !c.is_whitespace() && c != '='),
+            '[' => is_first && *at == 0 || !text[*at..].contains(']'),
+            '<' => text[at + 1..].starts_with(|c: char| !c.is_whitespace() && c != '='),
             _ => false,
         })
         .map(|(at, _)| at)
@@ -476,9 +475,9 @@ impl CodeBlock {
     }
 
     fn is_end(&self, line: &str) -> bool {
-        let words = line.trim();
+        let text = line.trim();
         let mark = &self.fence[..self.fence.len().min(1)];
-        words.starts_with(self.fence.as_str()) && words.trim_start_matches(mark).is_empty()
+        text.starts_with(self.fence.as_str()) && text.trim_start_matches(mark).is_empty()
     }
 
     fn render(&mut self, line: &str, look: Look) -> String {
@@ -523,16 +522,16 @@ impl CodeBlock {
 /// Returns whether a line of code may have a comment, which a break would end.
 fn has_comment(line: &str) -> bool {
     const MARKS: [&str; 4] = ["//", "/*", "#", "--"];
-    let mut words = line.split_whitespace();
-    words.any(|word| MARKS.iter().any(|mark| word.starts_with(mark)))
+    let mut text = line.split_whitespace();
+    text.any(|word| MARKS.iter().any(|mark| word.starts_with(mark)))
 }
 
-fn paint(look: Look, style: Style, words: &str) -> String {
+fn paint(look: Look, style: Style, text: &str) -> String {
     let style = look.ink.shown(style);
-    if words.is_empty() || style.is_plain() {
-        return words.to_owned();
+    if text.is_empty() || style.is_plain() {
+        return text.to_owned();
     }
-    painted(style, words)
+    painted(style, text)
 }
 
 /// Cuts a line to a number of columns.
@@ -609,9 +608,9 @@ struct Spans {
 }
 
 impl Spans {
-    fn push(&mut self, style: Style, words: &str) {
+    fn push(&mut self, style: Style, text: &str) {
         let start = self.text.len();
-        self.text.push_str(words);
+        self.text.push_str(text);
         self.styles.push((start..self.text.len(), style));
     }
 
@@ -767,7 +766,7 @@ impl BlockRenderer {
         match event {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
-            Event::Text(words) => self.text(&words),
+            Event::Text(text) => self.text(&text),
             Event::Code(code) => {
                 let code = text::escaped(&code);
                 let code = if self.look.ink == Ink::Colours {
@@ -786,21 +785,21 @@ impl BlockRenderer {
                 self.flush();
             }
             Event::TaskListMarker(is_done) => self.task(if is_done { "[x] " } else { "[ ] " }),
-            Event::Html(words) => {
-                let words = text::without_formatting_tags(&words);
-                if !words.trim().is_empty() {
-                    self.text(&words);
+            Event::Html(text) => {
+                let text = text::without_formatting_tags(&text);
+                if !text.trim().is_empty() {
+                    self.text(&text);
                 }
             }
-            Event::InlineHtml(words) => self.text(&text::without_formatting_tags(&words)),
-            Event::InlineMath(words) | Event::DisplayMath(words) => self.text(&words),
+            Event::InlineHtml(text) => self.text(&text::without_formatting_tags(&text)),
+            Event::InlineMath(text) | Event::DisplayMath(text) => self.text(&text),
             Event::FootnoteReference(label) => self.text(&format!("[^{label}]")),
         }
     }
 
-    fn text(&mut self, words: &str) {
+    fn text(&mut self, text: &str) {
         // An entity may stand for a control character.
-        let words = text::shown(words);
+        let text = text::shown(text);
         if let Some(code) = &mut self.code {
             let indent = self.indents.concat();
             let width = self.look.width.saturating_sub(display_width(&indent));
@@ -808,7 +807,7 @@ impl BlockRenderer {
                 width: width.max(MIN_WIDTH),
                 ..self.look
             };
-            for line in words.lines() {
+            for line in text.lines() {
                 for part in code.render(line, look).lines() {
                     self.out.push_str(&indent);
                     self.out.push_str(part);
@@ -818,7 +817,7 @@ impl BlockRenderer {
             return;
         }
         let style = self.styles.last().copied().unwrap_or_default();
-        self.spans.push(style, &words.replace('\t', " "));
+        self.spans.push(style, &text.replace('\t', " "));
     }
 
     fn style(&mut self, style: Style) {

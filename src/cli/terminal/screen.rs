@@ -138,8 +138,8 @@ impl Screen {
     }
 
     /// Prints a message on standard error.
-    pub(in crate::cli) fn print_note(&self, words: &str) {
-        self.message(&Palette::plain(words));
+    pub(in crate::cli) fn print_note(&self, text: &str) {
+        self.message(&Palette::plain(text));
     }
 
     pub(in crate::cli) fn message(&self, words: &Styled) {

@@ -124,8 +124,8 @@ impl SpinnerLines {
 }
 
 /// Returns whether each character has one column, except for those of our colours.
-fn has_single_columns(words: &str) -> bool {
-    let mut pieces = words.split('\u{1b}');
+fn has_single_columns(text: &str) -> bool {
+    let mut pieces = text.split('\u{1b}');
     let first = pieces.next().unwrap_or_default();
     let rest = pieces.map(|piece| piece.split_once('m').map_or("", |(_, rest)| rest));
     std::iter::once(first)

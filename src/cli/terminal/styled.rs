@@ -25,9 +25,9 @@ pub(super) const RESET: &str = "\u{1b}[0m";
 
 /// Returns the sequences of the style that is on after a text, if those of `before` were on at its
 /// beginning.
-pub(super) fn open_colour(before: &str, words: &str) -> String {
+pub(super) fn open_colour(before: &str, text: &str) -> String {
     let mut open = before.to_owned();
-    let mut rest = words;
+    let mut rest = text;
     while let Some(at) = rest.find("\u{1b}[") {
         rest = &rest[at..];
         let Some(end) = rest.find('m') else { break };
@@ -120,39 +120,39 @@ impl Palette {
         if self.ascii { ascii } else { mark }
     }
 
-    pub(in crate::cli) fn plain(words: &str) -> Styled {
-        Styled(text::shown(words).into_owned())
+    pub(in crate::cli) fn plain(text: &str) -> Styled {
+        Styled(text::shown(text).into_owned())
     }
 
-    pub(in crate::cli) fn styled(self, style: Style, words: &str) -> Styled {
-        Styled(self.paint(style, &text::shown(words)))
+    pub(in crate::cli) fn styled(self, style: Style, text: &str) -> Styled {
+        Styled(self.paint(style, &text::shown(text)))
     }
 
     /// Returns one line in a style, with line breaks escaped.
-    pub(in crate::cli) fn line(self, style: Style, words: &str) -> Styled {
-        let words = text::escaped(words);
+    pub(in crate::cli) fn line(self, style: Style, text: &str) -> Styled {
+        let text = text::escaped(text);
         // The mark of a cut title.
-        let words = if self.ascii {
-            words.replace('…', "...")
+        let text = if self.ascii {
+            text.replace('…', "...")
         } else {
-            words
+            text
         };
-        Styled(self.paint(style, &words))
+        Styled(self.paint(style, &text))
     }
 
     /// Styles each line of a text by its content.
-    pub(super) fn lines(self, words: &str, style: impl Fn(&str) -> Style) -> Styled {
-        let words = text::shown(words);
-        let lines = words
+    pub(super) fn lines(self, text: &str, style: impl Fn(&str) -> Style) -> Styled {
+        let text = text::shown(text);
+        let lines = text
             .lines()
             .map(|line| format!("{}\n", self.paint(style(line), line)));
         Styled(lines.collect())
     }
 
     /// Styles the first word of each line of a text.
-    pub(super) fn first_words(self, words: &str, style: impl Fn(&str) -> Style) -> Styled {
-        let words = text::shown(words);
-        let lines = words.lines().map(|line| {
+    pub(super) fn first_words(self, text: &str, style: impl Fn(&str) -> Style) -> Styled {
+        let text = text::shown(text);
+        let lines = text.lines().map(|line| {
             let indent = line.len() - line.trim_start().len();
             let (blank, rest) = line.split_at(indent);
             let end = rest.find([' ', ':']).unwrap_or(rest.len());
@@ -162,11 +162,11 @@ impl Palette {
         Styled(lines.collect())
     }
 
-    /// Renders a Markdown text, indented by `indent` blanks.
-    pub(in crate::cli) fn markdown(self, words: &str, indent: usize) -> Styled {
+    /// Renders a Markdown text, indented by `indent` spaces.
+    pub(in crate::cli) fn markdown(self, text: &str, indent: usize) -> Styled {
         let look = self.look(super::columns().saturating_sub(indent));
         let mut stream = MarkdownStream::default();
-        let mut all = stream.push(&text::shown(words), look);
+        let mut all = stream.push(&text::shown(text), look);
         all.push_str(&stream.end(look));
         let blank = " ".repeat(indent);
         Styled(all.lines().map(|line| format!("{blank}{line}\n")).collect())
@@ -208,8 +208,8 @@ impl Palette {
         let more = rows.iter().skip(limit).flatten().count();
         if more > 0 {
             let dots = self.mark("…", "...");
-            let words = format!("{dots} {} more", text::count(more, "line"));
-            out += &format!("{blank}{}\n", self.paint(FAINT, &words));
+            let text = format!("{dots} {}", text::count(more, "more line"));
+            out += &format!("{blank}{}\n", self.paint(FAINT, &text));
         }
         Styled(out)
     }
@@ -222,8 +222,8 @@ impl Palette {
                 rows.push(None);
             }
             for change in group.iter().flat_map(|op| diff.changes(op)) {
-                let words = text::shown(change.value());
-                let line = format!("{}{}", change.tag(), words.trim_end_matches(['\n', '\r']));
+                let text = text::shown(change.value());
+                let line = format!("{}{}", change.tag(), text.trim_end_matches(['\n', '\r']));
                 rows.push(Some(ChangedLine {
                     number: diff.number(&change),
                     line,
@@ -242,14 +242,14 @@ impl Palette {
         }
     }
 
-    fn paint(self, style: Style, words: &str) -> String {
+    fn paint(self, style: Style, text: &str) -> String {
         let style = self.ink.shown(style);
-        if words.is_empty() || style.is_plain() {
-            return words.to_owned();
+        if text.is_empty() || style.is_plain() {
+            return text.to_owned();
         }
         // A style across several lines would also colour text that a pager or an editor inserts
         // between them.
-        let lines = words.split('\n').map(|line| {
+        let lines = text.split('\n').map(|line| {
             if line.is_empty() {
                 String::new()
             } else {
@@ -280,8 +280,8 @@ fn is_ascii_locale(environment: &Environment) -> bool {
     }
 }
 
-pub(super) fn painted(style: Style, words: &str) -> String {
-    format!("{style}{words}{style:#}")
+pub(super) fn painted(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
 }
 
 /// Returns the style of a verdict; other words are plain.
@@ -390,6 +390,6 @@ mod tests {
             ),
             "{shown}"
         );
-        assert!(shown.ends_with("  <faint>… 61 lines more</>\n"), "{shown}");
+        assert!(shown.ends_with("  <faint>… 61 more lines</>\n"), "{shown}");
     }
 }

@@ -94,7 +94,7 @@ macro_rules! forms {
                 }
                 #[expect(
                     clippy::cast_possible_truncation,
-                    reason = "a limit of whole numbers that is none is the nearest one"
+                    reason = "a limit of a whole number that has a fraction is truncated"
                 )]
                 FieldKind::Number {
                     whole: true,
@@ -180,8 +180,8 @@ macro_rules! forms {
                 acp::ElicitationAction::Decline => return FormAnswer::Declined,
                 _ => return FormAnswer::Cancelled,
             };
-            let words = |value| match value {
-                acp::ElicitationContentValue::String(words) => vec![words],
+            let text = |value| match value {
+                acp::ElicitationContentValue::String(text) => vec![text],
                 acp::ElicitationContentValue::StringArray(many) => many,
                 acp::ElicitationContentValue::Integer(number) => vec![number.to_string()],
                 acp::ElicitationContentValue::Number(number) => vec![number.to_string()],
@@ -195,7 +195,7 @@ macro_rules! forms {
                     .content
                     .unwrap_or_default()
                     .into_iter()
-                    .map(|(key, value)| (key, words(value)))
+                    .map(|(key, value)| (key, text(value)))
                     .collect(),
             )
         }

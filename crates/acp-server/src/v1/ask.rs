@@ -12,16 +12,16 @@ use base::id::SessionId;
 pub(super) fn ask(
     peer: &Peer,
     session: &SessionId,
-    asked: ChoiceRequest,
+    choice: ChoiceRequest,
     cards: &mut ToolCallViews,
 ) -> ClientReply<Option<PickedAnswer>> {
     let one = |answer: AnswerOption| {
         v1::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))
     };
-    let options = asked.answers.into_iter().map(one).collect();
-    let show = cards.question(&asked.call, &asked.text);
+    let options = choice.answers.into_iter().map(one).collect();
+    let show = cards.question(&choice.call, &choice.text);
     let request =
-        v1::RequestPermissionRequest::new(session.share(), show, options).meta(asked.meta);
+        v1::RequestPermissionRequest::new(session.share(), show, options).meta(choice.meta);
     let request = WithExplicitNull(request);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })

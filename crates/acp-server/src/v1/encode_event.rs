@@ -62,10 +62,10 @@ impl SessionView for SessionViewV1 {
     fn encode_config_options(
         &mut self,
         session: &SessionId,
-        settings: Vec<ConfigOption>,
+        config_options: Vec<ConfigOption>,
         out: &mut UpdateLines,
     ) {
-        let update = v1::ConfigOptionUpdate::new(options::encode(settings));
+        let update = v1::ConfigOptionUpdate::new(options::encode(config_options));
         out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
@@ -76,9 +76,9 @@ impl SessionView for SessionViewV1 {
     fn request_permission(
         &mut self,
         session: &SessionId,
-        asked: ChoiceRequest,
+        choice: ChoiceRequest,
     ) -> ClientReply<Option<PickedAnswer>> {
-        ask::ask(&self.peer, session, asked, &mut self.tool_calls)
+        ask::ask(&self.peer, session, choice, &mut self.tool_calls)
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {

@@ -12,25 +12,25 @@ use base::id::SessionId;
 pub(super) fn ask(
     peer: &Peer,
     session: &SessionId,
-    asked: ChoiceRequest,
+    choice: ChoiceRequest,
     cards: &ToolCallViews,
 ) -> ClientReply<Option<PickedAnswer>> {
     let one = |answer: AnswerOption| {
         v2::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))
     };
-    let options = asked.answers.into_iter().map(one).collect();
-    let title = asked
+    let options = choice.answers.into_iter().map(one).collect();
+    let title = choice
         .call
         .title
         .clone()
         .unwrap_or_else(|| "May this be done?".to_owned());
-    let call = cards.question(&asked.call);
+    let call = cards.question(&choice.call);
     let subject = call.map(|call| {
         v2::RequestPermissionSubject::ToolCall(Box::new(v2::ToolCallPermissionSubject::new(call)))
     });
     let request =
-        v2::RequestPermissionRequest::new(session.share(), title, options).description(asked.text);
-    let request = request.subject(subject).meta(asked.meta);
+        v2::RequestPermissionRequest::new(session.share(), title, options).description(choice.text);
+    let request = request.subject(subject).meta(choice.meta);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
 }

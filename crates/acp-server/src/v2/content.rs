@@ -70,15 +70,16 @@ fn part(block: v2::ContentBlock) -> Result<Content, RequestError> {
     })
 }
 
-fn mime(given: Option<v2::MediaType>) -> String {
-    given.map_or_else(
+fn mime(media_type: Option<v2::MediaType>) -> String {
+    media_type.map_or_else(
         || "application/octet-stream".into(),
-        |given| given.0.to_string(),
+        |media_type| media_type.0.to_string(),
     )
 }
 
-/// Encodes a file: an image by its data, a file elsewhere as a link.
-pub(super) fn block(file: &File) -> v2::ContentBlock {
+/// Encodes a file: an image or audio as such, a file without data as a link. Data that is too large
+/// or of another type becomes a line of text with its name.
+pub(super) fn encode_file(file: &File) -> v2::ContentBlock {
     let name = || {
         file.name
             .clone()
@@ -86,6 +87,7 @@ pub(super) fn block(file: &File) -> v2::ContentBlock {
             .unwrap_or_else(|| file.mime.clone())
     };
     match (&file.data, &file.uri) {
+        // The length of the base64 text.
         (Some(data), _) if data.len() > MAX_ATTACHED_BYTES => {
             v2::ContentBlock::from(format!("[{} is attached]", name()))
         }

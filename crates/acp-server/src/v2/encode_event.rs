@@ -6,7 +6,7 @@ use std::sync::Arc;
 use protocol::acp::v2;
 use protocol::rpc::{self, Peer};
 
-use super::content::block;
+use super::content::encode_file;
 use super::line::line;
 use super::requests::usage;
 use super::tool_call_view::ToolCallViews;
@@ -61,10 +61,10 @@ impl SessionView for SessionViewV2 {
     fn encode_config_options(
         &mut self,
         session: &SessionId,
-        settings: Vec<ConfigOption>,
+        config_options: Vec<ConfigOption>,
         out: &mut UpdateLines,
     ) {
-        let update = v2::ConfigOptionUpdate::new(options::encode(settings));
+        let update = v2::ConfigOptionUpdate::new(options::encode(config_options));
         out.push(line(session, v2::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
@@ -101,9 +101,9 @@ impl SessionView for SessionViewV2 {
     fn request_permission(
         &mut self,
         session: &SessionId,
-        asked: ChoiceRequest,
+        choice: ChoiceRequest,
     ) -> ClientReply<Option<PickedAnswer>> {
-        ask::ask(&self.peer, session, asked, &self.tool_calls)
+        ask::ask(&self.peer, session, choice, &self.tool_calls)
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {
@@ -224,7 +224,7 @@ fn encode(event: &Event, tool_calls: &mut ToolCallViews) -> Vec<v2::SessionUpdat
             piece: UserPiece::File(file),
         } => {
             vec![U::UserMessageChunk(v2::ContentChunk::new(
-                block(file),
+                encode_file(file),
                 message.share(),
             ))]
         }

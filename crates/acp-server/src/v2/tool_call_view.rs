@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use protocol::acp::v2;
 use serde_json::Value;
 
-use super::content::block;
+use super::content::encode_file;
 use super::diff::diff;
 use crate::tool_call_view::{self, ShownCall, ToolCallContent};
 use base::id::{CallId, SessionId};
@@ -186,7 +186,7 @@ fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v2::ToolCallCo
                 continue;
             }
             ToolCallContent::Text(text) => words(v2::ContentBlock::from(text)),
-            ToolCallContent::File(file) => words(block(file)),
+            ToolCallContent::File(file) => words(encode_file(file)),
             ToolCallContent::Terminal => {
                 v2::ToolCallContent::Terminal(v2::Terminal::new(id.share()))
             }

@@ -37,7 +37,7 @@ fn nothing_in(dir: &Path) -> (Environment, Worktree) {
 fn remaining_settings_loosen_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (environment, worktree) = nothing_in(dir.path());
-    let place = permission::PermissionContext::new(&environment, &worktree, &worktree.root);
+    let context = permission::PermissionContext::new(&environment, &worktree, &worktree.root);
     let mut random = fastrand::Rng::with_seed(5);
     let keys = [
         "*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*",
@@ -118,7 +118,7 @@ fn remaining_settings_loosen_nothing() {
                 .map(|_| ['a', 'b', 'A', ' '][random.usize(..4)])
                 .collect();
             let request = if key == "bash" {
-                command_request(&text, &place)
+                command_request(&text, &context)
             } else {
                 AccessRequest::new(key, text)
             };

@@ -148,12 +148,12 @@ fn bad_input_is_reported_and_affects_only_itself() {
         ),
     ];
     for (name, text, expected) in table {
-        let mut place = ConfigFixture::new();
+        let mut fixture = ConfigFixture::new();
         // Projects are trusted here: trust has its own tests.
-        place.var("ADJUTANT_TRUST", "all");
-        place.write("work/repo/opencode.json", &text);
-        place.write("work/repo/adjutant.json", r#"{"default_agent": "plan"}"#);
-        let loaded = place.load();
+        fixture.var("ADJUTANT_TRUST", "all");
+        fixture.write("work/repo/opencode.json", &text);
+        fixture.write("work/repo/adjutant.json", r#"{"default_agent": "plan"}"#);
+        let loaded = fixture.load();
         let reports = reports(&loaded);
         assert!(
             reports.iter().any(|line| line.contains(expected)),
@@ -285,14 +285,14 @@ fn invalid_value_affects_no_other_setting() {
             "work/repo/opencode.json",
             "home/.config/opencode/config.json",
         ] {
-            let place = ConfigFixture::new();
-            place.write("home/.config/adjutant/adjutant.json", own);
-            place.write(
+            let fixture = ConfigFixture::new();
+            fixture.write("home/.config/adjutant/adjutant.json", own);
+            fixture.write(
                 "managed/adjutant.json",
                 r#"{"agent": {"plan": {"permission": {"webfetch": "deny"}}}}"#,
             );
-            place.write(file, format!("{{\"small_model\": \"p/small\", {text}}}"));
-            let loaded = place.load();
+            fixture.write(file, format!("{{\"small_model\": \"p/small\", {text}}}"));
+            let loaded = fixture.load();
             let reports = reports(&loaded);
             let errors: Vec<&String> = reports
                 .iter()
@@ -339,12 +339,12 @@ fn invalid_number_in_agent_file_affects_only_its_key() {
         ("1e400", "\".inf\""),
         (".nan", "\".nan\""),
     ] {
-        let place = ConfigFixture::new();
+        let fixture = ConfigFixture::new();
         let text = format!(
             "---\ndescription: x\nsteps: {number}\npermission: {{bash: deny}}\n---\nBe kind."
         );
-        place.write("work/repo/.opencode/agent/x.md", text);
-        let loaded = place.load();
+        fixture.write("work/repo/.opencode/agent/x.md", text);
+        let loaded = fixture.load();
         let reports = reports(&loaded);
         assert!(
             reports.len() == 1
@@ -363,21 +363,21 @@ fn invalid_number_in_agent_file_affects_only_its_key() {
 
 #[test]
 fn scripts_need_trust_and_are_reported_if_not_loaded() {
-    let mut place = ConfigFixture::new();
-    place
+    let mut fixture = ConfigFixture::new();
+    fixture
         .write("work/repo/.opencode/tool/a.ts", "")
         .write("work/repo/.opencode/tools/b.js", "");
-    place
+    fixture
         .write("work/repo/.opencode/tool/notes.md", "")
         .write("work/repo/.opencode/tool/a.d.ts", "");
-    place.write(
+    fixture.write(
         "work/repo/.opencode/plugin/p.js",
         "export const P = () => ({ \"tool.execute.before\": f, event: g })",
     );
-    place
+    fixture
         .write("work/repo/node_modules/pkg/package.json", "{}")
         .write("work/repo/opencode.json", r#"{"plugin": ["pkg@1"]}"#);
-    place.write("home/.config/opencode/plugins/own.mjs", "");
+    fixture.write("home/.config/opencode/plugins/own.mjs", "");
     let names = |loaded: &LoadedSettings| -> Vec<String> {
         loaded
             .settings
@@ -386,7 +386,7 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
             .map(|script| script.name.clone())
             .collect()
     };
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert_eq!(names(&loaded), ["~/.config/opencode/plugins/own.mjs"]);
     let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -398,16 +398,16 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
             "custom tool or plugin pkg@1: is loaded, and may hook into everything (opencode.json:1)",
         ]
     );
-    place.write("work/repo/.opencode/tool/a.ts", "other");
+    fixture.write("work/repo/.opencode/tool/a.ts", "other");
     assert_ne!(
-        place.load().trust.digest,
+        fixture.load().trust.digest,
         loaded.trust.digest,
         "the digest covers the contents of scripts"
     );
-    place.var("ADJUTANT_TRUST", "all");
-    assert_eq!(names(&place.load()).len(), 5);
-    place.var("OPENCODE_PURE", "1");
-    let loaded = place.load();
+    fixture.var("ADJUTANT_TRUST", "all");
+    assert_eq!(names(&fixture.load()).len(), 5);
+    fixture.var("OPENCODE_PURE", "1");
+    let loaded = fixture.load();
     // The list is the same as without the variable, so that an answer to it stays valid.
     assert_eq!((names(&loaded).len(), loaded.trust.items.len()), (0, 4));
     let reports = reports(&loaded);
@@ -421,18 +421,18 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
 
 #[test]
 fn package_in_project_needs_trust_even_if_user_names_it() {
-    let mut place = ConfigFixture::new();
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    fixture.write(
         "home/.config/opencode/opencode.json",
         r#"{"plugin": ["mine", "theirs"]}"#,
     );
-    place.write("home/.config/opencode/node_modules/mine/package.json", "{}");
-    place.write("work/repo/.opencode/node_modules/theirs/package.json", "{}");
-    place.write("work/repo/.opencode/node_modules/mine/package.json", "{}");
-    place
+    fixture.write("home/.config/opencode/node_modules/mine/package.json", "{}");
+    fixture.write("work/repo/.opencode/node_modules/theirs/package.json", "{}");
+    fixture.write("work/repo/.opencode/node_modules/mine/package.json", "{}");
+    fixture
         .write("work/repo/node_modules/upward/package.json", "{}")
         .write("work/repo/x.js", "");
-    place.var(
+    fixture.var(
         "ADJUTANT_CONFIG_CONTENT",
         r#"{"plugin": ["upward", "./x.js"]}"#,
     );
@@ -444,37 +444,37 @@ fn package_in_project_needs_trust_even_if_user_names_it() {
             .map(|script| (script.name.clone(), script.project))
             .collect()
     };
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert_eq!(seen(&loaded), [("mine".to_owned(), false)]);
     assert_eq!(loaded.trust.items.len(), 3, "{:?}", loaded.trust.items);
-    place.trust();
-    assert_eq!(seen(&place.load()).len(), 4);
+    fixture.trust();
+    assert_eq!(seen(&fixture.load()).len(), 4);
 }
 
 #[test]
 fn unreadable_files_are_reported() {
-    let place = ConfigFixture::new();
-    place.write("work/repo/opencode.json", vec![b' '; 10 << 20]);
-    place.write("work/repo/opencode.jsonc", b"{\"username\": \n\"\xff\"}");
-    std::fs::create_dir_all(place.path("work/repo/adjutant.json")).unwrap();
-    place.write("home/secret.json", "{}");
+    let fixture = ConfigFixture::new();
+    fixture.write("work/repo/opencode.json", vec![b' '; 10 << 20]);
+    fixture.write("work/repo/opencode.jsonc", b"{\"username\": \n\"\xff\"}");
+    std::fs::create_dir_all(fixture.path("work/repo/adjutant.json")).unwrap();
+    fixture.write("home/secret.json", "{}");
     std::os::unix::fs::symlink(
-        place.path("home/secret.json"),
-        place.path("work/repo/adjutant.jsonc"),
+        fixture.path("home/secret.json"),
+        fixture.path("work/repo/adjutant.jsonc"),
     )
     .unwrap();
-    std::os::unix::fs::symlink("loop.json", place.path("work/repo/sub/loop.json")).unwrap();
-    std::os::unix::fs::symlink("loop.json", place.path("work/repo/sub/opencode.json")).unwrap();
-    std::os::unix::fs::symlink("gone.json", place.path("work/repo/sub/opencode.jsonc")).unwrap();
-    let agents = place.path("work/repo/.opencode/agents");
+    std::os::unix::fs::symlink("loop.json", fixture.path("work/repo/sub/loop.json")).unwrap();
+    std::os::unix::fs::symlink("loop.json", fixture.path("work/repo/sub/opencode.json")).unwrap();
+    std::os::unix::fs::symlink("gone.json", fixture.path("work/repo/sub/opencode.jsonc")).unwrap();
+    let agents = fixture.path("work/repo/.opencode/agents");
     std::fs::create_dir_all(agents.join("deep")).unwrap();
     std::os::unix::fs::symlink("..", agents.join("deep/round")).unwrap();
-    std::os::unix::fs::symlink(place.path("home"), agents.join("home")).unwrap();
-    place.write(
+    std::os::unix::fs::symlink(fixture.path("home"), agents.join("home")).unwrap();
+    fixture.write(
         "work/repo/.opencode/agents/deep/good.md",
         "---\ndescription: good\n---\nGood.",
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     let reports = reports(&loaded);
     for expected in [
         "error: opencode.json: this file has 10 MiB; at most 1 MiB is read",
@@ -504,10 +504,10 @@ fn unreadable_files_are_reported() {
 
 #[test]
 fn pipe_is_not_opened() {
-    let place = ConfigFixture::new();
-    let pipe = place.path("work/repo/opencode.json");
+    let fixture = ConfigFixture::new();
+    let pipe = fixture.path("work/repo/opencode.json");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert!(
         reports(&loaded)[0].starts_with("error: opencode.json: expected a file, found a pipe"),
         "{:?}",
@@ -517,7 +517,7 @@ fn pipe_is_not_opened() {
 
 #[test]
 fn bad_agent_files_are_reported() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     for (name, text) in [
         ("plain", "You are plain."),
         ("open", "---\ndescription: x\nYou are open."),
@@ -530,13 +530,13 @@ fn bad_agent_files_are_reported() {
         ("colon", "---\ndescription: Use when: always\n---\nColon."),
         ("twice", "---\ndescription: one\n---\nOne."),
     ] {
-        place.write(&format!("work/repo/.opencode/agent/{name}.md"), text);
+        fixture.write(&format!("work/repo/.opencode/agent/{name}.md"), text);
     }
-    place.write(
+    fixture.write(
         "work/repo/.opencode/agents/twice.md",
         "---\ndescription: two\n---\nTwo.",
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     let reports = reports(&loaded);
     for expected in [
         "warning: .opencode/agent/plain.md: this agent has no front matter",
@@ -573,20 +573,20 @@ fn bad_agent_files_are_reported() {
 
 #[test]
 fn variables_and_files_in_values_are_substituted() {
-    let mut place = ConfigFixture::new();
-    place.var("KEY", "va\"lue");
-    place.var("PORT_MS", "1234");
-    place.var("ADJUTANT_TRUST", "all");
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    fixture.var("KEY", "va\"lue");
+    fixture.var("PORT_MS", "1234");
+    fixture.var("ADJUTANT_TRUST", "all");
+    fixture.write(
         "work/repo/notes/a.txt",
         " one \"quoted\" \n{file:./b.txt}\n",
     );
-    place.write("work/repo/notes/b.txt", "two {env:KEY}");
-    place.write(
+    fixture.write("work/repo/notes/b.txt", "two {env:KEY}");
+    fixture.write(
         "work/repo/opencode.json",
         r#"{"provider": {"p": {"options": {"apiKey": "{env:KEY}", "timeout": {env:PORT_MS}}}}, "agent": {"a": {"prompt": "<{file:notes/a.txt}>"}}}"#,
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert_eq!(reports(&loaded), Vec::<String>::new());
     assert_eq!(
         loaded.settings.providers[0]
@@ -611,15 +611,15 @@ fn variables_and_files_in_values_are_substituted() {
 
 #[test]
 fn variables_and_files_in_keys_are_substituted() {
-    let mut place = ConfigFixture::new();
-    place.var("WORK", "/srv/work");
-    place.var("NAME", "reviewer");
-    place.write("home/.config/adjutant/name.txt", "reviewer\n");
+    let mut fixture = ConfigFixture::new();
+    fixture.var("WORK", "/srv/work");
+    fixture.var("NAME", "reviewer");
+    fixture.write("home/.config/adjutant/name.txt", "reviewer\n");
     let text = r#"{"permission": {"external_directory": {"{env:WORK}/*": "allow"}},
         "agent": {"{env:NAME}": {"description": "one"},
             "{file:name.txt}": {"description": "two"}, "other": {"description": "{env:NAME}"}}}"#;
-    place.write("home/.config/adjutant/adjutant.json", text);
-    let loaded = place.load();
+    fixture.write("home/.config/adjutant/adjutant.json", text);
+    let loaded = fixture.load();
     let rule = loaded.settings.permission.iter().next().unwrap();
     assert_eq!(
         (rule.pattern.as_str(), rule.action),
@@ -644,8 +644,8 @@ fn variables_and_files_in_keys_are_substituted() {
     );
 
     // A project's substituted keys are removed with everything below them.
-    std::fs::remove_file(place.path("home/.config/adjutant/adjutant.json")).unwrap();
-    place.write(
+    std::fs::remove_file(fixture.path("home/.config/adjutant/adjutant.json")).unwrap();
+    fixture.write(
         "work/repo/opencode.json",
         r#"{"agent": {"{env:NAME}": {"description": "one"}, "other": {"description": "two"}}}"#,
     );
@@ -657,22 +657,22 @@ fn variables_and_files_in_keys_are_substituted() {
             .map(|agent| agent.name.clone())
             .collect()
     };
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert_eq!(names(&loaded), ["other"]);
     let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
     assert_eq!(
         items,
         ["value from outside the project agent.{env:NAME}: {env:NAME} (opencode.json:1)"]
     );
-    place.trust();
-    assert_eq!(names(&place.load()), ["reviewer", "other"]);
+    fixture.trust();
+    assert_eq!(names(&fixture.load()), ["reviewer", "other"]);
 }
 
 #[test]
 fn unquoted_variables_are_substituted() {
-    let mut place = ConfigFixture::new();
+    let mut fixture = ConfigFixture::new();
     for (name, value) in [("HALF", "0.5"), ("ON", "true"), ("WORD", "x")] {
-        place.var(name, value);
+        fixture.var(name, value);
     }
     let text = r#"{"agent": {"a": {"temperature": {env:HALF}, "hidden": {env:ON}, "steps": {env:WORD}, "description": "d"}}}"#;
     let seen = |loaded: &LoadedSettings| {
@@ -684,19 +684,19 @@ fn unquoted_variables_are_substituted() {
             agent.description.clone(),
         )
     };
-    place.write("home/.config/adjutant/adjutant.json", text);
+    fixture.write("home/.config/adjutant/adjutant.json", text);
     assert_eq!(
-        seen(&place.load()),
+        seen(&fixture.load()),
         (Some(0.5), Some(true), None, Some("d".into()))
     );
-    std::fs::remove_file(place.path("home/.config/adjutant/adjutant.json")).unwrap();
-    place.write("work/repo/opencode.json", text);
-    let loaded = place.load();
+    std::fs::remove_file(fixture.path("home/.config/adjutant/adjutant.json")).unwrap();
+    fixture.write("work/repo/opencode.json", text);
+    let loaded = fixture.load();
     assert_eq!(seen(&loaded), (None, None, None, Some("d".into())));
     assert_eq!(loaded.trust.items.len(), 3, "{}", loaded.trust.list());
-    place.trust();
+    fixture.trust();
     assert_eq!(
-        seen(&place.load()),
+        seen(&fixture.load()),
         (Some(0.5), Some(true), None, Some("d".into()))
     );
 }
@@ -705,23 +705,23 @@ fn unquoted_variables_are_substituted() {
 /// files outside or to secrets, and may not include such files.
 #[test]
 fn file_included_by_variable_does_not_lead_out_of_project() {
-    let mut place = ConfigFixture::new();
-    place
+    let mut fixture = ConfigFixture::new();
+    fixture
         .write("home/key", "secret")
         .write("work/repo/sub/note.txt", "note");
-    place
+    fixture
         .write("work/repo/sub/.env", "KEY=1")
         .write("work/repo/sub/out.txt", "[{file:~/key}]");
-    place
+    fixture
         .write("work/repo/sub/in.txt", "[{file:.env}{file:note.txt}]")
         .write("home/own.txt", "[{file:~/key}]");
     for (to, link) in [
-        (place.path("home/key"), "link.txt"),
+        (fixture.path("home/key"), "link.txt"),
         (PathBuf::from(".env"), "env.txt"),
     ] {
-        std::os::unix::fs::symlink(to, place.path("work/repo/sub").join(link)).unwrap();
+        std::os::unix::fs::symlink(to, fixture.path("work/repo/sub").join(link)).unwrap();
     }
-    let home = place.path("home/key").display().to_string();
+    let home = fixture.path("home/key").display().to_string();
     let table = [
         ("note.txt", Some("note"), ""),
         (
@@ -743,11 +743,11 @@ fn file_included_by_variable_does_not_lead_out_of_project() {
         (home.as_str(), Some("secret"), ""),
     ];
     for (path, wanted, why) in table {
-        place.var(
+        fixture.var(
             "ADJUTANT_CONFIG_CONTENT",
             &format!(r#"{{"agent": {{"a": {{"prompt": "{{file:{path}}}"}}}}}}"#),
         );
-        let loaded = place.load();
+        let loaded = fixture.load();
         assert_eq!(
             loaded.settings.agents[0].prompt.as_deref(),
             wanted,

@@ -162,12 +162,12 @@ fn every_project_key_has_its_stated_effect() {
     let unknown: Vec<&&str> = of_tables.filter(|key| !known(key)).collect();
     assert!(unknown.is_empty(), "there are no such keys: {unknown:?}");
 
-    let mut place = ConfigFixture::new();
-    let vars = place.vars.clone();
+    let mut fixture = ConfigFixture::new();
+    let vars = fixture.vars.clone();
     let mut wrong = Vec::new();
     for (key, value, effect) in &cases {
-        place.clear(&vars);
-        place.write(
+        fixture.clear(&vars);
+        fixture.write(
             "home/.config/adjutant/adjutant.json",
             r#"{"default_agent": "plan"}"#,
         );
@@ -181,8 +181,8 @@ fn every_project_key_has_its_stated_effect() {
             .map(|part| if part == "<name>" { name } else { part })
             .collect();
         let written = at(&path, value);
-        place.write("work/repo/opencode.json", written.to_string());
-        let loaded = place.load();
+        fixture.write("work/repo/opencode.json", written.to_string());
+        let loaded = fixture.load();
         let found = loaded.tree().at(&path).map(|node| node.to_json());
         let is_present = if *effect == Applies {
             found.is_some()
@@ -220,21 +220,21 @@ fn described_defaults_are_the_real_ones() {
 /// come later, enable it.
 #[test]
 fn program_disabled_by_project_does_not_run_with_projects_command() {
-    let mut place = ConfigFixture::new();
+    let mut fixture = ConfigFixture::new();
     let files = [
         r#"{"mcp": {"db": {"enabled": false, "type": "local", "command": ["./evil"]}}}"#,
         r#"{"lsp": {"db": {"disabled": true, "command": ["./evil"], "extensions": [".x"]}}}"#,
         r#"{"formatter": {"db": {"disabled": true, "command": ["./evil"], "extensions": [".x"]}}}"#,
     ];
     for text in files {
-        place.write("work/repo/opencode.json", text);
-        place.vars.remove("ADJUTANT_CONFIG_CONTENT");
-        assert!(place.load().trust.items.is_empty(), "{text}");
-        place.var(
+        fixture.write("work/repo/opencode.json", text);
+        fixture.vars.remove("ADJUTANT_CONFIG_CONTENT");
+        assert!(fixture.load().trust.items.is_empty(), "{text}");
+        fixture.var(
             "ADJUTANT_CONFIG_CONTENT",
             r#"{"mcp": {"db": {"enabled": true}}, "lsp": {"db": {"disabled": false}}, "formatter": {"db": {"disabled": false}}}"#,
         );
-        let loaded = place.load();
+        let loaded = fixture.load();
         assert!(!loaded.trust.items.is_empty(), "{text}");
         let tree = loaded.tree().to_json().to_string();
         assert!(!tree.contains("evil"), "{tree}");
@@ -284,10 +284,10 @@ fn disabling_one_program_enables_no_other() {
         ),
     ];
     for (user, project, on, withheld) in table {
-        let mut place = ConfigFixture::new();
-        place.write("work/repo/opencode.json", project);
-        place.var("ADJUTANT_CONFIG_CONTENT", user);
-        let loaded = place.load();
+        let mut fixture = ConfigFixture::new();
+        fixture.write("work/repo/opencode.json", project);
+        fixture.var("ADJUTANT_CONFIG_CONTENT", user);
+        let loaded = fixture.load();
         let settings = &loaded.settings;
         let known = [
             !settings.formatters.is_empty(),

@@ -6,118 +6,118 @@ use super::*;
 type LayeredCase = (&'static str, fn(&mut ConfigFixture, &str));
 
 const LAYERS: &[LayeredCase] = &[
-    ("remote", |place, json| {
-        place.write(
+    ("remote", |fixture, json| {
+        fixture.write(
             "home/.local/share/adjutant/auth.json",
             r#"{"https://org.example": {"type": "wellknown", "key": "K", "token": "t"}}"#,
         );
-        place.write(
+        fixture.write(
             "home/.cache/adjutant/well-known/https---org-example.json",
             json,
         );
     }),
-    ("opencode config.json", |place, json| {
-        place.write("home/.config/opencode/config.json", json);
+    ("opencode config.json", |fixture, json| {
+        fixture.write("home/.config/opencode/config.json", json);
     }),
-    ("opencode.json", |place, json| {
-        place.write("home/.config/opencode/opencode.json", json);
+    ("opencode.json", |fixture, json| {
+        fixture.write("home/.config/opencode/opencode.json", json);
     }),
-    ("opencode.jsonc", |place, json| {
-        place.write("home/.config/opencode/opencode.jsonc", json);
+    ("opencode.jsonc", |fixture, json| {
+        fixture.write("home/.config/opencode/opencode.jsonc", json);
     }),
-    ("adjutant.json", |place, json| {
-        place.write("home/.config/adjutant/adjutant.json", json);
+    ("adjutant.json", |fixture, json| {
+        fixture.write("home/.config/adjutant/adjutant.json", json);
     }),
-    ("adjutant.jsonc", |place, json| {
-        place.write("home/.config/adjutant/adjutant.jsonc", json);
+    ("adjutant.jsonc", |fixture, json| {
+        fixture.write("home/.config/adjutant/adjutant.jsonc", json);
     }),
-    ("OPENCODE_CONFIG", |place, json| {
-        place.write("one.json", json);
-        let path = place.path("one.json").display().to_string();
-        place.var("OPENCODE_CONFIG", &path);
+    ("OPENCODE_CONFIG", |fixture, json| {
+        fixture.write("one.json", json);
+        let path = fixture.path("one.json").display().to_string();
+        fixture.var("OPENCODE_CONFIG", &path);
     }),
-    ("ADJUTANT_CONFIG", |place, json| {
-        place.write("two.json", json);
-        let path = place.path("two.json").display().to_string();
-        place.var("ADJUTANT_CONFIG", &path);
+    ("ADJUTANT_CONFIG", |fixture, json| {
+        fixture.write("two.json", json);
+        let path = fixture.path("two.json").display().to_string();
+        fixture.var("ADJUTANT_CONFIG", &path);
     }),
-    ("root opencode.json", |place, json| {
-        place.write("work/repo/opencode.json", json);
+    ("root opencode.json", |fixture, json| {
+        fixture.write("work/repo/opencode.json", json);
     }),
-    ("root opencode.jsonc", |place, json| {
-        place.write("work/repo/opencode.jsonc", json);
+    ("root opencode.jsonc", |fixture, json| {
+        fixture.write("work/repo/opencode.jsonc", json);
     }),
-    ("root adjutant.json", |place, json| {
-        place.write("work/repo/adjutant.json", json);
+    ("root adjutant.json", |fixture, json| {
+        fixture.write("work/repo/adjutant.json", json);
     }),
-    ("root adjutant.jsonc", |place, json| {
-        place.write("work/repo/adjutant.jsonc", json);
+    ("root adjutant.jsonc", |fixture, json| {
+        fixture.write("work/repo/adjutant.jsonc", json);
     }),
-    ("sub opencode.json", |place, json| {
-        place.write("work/repo/sub/opencode.json", json);
+    ("sub opencode.json", |fixture, json| {
+        fixture.write("work/repo/sub/opencode.json", json);
     }),
-    ("sub adjutant.jsonc", |place, json| {
-        place.write("work/repo/sub/adjutant.jsonc", json);
+    ("sub adjutant.jsonc", |fixture, json| {
+        fixture.write("work/repo/sub/adjutant.jsonc", json);
     }),
-    ("~/.opencode", |place, json| {
-        place.write("home/.opencode/opencode.json", json);
+    ("~/.opencode", |fixture, json| {
+        fixture.write("home/.opencode/opencode.json", json);
     }),
-    ("~/.adjutant", |place, json| {
-        place.write("home/.adjutant/adjutant.json", json);
+    ("~/.adjutant", |fixture, json| {
+        fixture.write("home/.adjutant/adjutant.json", json);
     }),
-    ("root .opencode json", |place, json| {
-        place.write("work/repo/.opencode/opencode.json", json);
+    ("root .opencode json", |fixture, json| {
+        fixture.write("work/repo/.opencode/opencode.json", json);
     }),
-    ("root .opencode jsonc", |place, json| {
-        place.write("work/repo/.opencode/opencode.jsonc", json);
+    ("root .opencode jsonc", |fixture, json| {
+        fixture.write("work/repo/.opencode/opencode.jsonc", json);
     }),
-    ("root .adjutant", |place, json| {
-        place.write("work/repo/.adjutant/adjutant.json", json);
+    ("root .adjutant", |fixture, json| {
+        fixture.write("work/repo/.adjutant/adjutant.json", json);
     }),
-    ("sub .opencode", |place, json| {
-        place.write("work/repo/sub/.opencode/opencode.json", json);
+    ("sub .opencode", |fixture, json| {
+        fixture.write("work/repo/sub/.opencode/opencode.json", json);
     }),
-    ("sub .adjutant", |place, json| {
-        place.write("work/repo/sub/.adjutant/adjutant.jsonc", json);
+    ("sub .adjutant", |fixture, json| {
+        fixture.write("work/repo/sub/.adjutant/adjutant.jsonc", json);
     }),
-    ("OPENCODE_CONFIG_DIR", |place, json| {
-        place.write("three/opencode.json", json);
-        let path = place.path("three").display().to_string();
-        place.var("OPENCODE_CONFIG_DIR", &path);
+    ("OPENCODE_CONFIG_DIR", |fixture, json| {
+        fixture.write("three/opencode.json", json);
+        let path = fixture.path("three").display().to_string();
+        fixture.var("OPENCODE_CONFIG_DIR", &path);
     }),
-    ("ADJUTANT_CONFIG_DIR", |place, json| {
-        place.write("four/adjutant.json", json);
-        let path = place.path("four").display().to_string();
-        place.var("ADJUTANT_CONFIG_DIR", &path);
+    ("ADJUTANT_CONFIG_DIR", |fixture, json| {
+        fixture.write("four/adjutant.json", json);
+        let path = fixture.path("four").display().to_string();
+        fixture.var("ADJUTANT_CONFIG_DIR", &path);
     }),
-    ("OPENCODE_CONFIG_CONTENT", |place, json| {
-        place.var("OPENCODE_CONFIG_CONTENT", json)
+    ("OPENCODE_CONFIG_CONTENT", |fixture, json| {
+        fixture.var("OPENCODE_CONFIG_CONTENT", json)
     }),
-    ("ADJUTANT_CONFIG_CONTENT", |place, json| {
-        place.var("ADJUTANT_CONFIG_CONTENT", json)
+    ("ADJUTANT_CONFIG_CONTENT", |fixture, json| {
+        fixture.var("ADJUTANT_CONFIG_CONTENT", json)
     }),
-    ("managed opencode", |place, json| {
-        place.write("managed/opencode.json", json);
+    ("managed opencode", |fixture, json| {
+        fixture.write("managed/opencode.json", json);
     }),
-    ("managed adjutant", |place, json| {
-        place.write("managed/adjutant.jsonc", json);
+    ("managed adjutant", |fixture, json| {
+        fixture.write("managed/adjutant.jsonc", json);
     }),
 ];
 
 #[test]
 fn higher_layer_wins() {
-    let mut place = ConfigFixture::new();
-    let vars = place.vars.clone();
+    let mut fixture = ConfigFixture::new();
+    let vars = fixture.vars.clone();
     for (low, (low_name, low_layer)) in LAYERS.iter().enumerate() {
         for (high_name, high_layer) in &LAYERS[low + 1..] {
-            place.clear(&vars);
+            fixture.clear(&vars);
             // The lower layer also sets another key, which stays.
             low_layer(
-                &mut place,
+                &mut fixture,
                 r#"{"model": "p/low", "small_model": "p/small"}"#,
             );
-            high_layer(&mut place, r#"{"model": "p/high"}"#);
-            let loaded = place.load();
+            high_layer(&mut fixture, r#"{"model": "p/high"}"#);
+            let loaded = fixture.load();
             let model = loaded
                 .settings
                 .model
@@ -141,13 +141,13 @@ fn higher_layer_wins() {
 #[test]
 fn permission_variable_wins_over_everything() {
     for (name, layer) in LAYERS {
-        let mut place = ConfigFixture::new();
+        let mut fixture = ConfigFixture::new();
         layer(
-            &mut place,
+            &mut fixture,
             r#"{"permission": {"bash": "ask", "edit": "ask"}}"#,
         );
-        place.var("OPENCODE_PERMISSION", r#"{"bash": "deny"}"#);
-        let rules = place.load().settings.permission;
+        fixture.var("OPENCODE_PERMISSION", r#"{"bash": "deny"}"#);
+        let rules = fixture.load().settings.permission;
         let of = |key: &str| {
             rules
                 .iter()
@@ -166,18 +166,18 @@ fn permission_variable_wins_over_everything() {
 
 #[test]
 fn organisation_defaults_are_read_from_fetched_file() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     let auth = r#"{"https://org.example/": {"type": "wellknown", "key": "ORG_TOKEN", "token": "secret"}, "acme": {"type": "api", "key": "k"}}"#;
-    place.write("home/.local/share/opencode/auth.json", auth);
-    let remotes = remote::wanted(&place.environment());
+    fixture.write("home/.local/share/opencode/auth.json", auth);
+    let remotes = remote::wanted(&fixture.environment());
     assert_eq!(remotes.len(), 1);
     assert_eq!(
         remotes[0].address,
         "https://org.example/.well-known/opencode"
     );
     assert!(
-        place.load().settings.providers.is_empty(),
-        "nothing was fetched yet, and nobody waits"
+        fixture.load().settings.providers.is_empty(),
+        "nothing was fetched yet, and loading does not wait for it"
     );
     let answer = r#"{"config": {"model": "o/one", "provider": {"o": {"options": {"apiKey": "{env:ORG_TOKEN}"}}}},
         "remote_config": {"url": "https://org.example/more", "headers": {"A": "b"}}}"#;
@@ -196,7 +196,7 @@ fn organisation_defaults_are_read_from_fetched_file() {
         remote::joined(&answer, Some(&more)).to_string(),
     )
     .unwrap();
-    let settings = place.load().settings;
+    let settings = fixture.load().settings;
     assert_eq!(settings.model.unwrap().model, "two");
     assert_eq!(
         settings.providers[0]
@@ -214,21 +214,21 @@ fn organisation_defaults_are_read_from_fetched_file() {
 
 #[test]
 fn unreachable_rule_is_reported() {
-    let place = ConfigFixture::new();
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write(
         "home/.config/opencode/opencode.json",
         r#"{"permission": {"bash": {"git log *": "allow", "git *": "ask", "rm *": "deny", "r*": "allow", "*": "ask"}, "edit": "allow"},
             "agent": {"x": {"permission": {"my_tool": "ask", "my_*": "allow", "*": "deny"}}}}"#,
     );
-    let reports: Vec<String> = reports(&place.load())
+    let reports: Vec<String> = reports(&fixture.load())
         .into_iter()
         .map(|line| line.split_once("json:").unwrap().1.to_owned())
         .collect();
     assert_eq!(
         reports,
         [
-            "1:26: permission.bash.git log *: this rule never decides: \"git *\" after it fits everything it fits; write it after that one",
-            "2:44: agent.x.permission.my_tool: this rule never decides: \"my_*\" after it fits everything it fits; write it after that one",
+            "1:26: permission.bash.git log *: this rule never decides: the later rule \"git *\" matches everything it matches; move it after that one",
+            "2:44: agent.x.permission.my_tool: this rule never decides: the later rule \"my_*\" matches everything it matches; move it after that one",
             "1:86: permission.bash.r*: bash \"r*\": allow does not lift \"rm *\": deny, which is narrower",
             "1:86: permission.bash.r*: bash \"r*\": allow also matches every longer word that begins with it; \"r *\" matches only the word",
         ]
@@ -239,16 +239,16 @@ fn unreachable_rule_is_reported() {
 /// line are two.
 #[test]
 fn unreachable_rule_is_reported_once() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     let head = "---\ndescription: x\npermission:\n  bash:\n    git log *: allow\n    git *: ask\n    make x: ask\n---\nx";
-    place.write("work/repo/.opencode/agent/x.md", head);
+    fixture.write("work/repo/.opencode/agent/x.md", head);
     let of_agent = r#"{"permission": {"bash": {"cargo test *": "ask", "cargo *": "deny", "make x": "ask"}}, "agent": {"x": {"permission": {"bash": {"make *": "deny"}}}}}"#;
-    place.write("work/repo/.opencode/opencode.json", of_agent);
-    place.write(
+    fixture.write("work/repo/.opencode/opencode.json", of_agent);
+    fixture.write(
         "work/repo/sub/.opencode/opencode.json",
         r#"{"permission": {"bash": {"make *": "deny"}}, "agent": {"x": {"permission": {"bash": {"make *": "deny"}}}}}"#,
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     let never = loaded
         .problems
         .iter()
@@ -268,49 +268,49 @@ fn unreachable_rule_is_reported_once() {
 
 #[test]
 fn invisible_characters_are_removed_from_project_agents() {
-    let place = ConfigFixture::new();
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write(
         "work/repo/.opencode/agent/x.md",
         "---\ndescription: x\n---\nBe\u{e0041}\u{200b} kind.",
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert_eq!(
         loaded.settings.agents[0].prompt.as_deref(),
         Some("Be kind.")
     );
     assert_eq!(
         reports(&loaded),
-        ["warning: .opencode/agent/x.md: 2 invisible characters are taken out of this file"]
+        ["warning: .opencode/agent/x.md: 2 invisible characters were removed from this file"]
     );
 }
 
 #[test]
 fn project_settings_can_be_disabled() {
-    let mut place = ConfigFixture::new();
-    place.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    fixture.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
+    fixture.write(
         "work/repo/.opencode/agent/x.md",
         "---\ndescription: x\n---\nx",
     );
-    place.var("OPENCODE_DISABLE_PROJECT_CONFIG", "1");
-    let loaded = place.load();
+    fixture.var("OPENCODE_DISABLE_PROJECT_CONFIG", "1");
+    let loaded = fixture.load();
     assert!(loaded.settings.model.is_none() && loaded.settings.agents.is_empty());
 }
 
 #[test]
 fn lists_replace_except_two() {
-    let place = ConfigFixture::new();
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write(
         "home/.config/opencode/opencode.json",
         r#"{"instructions": ["a.md", "b.md"], "plugin": ["x@1", "y"], "disabled_providers": ["p", "q"],
             "permission": {"*": "ask", "bash": {"git *": "allow"}}, "agent": {"build": {"options": {"a": 1}, "temperature": 0.5}}}"#,
     );
-    place.write(
+    fixture.write(
         "work/repo/opencode.json",
         r#"{"instructions": ["b.md", "c.md"], "plugin": ["x@2"], "disabled_providers": ["r"],
             "permission": {"bash": {"rm *": "deny"}, "*": "deny"}, "agent": {"build": {"options": {"b": 2}}}}"#,
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     let instructions: Vec<&str> = loaded
         .settings
         .instructions

@@ -20,15 +20,15 @@ const TRAP: &str = r#"{
 
 #[test]
 fn untrusted_project_runs_and_loosens_nothing() {
-    let mut place = ConfigFixture::new();
-    place.var("TOKEN", "canary");
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    fixture.var("TOKEN", "canary");
+    fixture.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"permission": {"bash": "ask"}}"#,
     );
-    place.write("work/repo/opencode.json", TRAP);
-    place.write("work/repo/fmt.sh", "#!/bin/sh\n");
-    let loaded = place.load();
+    fixture.write("work/repo/opencode.json", TRAP);
+    fixture.write("work/repo/fmt.sh", "#!/bin/sh\n");
+    let loaded = fixture.load();
     assert_eq!(loaded.trust.decision, Decision::Unasked);
     let settings = &loaded.settings;
     assert!(settings.mcp.is_empty());
@@ -138,13 +138,13 @@ fn untrusted_project_runs_and_loosens_nothing() {
 
 #[test]
 fn trust_is_for_one_path_and_content() {
-    let mut place = ConfigFixture::new();
-    place.var("TOKEN", "canary");
-    place
+    let mut fixture = ConfigFixture::new();
+    fixture.var("TOKEN", "canary");
+    fixture
         .write("work/repo/opencode.json", TRAP)
         .write("work/repo/fmt.sh", "one");
-    place.trust();
-    let loaded = place.load();
+    fixture.trust();
+    let loaded = fixture.load();
     assert_eq!(
         (loaded.trust.decision, loaded.trust.notice()),
         (Decision::Trusted, None)
@@ -167,37 +167,37 @@ fn trust_is_for_one_path_and_content() {
 
     // Other changes need no new answer; a change of a program that would run does, even if its name
     // stays.
-    place.write(
+    fixture.write(
         "work/repo/opencode.json",
         TRAP.replace("\"a/b\"", "\"a/c\""),
     );
-    assert_eq!(place.load().trust.decision, Decision::Trusted);
-    place.write("work/repo/fmt.sh", "two");
-    assert_eq!(place.load().trust.decision, Decision::Unasked);
-    place.write("work/repo/fmt.sh", "one");
-    place.write(
+    assert_eq!(fixture.load().trust.decision, Decision::Trusted);
+    fixture.write("work/repo/fmt.sh", "two");
+    assert_eq!(fixture.load().trust.decision, Decision::Unasked);
+    fixture.write("work/repo/fmt.sh", "one");
+    fixture.write(
         "work/repo/opencode.json",
         TRAP.replace("curl evil", "curl worse"),
     );
-    assert_eq!(place.load().trust.decision, Decision::Unasked);
+    assert_eq!(fixture.load().trust.decision, Decision::Unasked);
 
     // The same content in another directory is another project.
-    place.write("work/repo/opencode.json", TRAP);
-    assert_eq!(place.load().trust.decision, Decision::Trusted);
-    std::fs::rename(place.path("work/repo"), place.path("work/moved")).unwrap();
-    let moved = Worktree::find(&place.path("work/moved"), &[], None);
+    fixture.write("work/repo/opencode.json", TRAP);
+    assert_eq!(fixture.load().trust.decision, Decision::Trusted);
+    std::fs::rename(fixture.path("work/repo"), fixture.path("work/moved")).unwrap();
+    let moved = Worktree::find(&fixture.path("work/moved"), &[], None);
     assert_eq!(
-        load(&place.environment(), &moved, &place.path("work/moved"))
+        load(&fixture.environment(), &moved, &fixture.path("work/moved"))
             .trust
             .decision,
         Decision::Unasked
     );
 
-    let environment = place.environment();
+    let environment = fixture.environment();
     let mut store = TrustStore::open(&environment);
     assert_eq!(store.list().count(), 1);
-    assert!(store.revoke(&place.path("work/repo")).unwrap());
-    assert!(!store.revoke(&place.path("work/repo")).unwrap());
+    assert!(store.revoke(&fixture.path("work/repo")).unwrap());
+    assert!(!store.revoke(&fixture.path("work/repo")).unwrap());
     let mode = std::os::unix::fs::PermissionsExt::mode(
         &std::fs::metadata(TrustStore::path(&environment))
             .unwrap()
@@ -286,16 +286,16 @@ fn project_only_narrows_sandbox() {
         (r#"{"mode": "off"}"#, "null", false, sandbox(Off, &[], None)),
     ];
     for (user, project, trust, wanted) in table {
-        let place = ConfigFixture::new();
-        place.write(
+        let fixture = ConfigFixture::new();
+        fixture.write(
             "home/.config/adjutant/adjutant.json",
             format!("{{\"sandbox\": {user}}}"),
         );
-        place.write(
+        fixture.write(
             "work/repo/opencode.json",
             format!("{{\"sandbox\": {project}}}"),
         );
-        let loaded = place.load();
+        let loaded = fixture.load();
         assert_eq!(loaded.settings.sandbox, wanted, "{user} {project}");
         assert_eq!(
             loaded
@@ -311,17 +311,17 @@ fn project_only_narrows_sandbox() {
 
 #[test]
 fn trusted_project_lifts_no_deny_of_user() {
-    let mut place = ConfigFixture::new();
-    place.var("ADJUTANT_TRUST", "all");
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    fixture.var("ADJUTANT_TRUST", "all");
+    fixture.write(
         "home/.config/opencode/opencode.json",
         r#"{"permission": {"bash": {"*": "ask", "rm *": "deny"}, "webfetch": "deny", "edit": {"*": "deny", "notes/*": "allow"}}, "agent": {"plan": {"permission": {"task": "deny"}}}}"#,
     );
-    place.write(
+    fixture.write(
         "work/repo/opencode.json",
         r#"{"permission": {"*": "allow", "bash": "allow", "webfetch": "allow", "edit": {"src/*": "allow"}}, "agent": {"plan": {"permission": {"task": "allow", "grep": "ask"}}}}"#,
     );
-    let loaded = place.load();
+    let loaded = fixture.load();
     let judge = |rules: &Rules, permission: &str, pattern: &str| {
         permission::evaluate(
             rules,
@@ -354,38 +354,38 @@ fn trusted_project_lifts_no_deny_of_user() {
 
 #[test]
 fn users_formatters_need_trust_to_run_project_code() {
-    let mut place = ConfigFixture::new();
-    let nothing = place.path("no-programs").display().to_string();
-    place.var("PATH", &nothing);
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    let nothing = fixture.path("no-programs").display().to_string();
+    fixture.var("PATH", &nothing);
+    fixture.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"formatter": {"biome": {"disabled": true}}}"#,
     );
-    let asked = |place: &ConfigFixture| {
-        let items = place.load().trust.items;
+    let asked = |fixture: &ConfigFixture| {
+        let items = fixture.load().trust.items;
         items.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    place.write(
+    fixture.write(
         "work/repo/package.json",
         r#"{"devDependencies": {"prettier": "3"}}"#,
     );
-    place.write("work/repo/biome.json", "{}");
-    assert_eq!(asked(&place), [] as [&str; 0]);
+    fixture.write("work/repo/biome.json", "{}");
+    assert_eq!(asked(&fixture), [] as [&str; 0]);
     for program in ["prettier", "biome"] {
         let path = format!("work/repo/node_modules/.bin/{program}");
-        place.write(&path, "#!/bin/sh\n");
-        let file = std::fs::File::open(place.path(&path)).unwrap();
+        fixture.write(&path, "#!/bin/sh\n");
+        let file = std::fs::File::open(fixture.path(&path)).unwrap();
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
     }
     assert_eq!(
-        asked(&place),
+        asked(&fixture),
         [
             "formatter formatter.prettier: node_modules/.bin/prettier --write '$FILE' (~/.config/adjutant/adjutant.json:1)"
         ]
     );
     assert!(
-        place
+        fixture
             .load()
             .settings
             .formatters
@@ -397,23 +397,23 @@ fn users_formatters_need_trust_to_run_project_code() {
 
 #[test]
 fn users_language_servers_need_trust() {
-    let place = ConfigFixture::new();
-    let asked = |place: &ConfigFixture| {
-        let items = place.load().trust.items;
+    let fixture = ConfigFixture::new();
+    let asked = |fixture: &ConfigFixture| {
+        let items = fixture.load().trust.items;
         items.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let own = "home/.config/adjutant/adjutant.json";
-    place.write(
+    fixture.write(
         own,
         r#"{"lsp": {"own": {"command": ["own", "--stdio"], "extensions": [".own"]}}}"#,
     );
     assert_eq!(
-        asked(&place),
+        asked(&fixture),
         [
             "language server lsp: the usual ones that are installed, own --stdio; they run code of the project (~/.config/adjutant/adjutant.json:1)"
         ]
     );
-    let settings = place.load().settings;
+    let settings = fixture.load().settings;
     assert!(
         !settings.trusted
             && settings
@@ -422,15 +422,15 @@ fn users_language_servers_need_trust() {
                 .any(|entry| entry.name == "own")
     );
     // If the project sets the key itself, only its own value counts.
-    place.write("work/repo/opencode.json", r#"{"lsp": false}"#);
-    assert_eq!(asked(&place), [] as [&str; 0]);
+    fixture.write("work/repo/opencode.json", r#"{"lsp": false}"#);
+    assert_eq!(asked(&fixture), [] as [&str; 0]);
     assert!(
-        place.load().settings.language_servers.is_empty(),
+        fixture.load().settings.language_servers.is_empty(),
         "a project may do without them"
     );
-    place.write(own, r#"{"lsp": false}"#);
-    std::fs::remove_file(place.path("work/repo/opencode.json")).unwrap();
-    assert_eq!(asked(&place), [] as [&str; 0]);
+    fixture.write(own, r#"{"lsp": false}"#);
+    std::fs::remove_file(fixture.path("work/repo/opencode.json")).unwrap();
+    assert_eq!(asked(&fixture), [] as [&str; 0]);
 }
 
 #[test]
@@ -479,14 +479,14 @@ fn project_lists_only_narrow() {
     ];
     for (user, project, held, notices) in table {
         for trusted in [false, true] {
-            let mut place = ConfigFixture::new();
+            let mut fixture = ConfigFixture::new();
             if trusted {
-                place.var("ADJUTANT_TRUST", "all");
+                fixture.var("ADJUTANT_TRUST", "all");
             }
-            place
+            fixture
                 .write("home/.config/adjutant/adjutant.json", user)
                 .write("work/repo/opencode.json", project);
-            let loaded = place.load();
+            let loaded = fixture.load();
             let written: serde_json::Value = serde_json::from_str(project).unwrap();
             let path: &[&str] = match written.as_object().unwrap().keys().next().unwrap().as_str() {
                 "provider" if project.contains("blacklist") => &["provider", "p", "blacklist"],
@@ -512,18 +512,18 @@ fn project_lists_only_narrow() {
         }
     }
     // A later value of the user replaces the lower ones.
-    let mut place = ConfigFixture::new();
-    place.write(
+    let mut fixture = ConfigFixture::new();
+    fixture.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"enabled_providers": ["p"]}"#,
     );
-    place.write(
+    fixture.write(
         "work/repo/opencode.json",
         r#"{"enabled_providers": ["p", "r"]}"#,
     );
-    place.var("ADJUTANT_CONFIG_CONTENT", r#"{"enabled_providers": ["q"]}"#);
+    fixture.var("ADJUTANT_CONFIG_CONTENT", r#"{"enabled_providers": ["q"]}"#);
     assert_eq!(
-        place.load().settings.general.enabled_providers,
+        fixture.load().settings.general.enabled_providers,
         Some(vec!["q".to_owned()])
     );
 }
@@ -570,8 +570,8 @@ fn projects_secrets_need_trust_like_outside_files() {
         ),
     ];
     for (path, why) in table {
-        let place = ConfigFixture::new();
-        place.write("home/.config/adjutant/adjutant.json", own);
+        let fixture = ConfigFixture::new();
+        fixture.write("home/.config/adjutant/adjutant.json", own);
         for path in [
             ".env",
             ".env.example",
@@ -580,19 +580,19 @@ fn projects_secrets_need_trust_like_outside_files() {
             "notes.txt",
             "private/a.txt",
         ] {
-            place.write(&format!("work/repo/{path}"), "words");
+            fixture.write(&format!("work/repo/{path}"), "words");
         }
-        place.write("work/repo/nested.txt", "more {file:.env}");
+        fixture.write("work/repo/nested.txt", "more {file:.env}");
         for (to, link) in [(".env", "link.txt"), ("notes.txt", "link.env")] {
-            std::os::unix::fs::symlink(to, place.path("work/repo").join(link)).unwrap();
+            std::os::unix::fs::symlink(to, fixture.path("work/repo").join(link)).unwrap();
         }
-        place.write(
+        fixture.write(
             "work/repo/opencode.json",
             format!(r#"{{"agent": {{"a": {{"prompt": "{{file:{path}}}", "mode": "all"}}}}}}"#),
         );
-        let loaded = place.load();
+        let loaded = fixture.load();
         let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
-        let root = place.path("work/repo").display().to_string();
+        let root = fixture.path("work/repo").display().to_string();
         let wanted = why.map(|why| {
             let (name, why) = why.split_once(',').unwrap();
             format!("value from outside the project agent.a.prompt: {{file:{root}/{name}}},{why} (opencode.json:1)")
@@ -604,8 +604,8 @@ fn projects_secrets_need_trust_like_outside_files() {
             "{path}"
         );
         if path != "gone.pem" {
-            place.trust();
-            assert!(place.load().settings.agents[0].prompt.is_some(), "{path}");
+            fixture.trust();
+            assert!(fixture.load().settings.agents[0].prompt.is_some(), "{path}");
         }
     }
 }
@@ -614,17 +614,17 @@ fn projects_secrets_need_trust_like_outside_files() {
 /// question.
 #[test]
 fn project_files_do_not_link_to_secrets() {
-    let place = ConfigFixture::new();
-    place
+    let fixture = ConfigFixture::new();
+    fixture
         .write("work/repo/.env", "KEY=1")
         .write("work/repo/shared.md", "Be kind.");
     for folder in ["agent", "command"] {
-        let folder = place.path("work/repo/.opencode").join(folder);
+        let folder = fixture.path("work/repo/.opencode").join(folder);
         std::fs::create_dir_all(&folder).unwrap();
         std::os::unix::fs::symlink("../../.env", folder.join("build.md")).unwrap();
         std::os::unix::fs::symlink("../../shared.md", folder.join("shared.md")).unwrap();
     }
-    let loaded = place.load();
+    let loaded = fixture.load();
     let agents: Vec<&str> = loaded
         .settings
         .agents
@@ -701,18 +701,18 @@ fn missing_guard_is_reported_and_keeps_its_coverage() {
         ),
     ];
     for (what, after, expected) in table {
-        let place = ConfigFixture::new();
-        place
+        let fixture = ConfigFixture::new();
+        fixture
             .write("work/repo/opencode.json", GUARDED)
             .write("work/repo/guard.sh", "exit 0\n");
-        place.trust();
-        assert_eq!(lost(&place.load()), [] as [&str; 0], "{what}");
+        fixture.trust();
+        assert_eq!(lost(&fixture.load()), [] as [&str; 0], "{what}");
         if after.is_empty() {
-            std::fs::remove_file(place.path("work/repo/opencode.json")).unwrap();
+            std::fs::remove_file(fixture.path("work/repo/opencode.json")).unwrap();
         } else {
-            place.write("work/repo/opencode.json", &after);
+            fixture.write("work/repo/opencode.json", &after);
         }
-        let loaded = place.load();
+        let loaded = fixture.load();
         let lost = lost(&loaded);
         assert!(
             lost.len() == 1 && lost[0].contains(expected),
@@ -745,10 +745,10 @@ fn missing_guard_is_reported_and_keeps_its_coverage() {
             "{what}"
         );
         // An answer settles it, and nothing else is trusted with it.
-        place.trust();
-        assert_eq!(self::lost(&place.load()), [] as [&str; 0], "{what}");
+        fixture.trust();
+        assert_eq!(self::lost(&fixture.load()), [] as [&str; 0], "{what}");
         assert_eq!(
-            place.load().settings.trusted,
+            fixture.load().settings.trusted,
             !loaded.trust.items.is_empty(),
             "{what}"
         );
@@ -757,21 +757,21 @@ fn missing_guard_is_reported_and_keeps_its_coverage() {
 
 #[test]
 fn plugin_that_no_longer_guards_is_reported() {
-    let place = ConfigFixture::new();
-    place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
-    place.trust();
-    assert_eq!(lost(&place.load()), [] as [&str; 0]);
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
+    fixture.trust();
+    assert_eq!(lost(&fixture.load()), [] as [&str; 0]);
+    fixture.write(
         "work/repo/.opencode/plugin/guard.js",
         PLUGIN.replace("tool.execute.before", "event"),
     );
-    let lost = lost(&place.load());
+    let lost = lost(&fixture.load());
     assert!(
         lost.len() == 1 && lost[0].contains("can no longer refuse a call"),
         "{lost:?}"
     );
-    std::fs::remove_file(place.path("work/repo/.opencode/plugin/guard.js")).unwrap();
-    let lost = self::lost(&place.load());
+    std::fs::remove_file(fixture.path("work/repo/.opencode/plugin/guard.js")).unwrap();
+    let lost = self::lost(&fixture.load());
     assert!(
         lost.len() == 1 && lost[0].contains("is gone or switched off"),
         "{lost:?}"
@@ -781,15 +781,15 @@ fn plugin_that_no_longer_guards_is_reported() {
 /// The file of a plugin does not mention the hooks that it takes from a package.
 #[test]
 fn plugin_that_imports_guard_is_reported_when_gone() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     let file = "work/repo/.opencode/plugin/guard.js";
     let text =
         "import g from \"guard\"\nexport const p = async () => ({ \"chat.params\": f, ...g })\n";
-    place.write(file, text);
-    place.trust();
-    assert_eq!(lost(&place.load()), [] as [&str; 0]);
-    std::fs::remove_file(place.path(file)).unwrap();
-    let lost = lost(&place.load());
+    fixture.write(file, text);
+    fixture.trust();
+    assert_eq!(lost(&fixture.load()), [] as [&str; 0]);
+    std::fs::remove_file(fixture.path(file)).unwrap();
+    let lost = lost(&fixture.load());
     assert!(
         lost.len() == 1 && lost[0].contains("is gone or switched off"),
         "{lost:?}"
@@ -798,13 +798,13 @@ fn plugin_that_imports_guard_is_reported_when_gone() {
 
 #[test]
 fn guard_is_read_from_line_of_older_answer() {
-    let place = ConfigFixture::new();
-    place
+    let fixture = ConfigFixture::new();
+    fixture
         .write("work/repo/opencode.json", GUARDED)
         .write("work/repo/guard.sh", "exit 0\n");
-    place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
-    place.trust();
-    let path = TrustStore::path(&place.environment());
+    fixture.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
+    fixture.trust();
+    let path = TrustStore::path(&fixture.environment());
     let mut answers: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     for entry in answers.as_object_mut().unwrap().values_mut() {
@@ -812,10 +812,10 @@ fn guard_is_read_from_line_of_older_answer() {
         entry.as_object_mut().unwrap().remove("guards");
     }
     std::fs::write(&path, answers.to_string()).unwrap();
-    assert_eq!(lost(&place.load()), [] as [&str; 0]);
-    std::fs::remove_file(place.path("work/repo/.opencode/plugin/guard.js")).unwrap();
-    place.write("work/repo/opencode.json", "{}");
-    let lost = lost(&place.load());
+    assert_eq!(lost(&fixture.load()), [] as [&str; 0]);
+    std::fs::remove_file(fixture.path("work/repo/.opencode/plugin/guard.js")).unwrap();
+    fixture.write("work/repo/opencode.json", "{}");
+    let lost = lost(&fixture.load());
     assert_eq!(lost.len(), 2, "{lost:?}");
     assert!(
         lost[0].starts_with("opencode.json:3:1: hook.guard: "),
@@ -847,16 +847,16 @@ fn question_names_the_changes_since_the_last_answer() {
         ),
     ];
     for (settings, script, expected) in table {
-        let place = ConfigFixture::new();
-        place
+        let fixture = ConfigFixture::new();
+        fixture
             .write("work/repo/opencode.json", OLD)
             .write("work/repo/db.sh", "echo 1\n");
-        place.trust();
-        assert_eq!(place.load().trust.changes, []);
-        place
+        fixture.trust();
+        assert_eq!(fixture.load().trust.changes, []);
+        fixture
             .write("work/repo/opencode.json", settings)
             .write("work/repo/db.sh", script);
-        let review = place.load().trust;
+        let review = fixture.load().trust;
         assert_eq!(review.decision, Decision::Unasked, "{settings}");
         let introduction = review.introduction().unwrap_or_default();
         assert_eq!(
@@ -872,32 +872,32 @@ fn question_names_the_changes_since_the_last_answer() {
 fn values_of_the_users_variables_are_neither_shown_nor_part_of_the_consent() {
     const SETTINGS: &str = r#"{"mcp": {"db": {"type": "local", "command": ["sh", "./db.sh"],
         "environment": {"TOKEN": "Bearer {env:TOKEN}", "OPTIONS": "{file:options.txt}"}}}}"#;
-    let mut place = ConfigFixture::new();
-    place.var("TOKEN", "canary-1");
-    place
+    let mut fixture = ConfigFixture::new();
+    fixture.var("TOKEN", "canary-1");
+    fixture
         .write("work/repo/opencode.json", SETTINGS)
         .write("work/repo/db.sh", "")
         .write("work/repo/options.txt", "--safe");
-    let review = place.load().trust;
+    let review = fixture.load().trust;
     let list = review.list();
     assert!(
         list.contains(r#""TOKEN":"Bearer {env:TOKEN}""#) && list.contains("--safe"),
         "{list}"
     );
     assert!(!list.contains("canary"), "{list}");
-    place.trust();
-    place.var("TOKEN", "canary-2");
-    let trusted = place.load();
+    fixture.trust();
+    fixture.var("TOKEN", "canary-2");
+    let trusted = fixture.load();
     assert_eq!(trusted.trust.decision, Decision::Trusted);
     assert_eq!(trusted.settings.mcp.len(), 1);
     // The project's own text is part of it, also in a file that it includes and around the variable.
     let changed = SETTINGS.replace("Bearer {", "Other {");
     for (settings, options) in [(SETTINGS, "--unsafe"), (changed.as_str(), "--safe")] {
-        place
+        fixture
             .write("work/repo/opencode.json", settings)
             .write("work/repo/options.txt", options);
         assert_eq!(
-            place.load().trust.decision,
+            fixture.load().trust.decision,
             Decision::Unasked,
             "{settings} {options}"
         );
@@ -906,15 +906,15 @@ fn values_of_the_users_variables_are_neither_shown_nor_part_of_the_consent() {
 
 #[test]
 fn answer_about_large_items_is_stored_without_them() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     let argument = "x".repeat(200 << 10);
     let settings =
         format!(r#"{{"mcp": {{"db": {{"type": "local", "command": ["sh", "{argument}"]}}}}}}"#);
-    place.write("work/repo/opencode.json", settings);
-    place.trust();
-    assert_eq!(place.load().trust.decision, Decision::Trusted);
-    let answers = TrustStore::open(&place.environment());
-    let worktree = place.worktree();
+    fixture.write("work/repo/opencode.json", settings);
+    fixture.trust();
+    assert_eq!(fixture.load().trust.decision, Decision::Trusted);
+    let answers = TrustStore::open(&fixture.environment());
+    let worktree = fixture.worktree();
     assert!(answers.entry(&worktree.root).unwrap().covered.is_empty());
 }
 
@@ -933,12 +933,20 @@ fn answer_is_about_the_exact_arguments() {
                     r#"{{"mcp": {{"db": {{"type": "local", "command": ["sh", "-c", "{line}"]}}}}}}"#
                 )
             };
-            let place = ConfigFixture::new();
-            place.write("work/repo/opencode.json", settings(trusted));
-            place.trust();
-            assert_eq!(place.load().trust.decision, Decision::Trusted, "{trusted}");
-            place.write("work/repo/opencode.json", settings(changed));
-            assert_eq!(place.load().trust.decision, Decision::Unasked, "{trusted}");
+            let fixture = ConfigFixture::new();
+            fixture.write("work/repo/opencode.json", settings(trusted));
+            fixture.trust();
+            assert_eq!(
+                fixture.load().trust.decision,
+                Decision::Trusted,
+                "{trusted}"
+            );
+            fixture.write("work/repo/opencode.json", settings(changed));
+            assert_eq!(
+                fixture.load().trust.decision,
+                Decision::Unasked,
+                "{trusted}"
+            );
         }
     }
 }
@@ -981,19 +989,19 @@ fn answer_is_about_the_exact_filters() {
 
 #[test]
 fn unreadable_answers_may_hide_guard() {
-    let place = ConfigFixture::new();
-    place
+    let fixture = ConfigFixture::new();
+    fixture
         .write("work/repo/opencode.json", GUARDED)
         .write("work/repo/guard.sh", "exit 0\n");
-    place.trust();
-    let environment = place.environment();
+    fixture.trust();
+    let environment = fixture.environment();
     let path = TrustStore::path(&environment);
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     // Independent of the project's present content: its guard may be gone as well.
     for project in [GUARDED, "{}"] {
-        place.write("work/repo/opencode.json", project);
-        let loaded = place.load();
+        fixture.write("work/repo/opencode.json", project);
+        let loaded = fixture.load();
         let unread = &loaded.settings.unread;
         assert!(
             unread.len() == 1 && unread[0].can_hide_deny && unread[0].location.line > 1,
@@ -1009,22 +1017,22 @@ fn unreadable_answers_may_hide_guard() {
         assert!(loaded.trust.introduction().unwrap().contains("trust.json:"));
     }
     // Only an answer of the user replaces the file, which is preserved.
-    let root = place.worktree().root.clone();
+    let root = fixture.worktree().root.clone();
     let mut store = TrustStore::open(&environment);
     store.revoke(&root).unwrap_err();
     store
         .take(&root, TrustStore::taken_back(Timestamp(1)))
         .unwrap_err();
     assert_eq!(std::fs::read(&path).unwrap(), &whole[..whole.len() / 2]);
-    place.trust();
-    assert_eq!(place.load().settings.unread, []);
+    fixture.trust();
+    assert_eq!(fixture.load().settings.unread, []);
     assert_eq!(
         std::fs::read(path.with_file_name("trust.json.unreadable")).unwrap(),
         &whole[..whole.len() / 2]
     );
     // A second unreadable file does not replace the first.
     std::fs::write(&path, "[").unwrap();
-    place.trust();
+    fixture.trust();
     assert_eq!(
         std::fs::read(path.with_file_name("trust.json.unreadable-2")).unwrap(),
         b"["
@@ -1047,25 +1055,25 @@ fn every_reason_for_unreadable_answers_is_reported() {
         ("invalid type", |path| std::fs::write(path, "[]").unwrap()),
     ];
     for (why, make) in table {
-        let place = ConfigFixture::new();
-        let path = TrustStore::path(&place.environment());
+        let fixture = ConfigFixture::new();
+        let path = TrustStore::path(&fixture.environment());
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         make(&path);
-        let unread = place.load().settings.unread;
+        let unread = fixture.load().settings.unread;
         assert!(
             unread.len() == 1 && unread[0].message.contains(why),
             "{why}: {unread:?}"
         );
-        place.trust();
-        assert_eq!(place.load().settings.unread, [], "{why}");
+        fixture.trust();
+        assert_eq!(fixture.load().settings.unread, [], "{why}");
     }
     // If the user trusts everything, answers are not read.
-    let mut place = ConfigFixture::new();
-    place.var("ADJUTANT_TRUST", "all");
-    let path = TrustStore::path(&place.environment());
+    let mut fixture = ConfigFixture::new();
+    fixture.var("ADJUTANT_TRUST", "all");
+    let path = TrustStore::path(&fixture.environment());
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, "[").unwrap();
-    let loaded = place.load();
+    let loaded = fixture.load();
     assert_eq!(
         (loaded.settings.unread.len(), loaded.trust.decision),
         (0, Decision::Nothing)
@@ -1074,28 +1082,28 @@ fn every_reason_for_unreadable_answers_is_reported() {
 
 #[test]
 fn server_of_untrusted_project_hides_no_misspelt_deny() {
-    let place = ConfigFixture::new();
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#,
     );
     let servers = r#"{"mcp": {"bahs": {"type": "local", "command": ["true"]}, "shell": {"type": "local", "command": ["true"]}}"#;
-    place.write("work/repo/opencode.json", format!("{servers}}}"));
-    assert_eq!(place.load().settings.unread.len(), 2);
+    fixture.write("work/repo/opencode.json", format!("{servers}}}"));
+    assert_eq!(fixture.load().settings.unread.len(), 2);
     // A project's own rules may be about its own servers.
-    place.write("home/.config/adjutant/adjutant.json", "{}");
-    place.write(
+    fixture.write("home/.config/adjutant/adjutant.json", "{}");
+    fixture.write(
         "work/repo/opencode.json",
         format!(r#"{servers}, "permission": {{"shell": "deny"}}}}"#),
     );
-    assert_eq!(place.load().settings.unread, []);
-    place.write(
+    assert_eq!(fixture.load().settings.unread, []);
+    fixture.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#,
     );
-    place.write("work/repo/opencode.json", format!("{servers}}}"));
-    place.trust();
-    assert_eq!(place.load().settings.unread, []);
+    fixture.write("work/repo/opencode.json", format!("{servers}}}"));
+    fixture.trust();
+    assert_eq!(fixture.load().settings.unread, []);
 }
 
 #[test]
@@ -1167,12 +1175,12 @@ fn unknown_permission_may_hide_deny() {
         ),
     ];
     for (permission, rest, counts, hint) in table {
-        let place = ConfigFixture::new();
-        place.write(
+        let fixture = ConfigFixture::new();
+        fixture.write(
             "home/.config/adjutant/adjutant.json",
             format!(r#"{{"permission": {permission}{rest}}}"#),
         );
-        let loaded = place.load();
+        let loaded = fixture.load();
         assert_eq!(
             !loaded.settings.unread.is_empty(),
             counts,

@@ -110,7 +110,7 @@ impl TrustStore {
             layer: Layer::Global,
             project: false,
         };
-        let place = SourceLocation {
+        let location = SourceLocation {
             line: unread.line,
             column: unread.column,
             ..SourceLocation::whole_text(&origin.into())
@@ -120,7 +120,7 @@ impl TrustStore {
             unread.reason
         );
         Some(
-            Problem::warning(unread.code, &place, "", text)
+            Problem::warning(unread.code, &location, "", text)
                 .hint("repair this file, or answer again: `adjutant trust`"),
         )
     }
@@ -224,13 +224,13 @@ impl TrustStore {
         let Some(unread) = &self.unread else {
             return Ok(());
         };
-        let place = if unread.line == 0 {
+        let location = if unread.line == 0 {
             String::new()
         } else {
             format!(":{}:{}", unread.line, unread.column)
         };
         Err(io::Error::other(format!(
-            "{}{place} cannot be read: {}",
+            "{}{location} cannot be read: {}",
             self.path.display(),
             unread.reason
         )))

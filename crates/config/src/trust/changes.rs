@@ -269,7 +269,8 @@ mod tests {
             kind: TrustKind::Hook,
             key: "hook.check".into(),
             detail: detail.into(),
-            place: SourceLocation::whole_text(&origin),
+            location: SourceLocation::whole_text(&origin),
+            script: None,
             covered: script_inputs::of_command(
                 &["sh", "check.sh"],
                 std::slice::from_ref(&root),

@@ -37,7 +37,7 @@ pub(crate) fn keep_restricted_files(
     let context = PermissionContext::new(environment, worktree, cwd);
     let search_filter = SearchFilter::new(&Policy {
         rules,
-        place: context,
+        context,
         ..Policy::default()
     });
     external_values.retain_mut(|value| {

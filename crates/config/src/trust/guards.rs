@@ -99,11 +99,11 @@ pub(crate) fn lost(
 fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Option<LostGuard> {
     let item = items.iter().find(|item| {
         let can_guard = matches!(item.kind, TrustKind::Hook | TrustKind::Extension);
-        can_guard && item.key == guard.key && item.place.origin.project == guard.project
+        can_guard && item.key == guard.key && item.location.origin.project == guard.project
     });
-    let place = match item {
-        Some(item) => item.place.clone(),
-        None if guard.project => guard.place(),
+    let location = match item {
+        Some(item) => item.location.clone(),
+        None if guard.project => guard.location(),
         None => return None,
     };
     let text = match item {
@@ -114,14 +114,14 @@ fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Opti
         None => "this guard, which you trusted, is gone or switched off",
     };
     let text = format!("{text}; {UNTIL_ANSWERED}");
-    let problem = Problem::warning(ProblemCode::LostGuard, &place, guard.key.as_str(), text)
+    let problem = Problem::warning(ProblemCode::LostGuard, &location, guard.key.as_str(), text)
         .hint("`adjutant trust` shows what waits for your answer");
     let why = if item.is_some() {
         hook::UNTRUSTED
     } else {
         hook::GONE
     };
-    let hook = guard.project.then(|| guard.waiting(&place, why));
+    let hook = guard.project.then(|| guard.waiting(&location, why));
     Some(LostGuard {
         hook,
         problem,
@@ -131,7 +131,7 @@ fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Opti
 
 impl TrustedGuard {
     /// Returns the location where it was written when it was trusted.
-    fn place(&self) -> SourceLocation {
+    fn location(&self) -> SourceLocation {
         let origin = ConfigOrigin {
             name: self.file.clone(),
             path: None,
@@ -146,7 +146,7 @@ impl TrustedGuard {
     }
 
     /// Returns a withheld hook that covers the same calls.
-    fn waiting(&self, place: &SourceLocation, why: &'static str) -> HookEntry {
+    fn waiting(&self, location: &SourceLocation, why: &'static str) -> HookEntry {
         HookEntry {
             name: self
                 .key
@@ -166,7 +166,7 @@ impl TrustedGuard {
             format: HookFormat::default(),
             withheld: Some(why),
             project: self.project,
-            source: place.short(),
+            source: location.short(),
         }
     }
 }
@@ -175,13 +175,13 @@ impl TrustedGuard {
 fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<TrustedGuard> {
     let covers_all = TrustedGuard {
         key: item.key.clone(),
-        project: item.place.origin.project,
+        project: item.location.origin.project,
         only_questions: false,
         tools: Vec::new(),
         pattern: None,
-        file: item.place.origin.name.clone(),
-        line: item.place.line,
-        column: item.place.column,
+        file: item.location.origin.name.clone(),
+        line: item.location.line,
+        column: item.location.column,
     };
     match item.kind {
         TrustKind::Hook => {
@@ -191,7 +191,7 @@ fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<Trust
                 name.to_owned(),
                 written,
                 covers_all.project,
-                item.place.short(),
+                item.location.short(),
             )
             .ok()??;
             let can_refuse = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
@@ -221,7 +221,7 @@ fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<Trust
 /// not distinguish tools from patterns.
 fn recorded_in(line: &str) -> Option<TrustedGuard> {
     let line = line.split("; not covered: ").next()?;
-    let (line, place) = line.strip_suffix(')')?.rsplit_once(" (")?;
+    let (line, location) = line.strip_suffix(')')?.rsplit_once(" (")?;
     let (kind, rest) = [TrustKind::Hook, TrustKind::Extension]
         .into_iter()
         .find_map(|kind| Some((kind, line.strip_prefix(kind.as_str())?.strip_prefix(' ')?)))?;
@@ -243,15 +243,15 @@ fn recorded_in(line: &str) -> Option<TrustedGuard> {
                 .then_some((key, false))?
         }
     };
-    let (file, line) = match place.rsplit_once(':') {
+    let (file, line) = match location.rsplit_once(':') {
         Some((file, line)) if line.parse::<u32>().is_ok() => {
             (file, line.parse().unwrap_or_default())
         }
-        _ => (place, 0),
+        _ => (location, 0),
     };
     Some(TrustedGuard {
         key: key.to_owned(),
-        project: !place.starts_with(['~', '/']),
+        project: !location.starts_with(['~', '/']),
         only_questions,
         tools: Vec::new(),
         pattern: None,

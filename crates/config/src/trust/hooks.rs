@@ -29,7 +29,7 @@ pub(crate) fn items(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<TrustI
             kind: TrustKind::Hook,
             key: format!("hook.{}", entry.key),
             detail: describe_hook(&command, &entry.node),
-            place: entry.at.clone(),
+            location: entry.at.clone(),
             script: None,
             covered,
         });

@@ -24,7 +24,7 @@ fn item(script: &ScriptEntry, worktree: &Worktree) -> TrustItem {
                 describe_hooks(script),
                 record.summary()
             ),
-            place: script.place.clone(),
+            location: script.location.clone(),
             script: Some(script.kind),
             covered: ScriptInputs {
                 content: record.content(),
@@ -51,7 +51,7 @@ fn item(script: &ScriptEntry, worktree: &Worktree) -> TrustItem {
         kind: TrustKind::Extension,
         key: script.name.clone(),
         detail,
-        place: script.place.clone(),
+        location: script.location.clone(),
         script: Some(script.kind),
         covered,
     }

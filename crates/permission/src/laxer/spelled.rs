@@ -316,9 +316,9 @@ fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
             return Some(text.into_iter().rev().collect());
         }
         let mut go = |x: usize, y: usize, letter: Option<char>| {
-            let place = &mut from[x * wide + y];
-            if place.is_none() && (x, y) != (0, 0) {
-                *place = Some((a * wide + b, letter));
+            let slot = &mut from[x * wide + y];
+            if slot.is_none() && (x, y) != (0, 0) {
+                *slot = Some((a * wide + b, letter));
                 ahead.push_back((x, y));
             }
         };

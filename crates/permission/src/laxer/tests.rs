@@ -222,7 +222,7 @@ fn too_many_patterns_count_as_more_permissive() {
 fn random_more_permissive_needs_are_found() {
     let mut random = fastrand::Rng::with_seed(13);
     let dir = tempfile::tempdir().unwrap();
-    let place = PermissionContext {
+    let context = PermissionContext {
         cwd: dir.path().into(),
         root: dir.path().into(),
         ..PermissionContext::default()
@@ -289,7 +289,7 @@ fn random_more_permissive_needs_are_found() {
             };
             let request = match key {
                 "bash" => {
-                    let request = command_request(lines[random.usize(..lines.len())], &place);
+                    let request = command_request(lines[random.usize(..lines.len())], &context);
                     let found = [
                         SandboxGuarantee::None,
                         SandboxGuarantee::READ_ONLY,
@@ -474,7 +474,7 @@ fn other_names_of_commands_are_compared() {
         (&[("rm *", Ask)], &[("xargs rm *", Allow)], "xargs rm"),
         (&[("wc", Ask)], &[("wc -l", Allow)], "wc -l"),
     ];
-    let place = PermissionContext {
+    let context = PermissionContext {
         path: vec!["/usr/bin".into()],
         cwd: "/tmp".into(),
         root: "/tmp".into(),
@@ -494,7 +494,7 @@ fn other_names_of_commands_are_compared() {
         let with = before.clone().then(&named(after));
         assert!(laxer(&with, &[&before], Allow).is_some(), "{with:?}");
         let judge = |rules: &Rules| {
-            evaluate(rules, &Rules::default(), &command_request(line, &place)).action
+            evaluate(rules, &Rules::default(), &command_request(line, &context)).action
         };
         weakened += usize::from(judge(&with) < judge(&before));
     }
@@ -505,7 +505,7 @@ fn other_names_of_commands_are_compared() {
 /// An ask about a program that may be started lifts no deny.
 #[test]
 fn ask_about_later_words_lifts_no_deny() {
-    let place = PermissionContext {
+    let context = PermissionContext {
         path: vec!["/usr/bin".into()],
         cwd: "/tmp".into(),
         root: "/tmp".into(),
@@ -524,7 +524,7 @@ fn ask_about_later_words_lifts_no_deny() {
         ("bash", "git push *", Ask),
     ]);
     for (line, wanted) in table {
-        let found = evaluate(&rules, &Rules::default(), &command_request(line, &place));
+        let found = evaluate(&rules, &Rules::default(), &command_request(line, &context));
         assert_eq!(found.action, wanted, "{line}: {:?}", found.reason);
     }
     let before: Rules = rules.iter().take(2).cloned().collect();
@@ -535,7 +535,7 @@ fn ask_about_later_words_lifts_no_deny() {
 #[test]
 fn random_spellings_are_compared() {
     let mut random = fastrand::Rng::with_seed(23);
-    let place = PermissionContext {
+    let context = PermissionContext {
         path: vec!["/usr/bin".into()],
         cwd: "/tmp".into(),
         root: "/tmp".into(),
@@ -582,7 +582,7 @@ fn random_spellings_are_compared() {
     let lines: Vec<String> = (0..600).map(|_| one(&mut random, false)).collect();
     let lines: Vec<AccessRequest> = lines
         .iter()
-        .map(|line| command_request(line, &place))
+        .map(|line| command_request(line, &context))
         .collect();
     let mut unchanged_sets = 0;
     let mut stricter = 0;

@@ -41,7 +41,7 @@ const MAX_LAYERS: usize = 8;
 
 /// The state of an analysis.
 struct Analyzer<'p> {
-    place: &'p PermissionContext,
+    context: &'p PermissionContext,
     disk: Disk<'p>,
     expander: Expander<'p>,
     budget: Budget,
@@ -75,12 +75,12 @@ struct AnalyzerFrame {
 pub(super) fn analyze(
     command: &str,
     parsed: &Result<Script, Unreadable>,
-    place: &PermissionContext,
+    context: &PermissionContext,
 ) -> CommandAnalysis {
     let mut analyzer = Analyzer {
-        place,
-        disk: Disk::new(place),
-        expander: Expander::new(place.home.as_deref(), place.scratch.as_deref()),
+        context,
+        disk: Disk::new(context),
+        expander: Expander::new(context.home.as_deref(), context.scratch.as_deref()),
         budget: Budget::default(),
         frame: AnalyzerFrame {
             layer: 0,
@@ -97,7 +97,7 @@ pub(super) fn analyze(
         traps: vec![],
     };
     let mut state = ShellState {
-        cwd: vec![place.cwd.clone()],
+        cwd: vec![context.cwd.clone()],
         ..ShellState::default()
     };
     match parsed {
@@ -145,7 +145,7 @@ impl<'p> Analyzer<'p> {
         if let Some(reason) = self.expander.settled() {
             self.set_opaque(reason);
         }
-        settle::mark_shadowable_programs(&mut self.units, self.place, &self.disk);
+        settle::mark_shadowable_programs(&mut self.units, self.context, &self.disk);
         settle::mark_self_written_programs(&mut self.units, command);
         if self.is_full() {
             self.mark_incomplete(&Unreadable::TooMany.to_string());

@@ -37,7 +37,7 @@ const MAX_REPOSITORIES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Disk<'p> {
-    place: &'p PermissionContext,
+    context: &'p PermissionContext,
     /// Links that the line itself creates or may create.
     links: Vec<PathBuf>,
     /// Directories that the line removes or moves.
@@ -56,12 +56,12 @@ pub(super) struct Disk<'p> {
 impl<'p> Disk<'p> {
     /// Returns adjutant's own executable.
     pub(super) fn program(&self) -> Option<&'p Path> {
-        self.place.program.as_deref()
+        self.context.program.as_deref()
     }
 
-    pub(super) fn new(place: &'p PermissionContext) -> Self {
+    pub(super) fn new(context: &'p PermissionContext) -> Self {
         Self {
-            place,
+            context,
             links: vec![],
             gone: vec![],
             listings: Listings::default(),
@@ -83,15 +83,19 @@ impl<'p> Disk<'p> {
     ///
     /// For a remote of git, its address is added, because another remote may get that name later.
     /// `None` if the shell is not in the session's directory.
-    pub(super) fn pin_destination(&mut self, place: String, state: &ShellState) -> Option<String> {
-        if state.cwd != [self.place.cwd.clone()] {
+    pub(super) fn pin_destination(
+        &mut self,
+        destination: String,
+        state: &ShellState,
+    ) -> Option<String> {
+        if state.cwd != [self.context.cwd.clone()] {
             return None;
         }
-        let Some(remote) = place.strip_prefix("git push ") else {
-            return Some(place);
+        let Some(remote) = destination.strip_prefix("git push ") else {
+            return Some(destination);
         };
         let repository = self.repository(&state.cwd[0]);
-        Some(format!("{place} {}", repository.pushed_to(remote)?))
+        Some(format!("{destination} {}", repository.pushed_to(remote)?))
     }
 
     /// Returns the repository that git would work in.
@@ -99,7 +103,7 @@ impl<'p> Disk<'p> {
         if let Some(found) = self.repositories.get(cwd) {
             return found.clone();
         }
-        let found = Rc::new(Repository::find(cwd, self.place.home.as_deref()));
+        let found = Rc::new(Repository::find(cwd, self.context.home.as_deref()));
         self.repositories.insert(cwd.to_owned(), found.clone());
         found
     }

@@ -175,8 +175,8 @@ impl EffectCollector<'_> {
                 self.add(UnitEffect::Floor(floor.action, floor.why.to_owned()));
             }
         }
-        for given in &reading.given {
-            self.option(program, given, args);
+        for option in &reading.options {
+            self.option(program, option, args);
         }
         if reading.unknown && !program.any {
             self.effect(Effect::Unproven);
@@ -189,7 +189,7 @@ impl EffectCollector<'_> {
             }
         }
         // The value of an unknown option may be mistaken for the program.
-        let has_unknown_option = reading.given.iter().any(|given| given.does.is_none());
+        let has_unknown_option = reading.options.iter().any(|option| option.does.is_none());
         let runs_words = program
             .words
             .iter()
@@ -261,25 +261,25 @@ impl EffectCollector<'_> {
         ));
     }
 
-    fn option(&mut self, program: &Utility, given: &GivenOption, args: &[Arg]) {
-        let name = &*given.name;
-        let Some(does) = given.does else {
+    fn option(&mut self, program: &Utility, option: &GivenOption, args: &[Arg]) {
+        let name = &*option.name;
+        let Some(does) = option.does else {
             if !program.any {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
-                self.add_foreign_code(given.value.as_ref());
+                self.add_foreign_code(option.value.as_ref());
             }
             return;
         };
         match does {
             Does::Harmless => {}
-            Does::Reads => self.uses(Access::Read, &given.value_or_unknown()),
-            Does::Lists => self.uses(Access::List, &given.value_or_unknown()),
+            Does::Reads => self.uses(Access::Read, &option.value_or_unknown()),
+            Does::Lists => self.uses(Access::List, &option.value_or_unknown()),
             Does::Names => {
-                self.uses(Access::Read, &given.value_or_unknown());
+                self.uses(Access::Read, &option.value_or_unknown());
                 let reason = format!(
                     "the files it reads are named in {}",
-                    given.value_or_unknown().raw
+                    option.value_or_unknown().raw
                 );
                 self.add(UnitEffect::Unknown(reason));
             }
@@ -287,10 +287,10 @@ impl EffectCollector<'_> {
                 if program.effect == Effect::Reads && program.special != "archive" {
                     self.add_danger(name);
                 }
-                self.uses(Access::Edit, &given.value_or_unknown());
+                self.uses(Access::Edit, &option.value_or_unknown());
                 // strace starts a program for such a file.
-                if given.value_or_unknown().prefix().starts_with(['|', '!']) {
-                    self.add(RunEffect::Text(given.value_or_unknown().after(1), true));
+                if option.value_or_unknown().prefix().starts_with(['|', '!']) {
+                    self.add(RunEffect::Text(option.value_or_unknown().after(1), true));
                 }
             }
             Does::Edits | Does::Changes => {
@@ -303,57 +303,57 @@ impl EffectCollector<'_> {
                 }
                 self.add(UnitEffect::Destroys);
                 self.effect(Effect::Writes);
-                if let Some(file) = &given.value {
+                if let Some(file) = &option.value {
                     self.uses(Access::Edit, file);
                 }
             }
-            Does::Sends => network::sends(self, given),
+            Does::Sends => network::sends(self, option),
             Does::Enters => {
                 if program.special == "git" {
                     self.add_danger(name);
                 }
-                match &given.value {
+                match &option.value {
                     Some(dir) => self.add(ShellEffect::Enter(dir.clone())),
                     None => self.add(ShellEffect::UnknownDirectory),
                 }
             }
             Does::RemoteShell => {
                 self.add_danger(name);
-                self.uses(Access::List, &given.value_or_unknown());
+                self.uses(Access::List, &option.value_or_unknown());
                 self.add(UnitEffect::AtStake(
                     "another repository's settings decide what git starts".to_owned(),
                 ));
             }
-            does => self.starts(program, does, given, args),
+            does => self.starts(program, does, option, args),
         }
     }
 
     /// Applies an option that may start a program.
-    fn starts(&mut self, program: &Utility, does: Does, given: &GivenOption, args: &[Arg]) {
-        let name = &*given.name;
+    fn starts(&mut self, program: &Utility, does: Does, option: &GivenOption, args: &[Arg]) {
+        let name = &*option.name;
         match does {
             Does::Runs => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
-                self.carries(given.value.as_ref());
+                self.carries(option.value.as_ref());
             }
-            Does::Until => find::until(self, given, args, program.name == "find"),
-            Does::Formats => special::formats(self, given),
-            Does::Settings => special::settings(self, given),
-            Does::Options => special::ssh_option(self, given),
+            Does::Until => find::until(self, option, args, program.name == "find"),
+            Does::Formats => special::formats(self, option),
+            Does::Settings => special::settings(self, option),
+            Does::Options => special::ssh_option(self, option),
             Does::Action => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
-                if given.value_or_unknown().prefix().starts_with("exec=") {
-                    self.add(RunEffect::Text(given.value_or_unknown().after(5), true));
-                } else if !given.value_or_unknown().known() {
+                if option.value_or_unknown().prefix().starts_with("exec=") {
+                    self.add(RunEffect::Text(option.value_or_unknown().after(5), true));
+                } else if !option.value_or_unknown().known() {
                     self.set_opaque("what it does at a checkpoint is computed");
                 }
             }
             Does::Unproven => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
-                self.add_foreign_code(given.value.as_ref());
+                self.add_foreign_code(option.value.as_ref());
             }
             Does::Doubt => {
                 self.add_danger(name);
@@ -361,16 +361,16 @@ impl EffectCollector<'_> {
                 self.set_may_be_denied(&format!(
                     "{name} may make it run more than its arguments name"
                 ));
-                self.add_foreign_code(given.value.as_ref());
+                self.add_foreign_code(option.value.as_ref());
             }
             Does::Opaque => {
                 self.add_danger(name);
                 self.set_opaque(&format!("{name} may start anything"));
-                self.add_foreign_code(given.value.as_ref());
+                self.add_foreign_code(option.value.as_ref());
             }
             Does::OpaqueFile => {
                 self.add_danger(name);
-                self.uses(Access::Read, &given.value_or_unknown());
+                self.uses(Access::Read, &option.value_or_unknown());
                 self.set_opaque("its settings are in a file, and may start programs");
             }
             // The programs' own code handles the others: see `languages` and `special`.

@@ -11,8 +11,7 @@ pub enum UrlVerdict {
     Refused(String),
 }
 
-/// Judges an address without resolving names. `secrets` and `private` are as for
-/// [`Address::access_request`].
+/// Judges an address without resolving names. `secrets` and `private` are as for [`Address::access_request`].
 pub fn judge_url(rules: &Rules, text: &str, secrets: &[String], private: &[String]) -> UrlVerdict {
     let address = match Address::read(text) {
         Ok(address) => address,

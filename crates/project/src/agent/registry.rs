@@ -55,11 +55,11 @@ impl Agents {
             all.push(agent(permissions, entry));
         }
         if agent_rules.rescued
-            && let Some(place) = &settings.agents_location
+            && let Some(location) = &settings.agents_location
         {
             let text = "no agent is left that you could choose; build is used";
             problems.push(
-                Problem::error(ProblemCode::UnknownAgent, place, "agent", text)
+                Problem::error(ProblemCode::UnknownAgent, location, "agent", text)
                     .hint("leave one agent visible, with mode primary or all"),
             );
         }
@@ -222,10 +222,10 @@ fn default_problem(settings: &Settings, all: &[Agent], instead: &str) -> Option<
         .filter(|agent| agent.is_mode())
         .map(|agent| agent.name.as_str())
         .collect();
-    let place = settings.default_agent_location.as_ref()?;
+    let location = settings.default_agent_location.as_ref()?;
     let problem = Problem::error(
         ProblemCode::UnknownAgent,
-        place,
+        location,
         "default_agent",
         format!("{reason}; {instead} is used"),
     );

@@ -166,8 +166,8 @@ fn command(program: &str) -> std::process::Command {
     std::process::Command::new(program)
 }
 
-fn judge((rules, place): &(Rules, PermissionContext), line: &str) -> Verdict {
-    evaluate(rules, &Rules::default(), &command_request(line, place))
+fn judge((rules, context): &(Rules, PermissionContext), line: &str) -> Verdict {
+    evaluate(rules, &Rules::default(), &command_request(line, context))
 }
 
 fn name(action: Action) -> &'static str {

@@ -15,9 +15,9 @@ use base::text;
 /// The limits of one address: skills, files of one skill, bytes of a file, of a skill, of all.
 const MAX_SKILLS: usize = 200;
 const MAX_FILES: usize = 100;
-pub const LARGEST: usize = 1 << 20;
+pub const MAX_FILE_BYTES: usize = 1 << 20;
 pub const SKILL: usize = 8 << 20;
-pub const ALTOGETHER: usize = 32 << 20;
+pub const MAX_TOTAL_BYTES: usize = 32 << 20;
 
 /// The maximum length of a path component in bytes, and of a path in components.
 const MAX_PART_BYTES: usize = 100;
@@ -226,13 +226,13 @@ pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<FetchedSkill>) -> io::R
             std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
             write_private_file(&path, bytes)?;
         }
-        let place = dir.join(name);
+        let target = dir.join(name);
         let old = tempfile::Builder::new().prefix(".old-").tempdir_in(dir)?;
-        if place.exists() {
-            std::fs::rename(&place, old.path().join("old"))?;
+        if target.exists() {
+            std::fs::rename(&target, old.path().join("old"))?;
         }
-        match std::fs::rename(new.path(), &place) {
-            Err(_) if place.is_dir() => {} // another session was faster
+        match std::fs::rename(new.path(), &target) {
+            Err(_) if target.is_dir() => {} // another session was faster
             renamed => renamed?,
         }
     }
@@ -396,8 +396,8 @@ mod tests {
 
     #[test]
     fn changed_skill_is_fetched_again_and_dropped_one_is_removed() {
-        let place = tempfile::tempdir().unwrap();
-        let dir = place.path().join("skills");
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("skills");
         let one = |name: &str, version: Option<&str>| IndexedSkill {
             name: name.to_owned(),
             files: vec!["SKILL.md".into(), "x/y.txt".into()],

@@ -349,11 +349,11 @@ fn cited(answer: &str) -> Vec<(String, usize)> {
     let items = answer
         .lines()
         .filter(|line| line.starts_with("- `") || line.starts_with('`'));
-    let place = |line: &str| {
+    let link = |line: &str| {
         let (path, number) = line.split('`').nth(1)?.rsplit_once(':')?;
         Some((path.to_owned(), number.parse().ok()?))
     };
-    items.filter_map(place).collect()
+    items.filter_map(link).collect()
 }
 
 #[test]
@@ -419,12 +419,12 @@ fn vague_word_alone_is_a_name() {
         ("src/main.rs", "fn main() {}\n"),
         ("src/get.rs", "pub fn get() {}\n"),
     ]);
-    for (question, place) in [
+    for (question, link) in [
         ("where is main defined?", "src/main.rs:1"),
         ("find get", "src/get.rs:1"),
     ] {
         let (_, answer) = play(&mut project, question);
-        assert!(answer.contains(place), "{question}: {answer}");
+        assert!(answer.contains(link), "{question}: {answer}");
     }
     for talk in [
         "hello",

@@ -41,9 +41,9 @@ pub fn remember(record: &mut Record, messages: &[Message]) {
                 .iter()
                 .find(|message| message.id == from)
                 .map(title);
-            let words = title.unwrap_or_else(|| "an earlier turn".to_owned());
+            let text = title.unwrap_or_else(|| "an earlier turn".to_owned());
             record.past_undos.push(PastUndo {
-                prompt_title: words,
+                prompt_title: text,
                 files,
                 redone: false,
             });

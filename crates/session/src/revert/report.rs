@@ -37,7 +37,7 @@ pub struct RevertReport {
     /// Commands that were interrupted by the end of a process: their file changes are unknown.
     pub unknown: Vec<String>,
     /// Writes whose earlier state was not stored.
-    pub unkept: Vec<UnrecordedWrite>,
+    pub unrecorded: Vec<UnrecordedWrite>,
 }
 
 impl RevertReport {
@@ -56,7 +56,7 @@ impl RevertReport {
     pub(super) fn describe(&mut self, messages: &[Message]) {
         self.messages = messages.len();
         self.unknown = interrupted::commands(messages);
-        self.unkept = changes::unrecorded(messages);
+        self.unrecorded = changes::unrecorded(messages);
         self.prompt_title = messages
             .iter()
             .find(|m| is_prompt(m))
@@ -128,7 +128,7 @@ impl RevertReport {
             };
             format!("`{}`: {why}", text::escaped(&name))
         };
-        match listed(self.unkept.iter().map(line)) {
+        match listed(self.unrecorded.iter().map(line)) {
             list if list.is_empty() => list,
             list => format!("\n\nNot recorded, so not restored:\n{list}"),
         }
@@ -137,7 +137,7 @@ impl RevertReport {
     fn files(&self) -> String {
         let mut text = String::new();
         if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
-            let nothing = if self.unkept.is_empty() {
+            let nothing = if self.unrecorded.is_empty() {
                 "\n\nNo recorded file changes to restore."
             } else {
                 ""

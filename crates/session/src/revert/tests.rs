@@ -283,7 +283,7 @@ impl Life {
                 Content::Patch {
                     files,
                     begun: false,
-                    unkept: vec![],
+                    unrecorded: vec![],
                 },
             )]
         };

@@ -96,14 +96,14 @@ pub async fn make(
             }
             alone = !is_concurrent;
             concurrent.pop_front();
-            if let Some((place, one)) = waiting.pop_front() {
-                running.push(async move { (place, one.make().await) });
+            if let Some((index, one)) = waiting.pop_front() {
+                running.push(async move { (index, one.make().await) });
             }
         }
         match running.next().await {
-            Some((place, call)) => {
+            Some((index, call)) => {
                 let rejected = next::rejected(&call.state) && !turn.goes_on_after_rejection();
-                message.parts[place].content = Content::Tool(call);
+                message.parts[index].content = Content::Tool(call);
                 // The call may have changed files, so earlier analyses are outdated.
                 for (_, one) in &mut waiting {
                     one.analysis = one.analysis.outdated();
@@ -138,16 +138,16 @@ async fn waiting<'a>(
     let mut waiting: VecDeque<(usize, RunningCall<'a>)> = VecDeque::new();
     let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
     let mut line = WaitingLine::default();
-    let pending = |(place, part): (usize, &Part)| match &part.content {
+    let pending = |(index, part): (usize, &Part)| match &part.content {
         Content::Tool(call) if call.state == CallState::Pending => {
-            Some((place, part.id.clone(), call.clone()))
+            Some((index, part.id.clone(), call.clone()))
         }
         _ => None,
     };
     let pending: Vec<(usize, PartId, Call)> =
         parts.iter().enumerate().filter_map(pending).collect();
     let calls: Vec<Call> = pending.iter().map(|(_, _, call)| call.clone()).collect();
-    for ((place, part, _), resolved) in pending.into_iter().zip(resolved(turn, frame, calls).await)
+    for ((index, part, _), resolved) in pending.into_iter().zip(resolved(turn, frame, calls).await)
     {
         let ResolvedCall {
             call,
@@ -201,23 +201,23 @@ async fn waiting<'a>(
             repeats,
             refusals,
         };
-        waiting.push_back((place, one));
+        waiting.push_back((index, one));
     }
     waiting
 }
 
 /// Marks calls that will not be made as failed.
 pub async fn abandon(turn: &TurnContext, message: &mut Message, why: &str) {
-    for place in 0..message.parts.len() {
-        if matches!(&message.parts[place].content, Content::Tool(call) if call.state == CallState::Pending)
+    for index in 0..message.parts.len() {
+        if matches!(&message.parts[index].content, Content::Tool(call) if call.state == CallState::Pending)
         {
-            fail(turn, message, place, why).await;
+            fail(turn, message, index, why).await;
         }
     }
 }
 
-async fn fail(turn: &TurnContext, message: &mut Message, place: usize, why: &str) {
-    let Content::Tool(call) = &mut message.parts[place].content else {
+async fn fail(turn: &TurnContext, message: &mut Message, index: usize, why: &str) {
+    let Content::Tool(call) = &mut message.parts[index].content else {
         return;
     };
     call.state = CallState::failed(why);
@@ -227,7 +227,7 @@ async fn fail(turn: &TurnContext, message: &mut Message, place: usize, why: &str
         output,
         ..CallUpdate::of(&call.call)
     };
-    turn.record.part(&message.id, &message.parts[place]).await;
+    turn.record.part(&message.id, &message.parts[index]).await;
     turn.event_sender.event(Event::Call(Box::new(update))).await;
 }
 
@@ -245,17 +245,17 @@ pub async fn set_aside(turn: &TurnContext, message: &mut Message, finish: Finish
     let empty =
         |part: &Part| matches!(&part.content, Content::Text(text) if text.text.trim().is_empty());
     let last = message.parts.iter().rposition(|part| !empty(part));
-    let cut = |place: usize, part: &Part| match &part.content {
+    let cut = |index: usize, part: &Part| match &part.content {
         Content::Tool(call) if call.state == CallState::Pending => {
-            Some(place) == last || call.input.is_string()
+            Some(index) == last || call.input.is_string()
         }
         _ => false,
     };
     let places: Vec<usize> = (0..message.parts.len())
-        .filter(|place| cut(*place, &message.parts[*place]))
+        .filter(|index| cut(*index, &message.parts[*index]))
         .collect();
-    for place in places {
-        fail(turn, message, place, why).await;
+    for index in places {
+        fail(turn, message, index, why).await;
     }
 }
 

@@ -379,7 +379,7 @@ impl ChangeRecorder {
             content: Content::Patch {
                 files,
                 begun: true,
-                unkept: Vec::new(),
+                unrecorded: Vec::new(),
             },
         };
         turn.record.part(&self.message, &part).await;
@@ -495,7 +495,7 @@ impl ChangeRecorder {
             && named.is_empty()
             && journal.is_empty()
             && done.files.is_empty()
-            && done.unkept.is_empty()
+            && done.unrecorded.is_empty()
         {
             return None;
         }
@@ -503,7 +503,7 @@ impl ChangeRecorder {
         let look = move || {
             let (entries, off) = after(&tracker, mark.as_ref(), named, &journal);
             done.files.extend(entries.files);
-            done.unkept.extend(entries.unkept);
+            done.unrecorded.extend(entries.unrecorded);
             (done, off)
         };
         let looked = base::task::spawn(async move {
@@ -537,12 +537,12 @@ impl StepChanges {
                 Some(Untracked::Failed(e.to_string())),
             )
         };
-        let (JournalEntries { files, unkept }, off) = looked.unwrap_or_else(failed);
+        let (JournalEntries { files, unrecorded }, off) = looked.unwrap_or_else(failed);
         if let Some(off) = off {
             recorder.report(turn, &off).await;
         }
         let unwritten = locked(&recorder.begun).is_empty();
-        let nothing = files.is_empty() && unkept.is_empty();
+        let nothing = files.is_empty() && unrecorded.is_empty();
         if nothing && unwritten {
             return None;
         }
@@ -550,14 +550,14 @@ impl StepChanges {
             turn.record.contents(tracker, &files).await;
         }
         if let Some(parent) = &turn.parent_changes {
-            parent.add(&files, &unkept);
+            parent.add(&files, &unrecorded);
         }
         let part = Part {
             id: recorder.part.clone(),
             content: Content::Patch {
                 files,
                 begun: false,
-                unkept,
+                unrecorded,
             },
         };
         turn.record.part(&recorder.message, &part).await;
@@ -661,10 +661,10 @@ fn after(
     };
     let JournalEntries {
         files: reported,
-        mut unkept,
+        mut unrecorded,
     } = journal.take();
     if off.is_some() {
-        unkept.push(UnrecordedWrite {
+        unrecorded.push(UnrecordedWrite {
             what: "the calls of a step".into(),
             why: UnrecordedReason::Unreported,
         });
@@ -714,7 +714,7 @@ fn after(
         known.extend(change);
     }
     let files = transcript::merged(files.values().flatten());
-    (JournalEntries { files, unkept }, off)
+    (JournalEntries { files, unrecorded }, off)
 }
 
 /// Returns the change of a file that an edit has named.
@@ -812,7 +812,7 @@ mod tests {
     #[test]
     fn commands_that_only_read_or_use_a_service_are_recognised() {
         let dir = tempfile::tempdir().unwrap();
-        let place = PermissionContext {
+        let context = PermissionContext {
             root: dir.path().into(),
             cwd: dir.path().into(),
             ..PermissionContext::default()
@@ -820,7 +820,7 @@ mod tests {
         let of = |lines: &[&str]| {
             lines
                 .iter()
-                .map(|line| command_request(line, &place))
+                .map(|line| command_request(line, &context))
                 .collect::<Vec<_>>()
         };
         let read = AccessRequest::new("read", "a.txt");

@@ -28,7 +28,7 @@ pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
     let mut from = view.messages.len();
     let mut taken = 0;
     let mut prompts = 0;
-    for (place, message) in view
+    for (index, message) in view
         .messages
         .iter()
         .enumerate()
@@ -40,7 +40,7 @@ pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
             break;
         }
         prompts += u32::from(message.is_prompt());
-        from = place;
+        from = index;
     }
     from
 }

@@ -325,7 +325,7 @@ pub async fn prompt(
 pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
     if turn.depth == 0 {
         turn.resources.extensions.scripts.remember(
-            &turn.record.events.place(),
+            &turn.record.events.message_context(),
             &history.messages,
             busy,
         );

@@ -64,11 +64,11 @@ fn shown(printed: &str, how: &str) -> String {
 pub async fn settle(history: &mut History, turn: &TurnContext) {
     for ended in turn.resources.shared.jobs.unsettled() {
         // The call is missing if it was undone in the meantime.
-        let Some((message, place)) = place(history, &ended.call) else {
+        let Some((message, part_index)) = place(history, &ended.call) else {
             continue;
         };
         let Message { id, parts, .. } = &mut history.messages[message];
-        let part = &mut parts[place];
+        let part = &mut parts[part_index];
         if let Content::Tool(call) = &mut part.content
             && let CallState::Completed(Completed {
                 facts,

@@ -16,10 +16,10 @@ use transcript::{Content, FileChange, Part, UnrecordedWrite};
 pub struct ChildChanges(Mutex<JournalEntries>);
 
 impl ChildChanges {
-    pub fn add(&self, files: &[FileChange], unkept: &[UnrecordedWrite]) {
+    pub fn add(&self, files: &[FileChange], unrecorded: &[UnrecordedWrite]) {
         let mut all = locked(&self.0);
         all.files.extend_from_slice(files);
-        all.unkept.extend_from_slice(unkept);
+        all.unrecorded.extend_from_slice(unrecorded);
     }
 
     pub fn take(&self) -> JournalEntries {
@@ -69,7 +69,7 @@ pub async fn collect(history: &mut History, turn: &TurnContext) {
     } in turn.resources.late_changes.all()
     {
         let taken = spawn_blocking(move || journal.take()).await;
-        let JournalEntries { files, unkept } = taken.unwrap_or_else(|e| {
+        let JournalEntries { files, unrecorded } = taken.unwrap_or_else(|e| {
             tracing::error!("the changes of a background command are unknown: {e}");
             JournalEntries::default()
         });
@@ -81,26 +81,26 @@ pub async fn collect(history: &mut History, turn: &TurnContext) {
         else {
             continue;
         };
-        if files.is_empty() && unkept.is_empty() {
+        if files.is_empty() && unrecorded.is_empty() {
             continue;
         }
         if let Some(tracker) = &turn.resources.snapshots {
             turn.record.contents(tracker, &files).await;
         }
         if let Some(parent) = &turn.parent_changes {
-            parent.add(&files, &unkept);
+            parent.add(&files, &unrecorded);
         }
         let known = message.parts.iter_mut().find(|known| known.id == part);
         let part = match known {
             Some(known) => {
                 if let Content::Patch {
                     files: earlier,
-                    unkept: unkept_earlier,
+                    unrecorded: unrecorded_earlier,
                     ..
                 } = &mut known.content
                 {
                     earlier.extend(files);
-                    unkept_earlier.extend(unkept);
+                    unrecorded_earlier.extend(unrecorded);
                 }
                 known.clone()
             }
@@ -110,7 +110,7 @@ pub async fn collect(history: &mut History, turn: &TurnContext) {
                     content: Content::Patch {
                         files,
                         begun: false,
-                        unkept,
+                        unrecorded,
                     },
                 };
                 message.parts.push(part.clone());

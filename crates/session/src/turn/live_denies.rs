@@ -99,7 +99,7 @@ impl DenyWatcher {
     }
 
     /// Returns the agents whose denies apply now. Reads the files if one has changed.
-    fn look(&self, place: &SettingsSource) -> Vec<Arc<Agents>> {
+    fn look(&self, source: &SettingsSource) -> Vec<Arc<Agents>> {
         let (fingerprint, mut forbidding) = {
             let later = locked(&self.later);
             (later.fingerprint.clone(), later.forbidding.clone())
@@ -107,9 +107,9 @@ impl DenyWatcher {
         if !fingerprint.is_stale() {
             return forbidding;
         }
-        let loaded = config::load(&place.environment, &place.worktree, &place.cwd);
+        let loaded = config::load(&source.environment, &source.worktree, &source.cwd);
         let agents =
-            Arc::new(Agents::build(&loaded.settings, &place.environment, &place.worktree).0);
+            Arc::new(Agents::build(&loaded.settings, &source.environment, &source.worktree).0);
         if loaded.errors_since(&self.known).next().is_some() {
             forbid(&mut forbidding, agents);
         } else {
@@ -132,12 +132,12 @@ pub(super) async fn forbidden(
 ) -> Result<(), Failure> {
     let read = turn.project.read.clone();
     let forbidding = if at_once || read.is_due() {
-        let place = SettingsSource {
+        let source = SettingsSource {
             environment: turn.environment.clone(),
             worktree: turn.project.worktree.clone(),
             cwd: turn.project.cwd.clone(),
         };
-        base::task::spawn_blocking(move || read.look(&place))
+        base::task::spawn_blocking(move || read.look(&source))
             .await
             .unwrap_or_default()
     } else {

@@ -30,7 +30,7 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
         if turns < PROTECTED_TURNS {
             continue;
         }
-        for (place, part) in message.parts.iter().enumerate().rev() {
+        for (index, part) in message.parts.iter().enumerate().rev() {
             let Content::Tool(call) = &part.content else {
                 continue;
             };
@@ -47,7 +47,7 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
             total += tokens;
             if total > PROTECTED_TOKENS {
                 freed += tokens;
-                old.push((at, place));
+                old.push((at, index));
             }
         }
     }
@@ -65,9 +65,9 @@ pub async fn prune(history: &mut History, turn: &TurnContext) -> bool {
     }
     let old = old(history);
     let now = turn.now();
-    for (at, place) in &old {
+    for (at, part_index) in &old {
         let Message { id, parts, .. } = &mut history.messages[*at];
-        let part = &mut parts[*place];
+        let part = &mut parts[*part_index];
         if let Content::Tool(call) = &mut part.content
             && let CallState::Completed(done) = &mut call.state
         {

@@ -335,7 +335,7 @@ fn find_refused<'a>(why: &str, tools: &'a [ToolSpec], left_out: &[&str]) -> Opti
         }
     }
     match in_declarations.or(in_tools) {
-        Some(place) => tools.get(place),
+        Some(index) => tools.get(index),
         None => named(),
     }
 }

@@ -104,10 +104,10 @@ fn messages(history: &History, frame: &StepContext) -> Vec<ModelMessage> {
             0
         };
     }
-    for (place, message) in view.messages.into_iter().enumerate() {
+    for (index, message) in view.messages.into_iter().enumerate() {
         match &message.role {
             Role::User(_) => {
-                let inputs = inputs(message, frame, place < bare);
+                let inputs = inputs(message, frame, index < bare);
                 if !inputs.is_empty() {
                     out.push(ModelMessage::User(inputs));
                 }

@@ -455,21 +455,23 @@ impl AnswerBuilder<'_> {
     async fn take(&mut self, delta: Delta) {
         match delta {
             Delta::Text { index, text } => {
-                let place = self.place(index, || Content::Text(Text::default())).await;
-                if let Content::Text(part) = &mut self.message.parts[place].content {
+                let part_index = self
+                    .part_index(index, || Content::Text(Text::default()))
+                    .await;
+                if let Content::Text(part) = &mut self.message.parts[part_index].content {
                     let from = part.text.len();
                     part.text.to_mut().push_str(&text);
-                    self.grown(place, from);
+                    self.grown(part_index, from);
                 }
             }
             Delta::Reasoning { index, text } => {
-                let place = self
-                    .place(index, || Content::Reasoning(Reasoning::default()))
+                let part_index = self
+                    .part_index(index, || Content::Reasoning(Reasoning::default()))
                     .await;
-                if let Content::Reasoning(part) = &mut self.message.parts[place].content {
+                if let Content::Reasoning(part) = &mut self.message.parts[part_index].content {
                     let from = part.text.len();
                     part.text.push_str(&text);
-                    self.grown(place, from);
+                    self.grown(part_index, from);
                 }
             }
             Delta::Call { index, id, name } => self.call(index, id, name).await,
@@ -477,16 +479,16 @@ impl AnswerBuilder<'_> {
                 self.arguments.entry(index).or_default().push_str(&json)
             }
             Delta::Provider { index, data } => {
-                let place = self
-                    .place(index, || Content::Reasoning(Reasoning::default()))
+                let part_index = self
+                    .part_index(index, || Content::Reasoning(Reasoning::default()))
                     .await;
-                match &mut self.message.parts[place].content {
+                match &mut self.message.parts[part_index].content {
                     Content::Text(Text { provider, .. })
                     | Content::Reasoning(Reasoning { provider, .. })
                     | Content::Tool(Call { provider, .. }) => provider.extend(data),
                     _ => {}
                 }
-                self.changed(place);
+                self.changed(part_index);
             }
             // The text of the answer contains them, too.
             Delta::Found(_) => {}
@@ -496,9 +498,9 @@ impl AnswerBuilder<'_> {
     }
 
     async fn call(&mut self, index: usize, id: Option<String>, name: String) {
-        if let Some(place) = self.places.get(&index) {
+        if let Some(part_index) = self.places.get(&index) {
             // Some wire formats repeat the name with every delta, or send the id later.
-            if let Content::Tool(call) = &mut self.message.parts[*place].content
+            if let Content::Tool(call) = &mut self.message.parts[*part_index].content
                 && call.provider_id.is_none()
             {
                 call.provider_id = id;
@@ -529,35 +531,35 @@ impl AnswerBuilder<'_> {
             progress: Some(Progress::Pending),
             ..CallUpdate::of(&call.call)
         };
-        self.place(index, || Content::Tool(call)).await;
+        self.part_index(index, || Content::Tool(call)).await;
         self.turn
             .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
     }
 
-    async fn place(&mut self, index: usize, content: impl FnOnce() -> Content) -> usize {
-        if let Some(place) = self.places.get(&index) {
-            return *place;
+    async fn part_index(&mut self, index: usize, content: impl FnOnce() -> Content) -> usize {
+        if let Some(part_index) = self.places.get(&index) {
+            return *part_index;
         }
-        let place = self.message.parts.len();
+        let part_index = self.message.parts.len();
         let part = self.turn.part(content());
         self.turn.record.part(&self.message.id, &part).await;
         self.message.parts.push(part);
-        self.places.insert(index, place);
-        place
+        self.places.insert(index, part_index);
+        part_index
     }
 
-    fn grown(&mut self, place: usize, from: usize) {
-        if !self.fresh.iter().any(|(waiting, _)| *waiting == place) {
-            self.fresh.push((place, from));
+    fn grown(&mut self, part_index: usize, from: usize) {
+        if !self.fresh.iter().any(|(waiting, _)| *waiting == part_index) {
+            self.fresh.push((part_index, from));
         }
-        self.changed(place);
+        self.changed(part_index);
     }
 
-    fn changed(&mut self, place: usize) {
-        if !self.unsaved.contains(&place) {
-            self.unsaved.push(place);
+    fn changed(&mut self, part_index: usize) {
+        if !self.unsaved.contains(&part_index) {
+            self.unsaved.push(part_index);
         }
     }
 
@@ -565,7 +567,7 @@ impl AnswerBuilder<'_> {
     fn waiting(&self) -> usize {
         self.fresh
             .iter()
-            .map(|(place, from)| text_of(&self.message.parts[*place]).len() - from)
+            .map(|(part_index, from)| text_of(&self.message.parts[*part_index]).len() - from)
             .sum()
     }
 
@@ -575,8 +577,8 @@ impl AnswerBuilder<'_> {
             return;
         }
         self.held = 0;
-        for (place, from) in std::mem::take(&mut self.fresh) {
-            let part = &self.message.parts[place];
+        for (part_index, from) in std::mem::take(&mut self.fresh) {
+            let part = &self.message.parts[part_index];
             let delta = text_of(part)[from..].to_owned();
             if delta.is_empty() {
                 continue;
@@ -605,7 +607,7 @@ impl AnswerBuilder<'_> {
         let length: usize = self
             .unsaved
             .iter()
-            .map(|place| text_of(&self.message.parts[*place]).len())
+            .map(|part_index| text_of(&self.message.parts[*part_index]).len())
             .sum();
         let due = || {
             let waited = self.saved.elapsed();
@@ -620,7 +622,9 @@ impl AnswerBuilder<'_> {
             SaveReason::End => {
                 // The stored form of a part that grows is not its last one.
                 let growing = std::mem::take(&mut self.growing);
-                growing.into_iter().for_each(|place| self.changed(place));
+                growing
+                    .into_iter()
+                    .for_each(|part_index| self.changed(part_index));
                 !self.unsaved.is_empty()
             }
         };
@@ -628,16 +632,16 @@ impl AnswerBuilder<'_> {
             return;
         }
         self.length = length;
-        for place in std::mem::take(&mut self.unsaved) {
-            let part = &self.message.parts[place];
+        for part_index in std::mem::take(&mut self.unsaved) {
+            let part = &self.message.parts[part_index];
             let record = &self.turn.record;
             if reason == SaveReason::End {
                 record.part(&self.message.id, part).await;
                 continue;
             }
             record.partial(&self.message.id, part).await;
-            if !self.growing.contains(&place) {
-                self.growing.push(place);
+            if !self.growing.contains(&part_index) {
+                self.growing.push(part_index);
             }
         }
         self.saved = Instant::now();
@@ -651,15 +655,15 @@ impl AnswerBuilder<'_> {
             self.send().await;
         }
         // Text that was never shown is dropped.
-        for (place, from) in std::mem::take(&mut self.fresh) {
-            match &mut self.message.parts[place].content {
+        for (part_index, from) in std::mem::take(&mut self.fresh) {
+            match &mut self.message.parts[part_index].content {
                 Content::Text(Text { text, .. }) => text.to_mut().truncate(from),
                 Content::Reasoning(Reasoning { text, .. }) => text.truncate(from),
                 _ => {}
             }
             self.turn
                 .record
-                .part(&self.message.id, &self.message.parts[place])
+                .part(&self.message.id, &self.message.parts[part_index])
                 .await;
         }
         tracing::debug!(
@@ -680,15 +684,15 @@ impl AnswerBuilder<'_> {
         };
         let read: Vec<(usize, Value)> = poll_by_size(bytes > MAX_IN_PLACE_BYTES, read).await;
         for (index, input) in read {
-            let Some(place) = self.places.get(&index).copied() else {
+            let Some(part_index) = self.places.get(&index).copied() else {
                 continue;
             };
-            if let Content::Tool(call) = &mut self.message.parts[place].content {
+            if let Content::Tool(call) = &mut self.message.parts[part_index].content {
                 call.input = Arc::new(input);
             }
             self.turn
                 .record
-                .part(&self.message.id, &self.message.parts[place])
+                .part(&self.message.id, &self.message.parts[part_index])
                 .await;
         }
     }

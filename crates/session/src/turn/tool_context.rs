@@ -29,7 +29,7 @@ pub(super) fn policy(turn: &TurnContext, agent: &Agent) -> Policy {
     let trusted = turn.project.settings.trusted;
     Policy {
         private: turn.project.settings.webfetch.private.clone(),
-        place: PermissionContext {
+        context: PermissionContext {
             scratch,
             trusted,
             ..PermissionContext::new(&turn.environment, &turn.project.worktree, &turn.project.cwd)

@@ -20,8 +20,8 @@ pub(super) async fn unwrap(
     message: &mut Message,
     changes: &ChangeRecorder,
 ) {
-    for place in 0..message.parts.len() {
-        let Content::Tool(call) = &mut message.parts[place].content else {
+    for index in 0..message.parts.len() {
+        let Content::Tool(call) = &mut message.parts[index].content else {
             continue;
         };
         if call.state != CallState::Pending {
@@ -39,7 +39,7 @@ pub(super) async fn unwrap(
             call.input = Arc::new(input);
             let update = announcement(call);
             changes.announced(turn, call.kind, &call.tool);
-            turn.record.part(&message.id, &message.parts[place]).await;
+            turn.record.part(&message.id, &message.parts[index]).await;
             turn.event_sender.event(Event::Call(Box::new(update))).await;
         }
         for argument_repair::WrappedCall { tool, input } in others {

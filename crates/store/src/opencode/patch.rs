@@ -49,8 +49,8 @@ pub(super) fn changes(path: &str, diff: &str) -> Vec<Change> {
 fn header(line: &str) -> Option<LineOffsets> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
-    let before = |place: &str| {
-        let first = place.split(',').next()?.parse::<usize>().ok()?;
+    let before = |range: &str| {
+        let first = range.split(',').next()?.parse::<usize>().ok()?;
         Some(first.saturating_sub(1))
     };
     Some(LineOffsets {

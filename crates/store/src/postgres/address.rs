@@ -33,8 +33,8 @@ pub(super) const DATABASE_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Returns the problem in words for the user, never with the password.
-pub(super) fn parse(place: &DatabaseLocation) -> Result<DatabaseAddress, String> {
-    let (base, query) = place.url.split_once('?').unwrap_or((&place.url, ""));
+pub(super) fn parse(location: &DatabaseLocation) -> Result<DatabaseAddress, String> {
+    let (base, query) = location.url.split_once('?').unwrap_or((&location.url, ""));
     if !["postgres://", "postgresql://"]
         .iter()
         .any(|scheme| base.starts_with(scheme))
@@ -44,8 +44,8 @@ pub(super) fn parse(place: &DatabaseLocation) -> Result<DatabaseAddress, String>
     let mut mode = None;
     let mut authority = None;
     let mut other_pairs = Vec::new();
-    let mut namespace = place.namespace.clone();
-    let mut lease = place.lease;
+    let mut namespace = location.namespace.clone();
+    let mut lease = location.lease;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         match name {
@@ -81,7 +81,7 @@ pub(super) fn parse(place: &DatabaseLocation) -> Result<DatabaseAddress, String>
     if namespace.is_empty() || namespace.len() > 40 || !namespace.chars().all(plain) {
         return Err("store.namespace has to be of small letters, digits and _, 40 at most".into());
     }
-    if let Some(user) = &place.user {
+    if let Some(user) = &location.user {
         let digest = ring::digest::digest(&ring::digest::SHA256, user.as_bytes());
         let name: String = digest
             .as_ref()

@@ -64,12 +64,12 @@ pub(super) struct DatabaseConnection {
 
 impl DatabaseConnection {
     pub(super) fn new(
-        place: &DatabaseLocation,
+        location: &DatabaseLocation,
         instance: &str,
         events: UnboundedSender<ConnectionEvent>,
         metrics: Arc<StoreMetrics>,
     ) -> Self {
-        let address = address::parse(place).map(Rc::new);
+        let address = address::parse(location).map(Rc::new);
         Self {
             address,
             instance_id: instance.into(),

@@ -19,7 +19,7 @@ use crate::{Error, ListQuery, Record, SearchCut, SearchHit, SearchPage, search};
 const CONCURRENT_READS: usize = 4;
 
 /// The number of the newest sessions that are checked before the index is queried about all.
-const NEWEST_CHECKED: usize = 64;
+const MAX_NEWEST_CHECKED: usize = 64;
 
 /// The number of sessions that are listed at a time.
 const LIST_CHUNK: usize = 100;
@@ -30,7 +30,7 @@ const IS_UNINDEXED: &str =
 
 /// Yields those of the sessions `$1` that may contain the words. Each is checked separately
 /// (`OFFSET 0`), because the number of others is unlimited.
-pub(super) const AMONG: &str =
+pub(super) const CANDIDATES_AMONG: &str =
     "SELECT s.id, EXISTS (SELECT 1 FROM lease l WHERE l.session = s.id AND l.instance IS NULL AND l.unsearched)
     FROM unnest($1::text[]) AS s(id)
     WHERE EXISTS (SELECT 1 FROM lease l WHERE l.session = s.id AND l.unsearched)
@@ -42,7 +42,7 @@ pub(super) const AMONG: &str =
 /// frequent words, the newest sessions are scanned until there are enough; for rare ones, those
 /// that the index yields are read.
 pub(super) fn candidates(query: &ListQuery) -> String {
-    let place = match (&query.cwd, query.is_project) {
+    let scope = match (&query.cwd, query.is_project) {
         (None, _) => "",
         (Some(_), false) => " AND (cwd = $4 OR project = $5)",
         (Some(_), true) => {
@@ -53,7 +53,7 @@ pub(super) fn candidates(query: &ListQuery) -> String {
     let part = |sessions: &str| {
         format!(
             "(SELECT data, updated, id FROM session
-              WHERE shown{place}{archived} AND (updated, id) < ($1, $2) AND id IN (SELECT session FROM {sessions})
+              WHERE shown{scope}{archived} AND (updated, id) < ($1, $2) AND id IN (SELECT session FROM {sessions})
               ORDER BY updated DESC, id DESC LIMIT $3)"
         )
     };
@@ -127,7 +127,7 @@ impl Worker {
         let mut page = SearchPage::default();
         let newest = self
             .list(&ListQuery {
-                limit: NEWEST_CHECKED,
+                limit: MAX_NEWEST_CHECKED,
                 ..query.clone()
             })
             .await?;
@@ -138,7 +138,7 @@ impl Worker {
             .collect();
         let among = self
             .execute(
-                AMONG,
+                CANDIDATES_AMONG,
                 &[(&ids, Type::TEXT_ARRAY), (&grams, Type::INT2_ARRAY)],
             )
             .await?;

@@ -207,7 +207,7 @@ impl SessionRow {
             has_messages,
             has_user_title,
             data: encoded(&serde_json::to_string(record).unwrap_or_default()),
-            project: record.place.clone(),
+            project: record.shared_name.clone(),
         }
     }
 }

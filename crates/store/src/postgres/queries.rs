@@ -388,7 +388,7 @@ impl Worker {
     pub(super) async fn backend_state(&self) -> BackendState {
         let mut state = BackendState {
             kind: "PostgreSQL",
-            place: self.display_address.clone(),
+            location: self.display_address.clone(),
             details: Vec::new(),
             problem: None,
         };
@@ -452,13 +452,13 @@ impl PageParams {
         let below = cwd
             .as_ref()
             .map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
-        let shared_name_prefix = query.place.as_ref().map(|place| format!("{place}//"));
+        let shared_name_prefix = query.shared_name.as_ref().map(|name| format!("{name}//"));
         Self {
             updated,
             id,
             rows,
             cwd,
-            shared_name: query.place.clone(),
+            shared_name: query.shared_name.clone(),
             below,
             shared_name_prefix,
         }

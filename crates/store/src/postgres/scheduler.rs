@@ -60,16 +60,16 @@ struct Scheduler<'a> {
 
 /// Executes jobs until all senders are dropped, or a stop job arrives.
 pub(super) async fn run(
-    place: DatabaseLocation,
+    location: DatabaseLocation,
     mut jobs: Receiver<StoreJob>,
     metrics: Arc<StoreMetrics>,
 ) {
     let (events, mut connection_events) = mpsc::unbounded_channel();
-    let worker = Worker::new(&place, events, metrics);
+    let worker = Worker::new(&location, events, metrics);
     let lease = worker
         .connection
         .address()
-        .map_or(place.lease, |address| address.lease);
+        .map_or(location.lease, |address| address.lease);
     let mut renewals = tokio::time::interval((lease / 3).min(MAX_RENEWAL_INTERVAL));
     let mut retries = tokio::time::interval(RETRY_INTERVAL);
     for ticks in [&mut renewals, &mut retries] {

@@ -13,9 +13,9 @@ use base::environment::Timestamp;
 use base::id::SessionId;
 use base::store_location::StoreLocation;
 
-fn store(place: &DatabaseLocation) -> Store {
-    let place = StoreLocation::Database(place.clone());
-    Store::open(move || place)
+fn store(location: &DatabaseLocation) -> Store {
+    let location = StoreLocation::Database(location.clone());
+    Store::open(move || location)
 }
 
 fn id() -> SessionId {
@@ -28,9 +28,9 @@ async fn requested_session_is_handed_over() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(30));
-    let one = store(&place);
-    let other = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(30));
+    let one = store(&location);
+    let other = store(&location);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
     write(&one, &record, &[message("a", &["one"])]).await;
@@ -58,16 +58,16 @@ async fn write_of_former_owner_is_refused() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&place);
-    let other = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let one = store(&location);
+    let other = store(&location);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
     write(&one, &record, &[message("a", &["one"])]).await;
     one.flush(&id()).await.unwrap();
     let mut requests = one.requests().await.unwrap();
     // As if it had been suspended for longer than its lease.
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     let expire = format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'");
     let taken = loop {
         client.batch_execute(&expire).await.unwrap();
@@ -127,9 +127,9 @@ async fn unreachable_database_is_written_after_restart() {
     let Ok(database) = Database::start() else {
         return;
     };
-    let mut place = DatabaseLocation::new(&database.fresh(60));
-    place.outage_limits.bytes = 10_000;
-    let one = store(&place);
+    let mut location = DatabaseLocation::new(&database.fresh(60));
+    location.outage_limits.bytes = 10_000;
+    let one = store(&location);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
     write(&one, &record, &[message("a", &["one"])]).await;
@@ -155,7 +155,7 @@ async fn unreachable_database_is_written_after_restart() {
     flushed(&one, &record.id).await;
     flushed(&one, &later.id).await;
     one.stop().await;
-    let again = store(&place);
+    let again = store(&location);
     assert_eq!(again.load(&id()).await.unwrap().messages.len(), 3);
     assert_eq!(again.load(&later.id).await.unwrap().messages.len(), 1);
     again.stop().await;
@@ -166,18 +166,18 @@ async fn newer_format_is_refused_and_concurrent_start_works() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let stores: Vec<Store> = (0..8).map(|_| store(&place)).collect();
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let stores: Vec<Store> = (0..8).map(|_| store(&location)).collect();
     let lists = stores.iter().map(|store| store.list(None, None, 9));
     for listed in futures_util::future::join_all(lists).await {
         assert_eq!(listed.unwrap().sessions, []);
     }
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     client
         .batch_execute(&format!("UPDATE {namespace}.format SET number = 99"))
         .await
         .unwrap();
-    let refused = store(&place).list(None, None, 9).await;
+    let refused = store(&location).list(None, None, 9).await;
     assert_eq!(
         refused,
         Err(Error::NewerDatabase {
@@ -187,8 +187,8 @@ async fn newer_format_is_refused_and_concurrent_start_works() {
     );
 }
 
-async fn direct_client(place: &DatabaseLocation) -> (tokio_postgres::Client, String) {
-    let address = address::parse(place).unwrap();
+async fn direct_client(location: &DatabaseLocation) -> (tokio_postgres::Client, String) {
+    let address = address::parse(location).unwrap();
     let (client, connection) = address.config.connect(tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     (client, address.namespace)
@@ -220,14 +220,14 @@ async fn full_database_is_written_once_it_has_space() {
     let Some(database) = Database::get() else {
         return;
     };
-    let mut place = DatabaseLocation::new(&database.fresh(60));
-    place.outage_limits.bytes = 10_000;
-    let one = store(&place);
+    let mut location = DatabaseLocation::new(&database.fresh(60));
+    location.outage_limits.bytes = 10_000;
+    let one = store(&location);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
     write(&one, &record, &[message("a", &["one"])]).await;
     one.flush(&id()).await.unwrap();
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     let full = format!(
         "CREATE FUNCTION {namespace}.no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$;
@@ -257,7 +257,7 @@ async fn full_database_is_written_once_it_has_space() {
     assert_eq!(number(&one, "adjutant_store_entries_waiting"), 0.0);
     assert!(number(&one, "adjutant_store_flushes_failed_total") >= 2.0);
     one.stop().await;
-    let again = store(&place);
+    let again = store(&location);
     assert_eq!(again.load(&id()).await.unwrap().messages.len(), 3);
     again.stop().await;
 }
@@ -309,8 +309,8 @@ async fn promoted_standby_continues() {
     let both = database
         .url
         .replace(primary_port, &format!("{primary_port},127.0.0.1:{port}"));
-    let place = DatabaseLocation::new(&format!("{both}?namespace=standby&lease=60"));
-    let (client, _) = direct_client(&place).await;
+    let location = DatabaseLocation::new(&format!("{both}?namespace=standby&lease=60"));
+    let (client, _) = direct_client(&location).await;
     // Acknowledged data is on both.
     for line in [
         "ALTER SYSTEM SET synchronous_standby_names = '*'",
@@ -318,7 +318,7 @@ async fn promoted_standby_continues() {
     ] {
         client.batch_execute(line).await.unwrap();
     }
-    let one = store(&place);
+    let one = store(&location);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
     for n in 0..20 {
@@ -333,7 +333,7 @@ async fn promoted_standby_continues() {
     flushed(&one, &id()).await;
     assert!(number(&one, "adjutant_store_connections_total") >= 2.0);
     one.stop().await;
-    let again = store(&place);
+    let again = store(&location);
     assert_eq!(again.load(&id()).await.unwrap().messages.len(), 21);
     again.stop().await;
 }
@@ -344,8 +344,8 @@ async fn filled_database_of_first_format_is_upgraded() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let one = store(&location);
     let ids: Vec<SessionId> = (0..20)
         .map(|n| SessionId::new(format!("ses_{n:08}")))
         .collect();
@@ -364,14 +364,14 @@ async fn filled_database_of_first_format_is_upgraded() {
     }
     let before = one.load(&ids[7]).await.unwrap();
     one.stop().await;
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     let back = format!(
         "SET search_path TO {namespace}; {} DROP TABLE content, trust, task; ALTER TABLE session DROP COLUMN project;
         ALTER TABLE lease DROP COLUMN cancel; UPDATE format SET number = 1",
         schema::UNDO_THIRD
     );
     client.batch_execute(&back).await.unwrap();
-    let stores: Vec<Store> = (0..4).map(|_| store(&place)).collect();
+    let stores: Vec<Store> = (0..4).map(|_| store(&location)).collect();
     let lists = stores.iter().map(|store| store.list(None, None, 99));
     for listed in futures_util::future::join_all(lists).await {
         assert_eq!(listed.unwrap().sessions.len(), 20);
@@ -390,7 +390,7 @@ async fn filled_database_of_first_format_is_upgraded() {
     for store in &stores {
         store.stop().await;
     }
-    let again = store(&place);
+    let again = store(&location);
     assert_eq!(again.load(&ids[7]).await.unwrap().messages.len(), 11);
     again.stop().await;
 }

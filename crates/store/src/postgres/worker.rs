@@ -44,7 +44,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(
-        place: &DatabaseLocation,
+        location: &DatabaseLocation,
         events: mpsc::UnboundedSender<ConnectionEvent>,
         metrics: Arc<StoreMetrics>,
     ) -> Self {
@@ -58,13 +58,13 @@ impl Worker {
             .into_owned();
         let (request_sender, request_receiver) = mpsc::unbounded_channel();
         Self {
-            connection: DatabaseConnection::new(place, &instance, events, metrics.clone()),
+            connection: DatabaseConnection::new(location, &instance, events, metrics.clone()),
             metrics,
             instance,
             host,
-            display_address: place.shown(),
+            display_address: location.shown(),
             owned: RefCell::default(),
-            limits: place.outage_limits,
+            limits: location.outage_limits,
             request_sender,
             request_receiver: Cell::new(Some(request_receiver)),
             filling: IndexFilling::default(),

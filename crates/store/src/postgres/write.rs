@@ -485,9 +485,9 @@ impl<'a> MergedRows<'a> {
             match row {
                 RowChange::Message { seq, id, data } => {
                     match places.get(&(Kind::Message, session.as_str(), id)) {
-                        Some(place) => {
-                            let (session, seq, id, _) = messages[*place];
-                            messages[*place] = (session, seq, id, data);
+                        Some(index) => {
+                            let (session, seq, id, _) = messages[*index];
+                            messages[*index] = (session, seq, id, data);
                         }
                         None => {
                             places.insert((Kind::Message, session.as_str(), id), messages.len());
@@ -501,9 +501,9 @@ impl<'a> MergedRows<'a> {
                     message,
                     data,
                 } => match places.get(&(Kind::Part, session.as_str(), id)) {
-                    Some(place) => {
-                        let (session, seq, id, ..) = parts[*place];
-                        parts[*place] = (session, seq, id, message, data);
+                    Some(index) => {
+                        let (session, seq, id, ..) = parts[*index];
+                        parts[*index] = (session, seq, id, message, data);
                     }
                     None => {
                         places.insert((Kind::Part, session.as_str(), id), parts.len());
@@ -512,7 +512,7 @@ impl<'a> MergedRows<'a> {
                 },
                 RowChange::Content { name, data } => {
                     match places.get(&(Kind::Content, session.as_str(), name)) {
-                        Some(place) => contents[*place] = (session.as_str(), name, data),
+                        Some(index) => contents[*index] = (session.as_str(), name, data),
                         None => {
                             places.insert((Kind::Content, session.as_str(), name), contents.len());
                             contents.push((session.as_str(), name, data));

@@ -42,13 +42,13 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     while let Some(row) = found.next().ok()? {
         order.follows(row)?;
         let (id, message, json) = session::part(row)?;
-        let Some(place) = known.iter().position(|known| *known == message) else {
+        let Some(index) = known.iter().position(|known| *known == message) else {
             break;
         };
         parts += 1;
         bytes += json.len();
         if parts > MAX_PARTS || bytes > MAX_BYTES {
-            whole = place;
+            whole = index;
             break;
         }
         assembly.part(&id, &message, &json, 0);

@@ -84,8 +84,8 @@ fn fd02_prefix_of_log_yields_longest_valid_beginning() {
         }
     });
     // Every position that matters to SQLite, and some that do not.
-    let beside = memory_dir();
-    let copy = beside.path().join("copy.db");
+    let copy_dir = memory_dir();
+    let copy = copy_dir.path().join("copy.db");
     let mut last = 0;
     for length in (0..=log.len()).filter(|n| n % 509 == 0 || (n + FRAME - 32 + 2) % FRAME < 4) {
         fs::write(&copy, &main).unwrap();

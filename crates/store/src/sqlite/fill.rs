@@ -80,10 +80,10 @@ impl IndexFill {
             }
         }
         let own = fill.clone();
-        let place = dir.to_owned();
+        let dir = dir.to_owned();
         if let Err(e) = std::thread::Builder::new()
             .name("index fill".into())
-            .spawn(move || own.run(&place))
+            .spawn(move || own.run(&dir))
         {
             tracing::warn!("the session index may not know all sessions: {e}");
             fill.end();
@@ -102,8 +102,8 @@ impl IndexFill {
             return None;
         }
         Some(ListFilling {
-            taken: self.taken.load(Ordering::Relaxed),
-            unknown: self.unknown.load(Ordering::Relaxed),
+            added: self.taken.load(Ordering::Relaxed),
+            total: self.unknown.load(Ordering::Relaxed),
         })
     }
 

@@ -124,18 +124,18 @@ fn lost_grants_file(dir: &Path) -> PathBuf {
 /// With `is_reported`, it counts as reported from now on.
 pub(super) fn lost_grants(dir: &Path, is_reported: bool) -> Option<String> {
     let file = lost_grants_file(dir);
-    let place = std::fs::read_to_string(&file).ok()?;
+    let path = std::fs::read_to_string(&file).ok()?;
     if is_reported && let Err(e) = std::fs::remove_file(&file) {
         tracing::warn!("{} stays, and is told of again: {e}", file.display());
     }
-    Some(place)
+    Some(path)
 }
 
 /// Builds the query of a page: at most `?3` sessions before `?1` and `?2`, in the directory `?4`,
 /// archived or not.
 fn page(in_directory: bool, archived: Option<bool>) -> String {
     let columns = IndexRow::COLUMNS;
-    let place = if in_directory {
+    let condition = if in_directory {
         "cwd = ?4"
     } else {
         "?4 IS NULL"
@@ -149,7 +149,7 @@ fn page(in_directory: bool, archived: Option<bool>) -> String {
     // be sorted for each page. A session without messages is left out, unless its user has named
     // it.
     format!(
-        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {IS_EMPTY}{aside} AND (updated, id) < (?1, ?2)
+        "SELECT {columns} FROM session WHERE {condition} AND +parent IS NULL AND NOT {IS_EMPTY}{aside} AND (updated, id) < (?1, ?2)
          ORDER BY updated DESC, id DESC LIMIT ?3"
     )
 }

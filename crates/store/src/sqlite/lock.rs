@@ -217,7 +217,6 @@ mod tests {
         Lock::take(&path, "next").unwrap();
     }
 
-    /// FD11: a file system without locks.
     #[test]
     fn file_system_without_locks_uses_marker_file() {
         let no: Flock = |_| Err(TryLockError::Error(std::io::Error::from_raw_os_error(37)));

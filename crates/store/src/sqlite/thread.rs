@@ -640,7 +640,7 @@ impl Thread {
     fn about(&self) -> BackendState {
         BackendState {
             kind: "SQLite",
-            place: self.dir.display().to_string(),
+            location: self.dir.display().to_string(),
             details: Vec::new(),
             problem: None,
         }

@@ -67,49 +67,49 @@ impl Tool for PlanExitTool {
             .plan
             .as_deref()
             .filter(|given| !given.trim().is_empty());
-        if let Some(words) = given.filter(|given| is_text(given)) {
+        if let Some(text) = given.filter(|given| is_text(given)) {
             question.push_str(&format!(
                 "\n\n{}",
-                text::head(words.trim(), MAX_SHOWN_BYTES).trim_end()
+                text::head(text.trim(), MAX_SHOWN_BYTES).trim_end()
             ));
         } else if let Some(named) = given {
-            let place = resolve(context, named, Access::Read)?;
-            if place.real.found != PathKind::File {
+            let resolved_path = resolve(context, named, Access::Read)?;
+            if resolved_path.real.found != PathKind::File {
                 return Err(Failure::ForModel(format!(
                     "{} is not a file. Name the file the plan is in, or none.",
-                    place.shown
+                    resolved_path.shown
                 )));
             }
-            let path = place.real.path.clone();
+            let path = resolved_path.real.path.clone();
             let read = base::task::spawn_blocking(move || base::file::read_regular(&path)).await;
             let bytes = match read {
                 Ok(Ok(bytes)) => bytes,
                 Ok(Err(e)) => {
                     return Err(Failure::ForModel(format!(
                         "{} cannot be read: {e}.",
-                        place.shown
+                        resolved_path.shown
                     )));
                 }
                 Err(e) => return Err(Failure::Broken(e.to_string())),
             };
-            let words = String::from_utf8_lossy(&bytes);
+            let text = String::from_utf8_lossy(&bytes);
             question.push_str(&format!(
                 "\n\n{}:\n\n{}",
-                place.shown,
-                text::head(&words, MAX_SHOWN_BYTES).trim_end()
+                resolved_path.shown,
+                text::head(&text, MAX_SHOWN_BYTES).trim_end()
             ));
-            if words.len() > MAX_SHOWN_BYTES {
+            if text.len() > MAX_SHOWN_BYTES {
                 question.push_str(&format!(
-                    "\n\n...{} bytes more.",
-                    words.len() - MAX_SHOWN_BYTES
+                    "\n\n... {} more bytes",
+                    text.len() - MAX_SHOWN_BYTES
                 ));
             }
             request.metadata.insert(
                 "plan".into(),
-                Value::String(place.path.display().to_string()),
+                Value::String(resolved_path.path.display().to_string()),
             );
-            plan = Some(place.shown.clone());
-            requests.extend(place.real.requests(Access::Read));
+            plan = Some(resolved_path.shown.clone());
+            requests.extend(resolved_path.real.requests(Access::Read));
         }
         // The user decides, whatever the rules allow.
         request.minimum = Some((Action::Ask, question));

@@ -14,7 +14,7 @@ use transcript::CallFacts;
 pub const NAME: &str = "structured_output";
 
 /// The maximum number of mistakes that are named.
-const NAMED: usize = 10;
+const MAX_NAMED_MISTAKES: usize = 10;
 
 pub struct StructuredOutputTool {
     validator: jsonschema::Validator,
@@ -65,7 +65,7 @@ impl StructuredOutputTool {
         let wrong: Vec<String> = self
             .validator
             .iter_errors(&input)
-            .take(NAMED)
+            .take(MAX_NAMED_MISTAKES)
             .map(|error| {
                 let at = error.instance_path().to_string();
                 if at.is_empty() {
@@ -86,7 +86,7 @@ impl StructuredOutputTool {
 /// Wraps a schema in an object, because the arguments of a call are one. Its internal references
 /// remain valid: definitions stay at the top, and references to other parts are moved.
 fn wrap(mut schema: Value) -> Value {
-    const PLACE: &str = "#/properties/result";
+    const RESULT_POINTER: &str = "#/properties/result";
     let mut outer = Map::new();
     if let Some(members) = schema.as_object_mut() {
         // With an identifier, references would be relative to it.
@@ -97,10 +97,10 @@ fn wrap(mut schema: Value) -> Value {
                 .filter_map(|name| Some((name.to_owned(), members.remove(name)?))),
         );
     }
-    move_references(&mut schema, PLACE);
+    move_references(&mut schema, RESULT_POINTER);
     outer
         .values_mut()
-        .for_each(|definitions| move_references(definitions, PLACE));
+        .for_each(|definitions| move_references(definitions, RESULT_POINTER));
     outer.insert("type".into(), "object".into());
     outer.insert("properties".into(), json!({ "result": schema }));
     outer.insert("required".into(), json!(["result"]));
@@ -111,7 +111,7 @@ fn wrap(mut schema: Value) -> Value {
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
 /// Moves references to anything but definitions to another position.
-fn move_references(schema: &mut Value, place: &str) {
+fn move_references(schema: &mut Value, prefix: &str) {
     match schema {
         Value::Object(members) => {
             if let Some(Value::String(reference)) = members.get_mut("$ref")
@@ -121,15 +121,15 @@ fn move_references(schema: &mut Value, place: &str) {
                     .iter()
                     .any(|name| pointer[1.min(pointer.len())..].starts_with(&format!("{name}/")))
             {
-                *reference = format!("{place}{pointer}");
+                *reference = format!("{prefix}{pointer}");
             }
             members
                 .values_mut()
-                .for_each(|inner| move_references(inner, place));
+                .for_each(|inner| move_references(inner, prefix));
         }
         Value::Array(items) => items
             .iter_mut()
-            .for_each(|inner| move_references(inner, place)),
+            .for_each(|inner| move_references(inner, prefix)),
         _ => {}
     }
 }

@@ -137,7 +137,7 @@ impl PatchStep {
                         Ok(()) => failure,
                         Err(e) => Failure::ForModel(format!(
                             "{failure} {} is called {} now, because {e}.",
-                            from.place.shown, document.place.shown
+                            from.path.shown, document.path.shown
                         )),
                     }),
                 }
@@ -150,7 +150,7 @@ impl PatchStep {
     /// # Errors
     /// A description of the files that could not be restored.
     async fn undo(&self, done: StepDone, context: &ToolContext) -> Result<(), String> {
-        let shown = &self.document.place.shown;
+        let shown = &self.document.path.shown;
         match (done, &self.from) {
             (StepDone::Removed(None), _) => Ok(()),
             (StepDone::Removed(Some(aside)), _) => self
@@ -158,7 +158,7 @@ impl PatchStep {
                 .put_back(aside, context)
                 .map_err(|why| format!("{shown} ({why})")),
             (StepDone::Moved(rewritten), Some(from)) => {
-                let named = &from.place.shown;
+                let named = &from.path.shown;
                 from.rename_back(&self.document, context)
                     .map_err(|e| format!("{named} (it is called {shown} now, because {e})"))?;
                 if rewritten {
@@ -325,13 +325,13 @@ impl Ready {
                 }
                 Err(failure) => return Err(undo(&self.steps, done, failure, context).await),
             };
-            let real = || step.document.place.real.path.clone();
+            let real = || step.document.path.real.path.clone();
             if let Some(written) = written {
                 notes.extend(
                     written
                         .notes
                         .iter()
-                        .map(|note| format!("{}: {note}", step.document.place.shown)),
+                        .map(|note| format!("{}: {note}", step.document.path.shown)),
                 );
                 texts.push((real(), written.text.clone()));
                 step.change.new = written.text;
@@ -343,7 +343,7 @@ impl Ready {
             if let StepDone::Removed(Some(aside)) = done
                 && let Err(e) = aside.remove()
             {
-                let shown = &self.steps[n].document.place.shown;
+                let shown = &self.steps[n].document.path.shown;
                 notes.push(format!(
                     "{shown}: its earlier content could not be removed, and remains next to it: {e}."
                 ));
@@ -448,12 +448,12 @@ async fn moved(
         return Err(twice(&document));
     }
     let mut document = existing(document, context).await?;
-    let shown = document.place.shown.clone();
+    let shown = document.path.shown.clone();
     let note = document.check_movable(context)?;
     let (text, remarks) = changed(&document, &document.text, hunks, context)?;
     let remarks = note.into_iter().chain(remarks).collect();
     let there = itself(context, to).await?;
-    if there.place.real.path == document.place.real.path {
+    if there.path.real.path == document.path.real.path {
         return Err(Failure::ForModel(format!(
             "{shown} cannot be moved to itself."
         )));
@@ -461,7 +461,7 @@ async fn moved(
     if there.exists {
         return Err(Failure::ForModel(format!(
             "{} exists already; {shown} cannot be moved there.",
-            there.place.shown
+            there.path.shown
         )));
     }
     if earlier(steps, &there).is_some() {
@@ -488,7 +488,7 @@ fn changed(
     if hunks.is_empty() {
         return Ok((text.clone(), Vec::new()));
     }
-    let shown = &document.place.shown;
+    let shown = &document.path.shown;
     let applied = apply(text, hunks, shown).map_err(|wrong| {
         let told = wrong.iter().map(|e| match e {
             Error::Lines(old, _) => format!("{e}\n{}", document.nearest(text, old, context)),
@@ -507,7 +507,7 @@ fn changed(
         };
         remarks.push(format!(
             "{shown}: lines of a hunk were not in it exactly; they were found {}.{differs} The lines as they are now:\n{}",
-            fuzzy.way,
+            fuzzy.strategy,
             numbered(&applied.text, *first, *last)
         ));
     }
@@ -524,14 +524,14 @@ async fn existing(document: Document, context: &ToolContext) -> Result<Document,
 
 /// Returns the step of an earlier section for the same file.
 fn earlier<'a>(steps: &'a mut [PatchStep], document: &Document) -> Option<&'a mut PatchStep> {
-    let same = |other: &Document| other.place.real.path == document.place.real.path;
+    let same = |other: &Document| other.path.real.path == document.path.real.path;
     steps.iter_mut().find(|step| step.documents().any(same))
 }
 
 fn twice(document: &Document) -> Failure {
     Failure::ForModel(format!(
         "{} appears more than once, in ways that do not go together; put all its changes into one section.",
-        document.place.shown
+        document.path.shown
     ))
 }
 
@@ -565,7 +565,7 @@ fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
     let mut diffs = String::new();
     let mut remarks = Vec::new();
     for step in &steps {
-        let shown = &step.document.place.shown;
+        let shown = &step.document.path.shown;
         let kind = match (&step.from, &step.new) {
             (Some(_), _) => "move",
             (None, None) => "delete",
@@ -586,7 +586,7 @@ fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
         let before = step.from.as_ref().unwrap_or(&step.document);
         file.insert(
             "relativePath".into(),
-            Value::String(before.place.shown.clone()),
+            Value::String(before.path.shown.clone()),
         );
         file.insert("type".into(), Value::String(kind.into()));
         if step.from.is_some() {
@@ -901,7 +901,7 @@ mod tests {
         let large = || {
             std::fs::File::create(stage.cwd().join("large"))
                 .unwrap()
-                .set_len(crate::files::disk::LARGEST + 1)
+                .set_len(crate::files::disk::MAX_FILE_BYTES + 1)
         };
         let files: [(&str, &[u8]); 3] = [
             ("control", b"\x01\x02\x03\xff"),
@@ -963,7 +963,7 @@ mod tests {
             std::fs::metadata(stage.cwd().join("to/large"))
                 .unwrap()
                 .len(),
-            crate::files::disk::LARGEST + 1
+            crate::files::disk::MAX_FILE_BYTES + 1
         );
         // Undo cannot restore the file under its old name, so it must not remove it under the new
         // one.

@@ -34,7 +34,7 @@ use transcript::Change;
 
 #[derive(Debug, Clone)]
 pub struct Document {
-    pub place: ResolvedPath,
+    pub path: ResolvedPath,
     /// The text as the user sees it, with its own line ends. Empty for a file that does not exist.
     pub text: SharedText,
     /// The fingerprint of the text.
@@ -83,8 +83,8 @@ pub enum Purpose {
 impl Document {
     /// Returns the error for the model when the file to be changed does not exist.
     pub async fn missing(&self, context: &ToolContext) -> Failure {
-        let instead = suggest_similar_paths(context, &self.place.real.path).await;
-        Failure::ForModel(format!("File {} not found.{instead}", self.place.shown))
+        let instead = suggest_similar_paths(context, &self.path.real.path).await;
+        Failure::ForModel(format!("File {} not found.{instead}", self.path.shown))
     }
 
     /// Reads a file to change it. A missing file is an empty document that does not exist.
@@ -92,17 +92,17 @@ impl Document {
     /// # Errors
     /// To the model: directories, binary files, files that are too large or may not be read.
     pub async fn open(
-        place: ResolvedPath,
+        resolved_path: ResolvedPath,
         purpose: Purpose,
         context: &ToolContext,
     ) -> Result<Self, Failure> {
-        let shown = &place.shown;
-        let bytes = match disk::read(&place.real.path) {
+        let shown = &resolved_path.shown;
+        let bytes = match disk::read(&resolved_path.real.path) {
             Ok(bytes) => Some(bytes),
             Err(disk::Error::Missing) => None,
             Err(e) => return Err(Failure::ForModel(format!("Cannot open {shown}: {e}."))),
         };
-        let hint = || context.encoding_hints().of(&place.real.path);
+        let hint = || context.encoding_hints().of(&resolved_path.real.path);
         let (saved, source) = match bytes.map(|bytes| encoding::decode(bytes, hint)) {
             None => (None, None),
             Some(Ok(DecodedText { text, source })) => (Some(text), source),
@@ -120,10 +120,10 @@ impl Document {
         let disk = saved.as_deref().map(TextFingerprint::of);
         // Only a readable file is requested from the editor; changes to any other file are refused
         // later.
-        let known = context.session.seen.known(&place.real.path);
+        let known = context.session.seen.known(&resolved_path.real.path);
         let can_exist = saved.is_some() || purpose == Purpose::Change;
-        let buffer = if known.is_some() || can_exist && readable(&place, context) {
-            context.buffer(&place.path).await
+        let buffer = if known.is_some() || can_exist && readable(&resolved_path, context) {
+            context.buffer(&resolved_path.path).await
         } else {
             None
         };
@@ -133,14 +133,14 @@ impl Document {
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
             (Some(text), None) | (None, Some(text)) => text,
-            (None, None) => return Ok(Self::absent(place).encoded_as_named(context)),
+            (None, None) => return Ok(Self::absent(resolved_path).encoded_as_named(context)),
         };
         let mark = text.starts_with(MARK);
         let text = unmarked(text);
         let fingerprint = disk_alone.unwrap_or_else(|| TextFingerprint::of(&text));
         let is_known = known.is_some_and(|known| known.text == fingerprint);
         Ok(Self {
-            place,
+            path: resolved_path,
             text: text.into(),
             fingerprint,
             exists: true,
@@ -152,9 +152,9 @@ impl Document {
         })
     }
 
-    fn absent(place: ResolvedPath) -> Self {
+    fn absent(resolved_path: ResolvedPath) -> Self {
         Self {
-            place,
+            path: resolved_path,
             text: SharedText::default(),
             fingerprint: TextFingerprint::of(""),
             exists: false,
@@ -168,7 +168,7 @@ impl Document {
 
     /// Returns this absent file with the encoding that the user names for it.
     fn encoded_as_named(self, context: &ToolContext) -> Self {
-        let hint = context.encoding_hints().of(&self.place.real.path);
+        let hint = context.encoding_hints().of(&self.path.real.path);
         let Some(named) = hint.named().filter(|named| *named != encoding_rs::UTF_8) else {
             return self;
         };
@@ -186,11 +186,11 @@ impl Document {
     /// # Errors
     /// A message for the model with the file's content, which then counts as read.
     pub fn check_whole(&mut self, context: &ToolContext) -> Result<(), Failure> {
-        let shown = &self.place.shown;
-        let known = context.session.seen.known(&self.place.real.path);
+        let shown = &self.path.shown;
+        let known = context.session.seen.known(&self.path.real.path);
         if !self.exists {
             // The model gets the error below, so a second attempt to write the file succeeds.
-            context.session.seen.forget(&self.place.real.path);
+            context.session.seen.forget(&self.path.real.path);
             return match known {
                 Some(_) => Err(Failure::ForModel(format!(
                     "{shown} was removed since it was read (by the user or a command). Nothing was written. If it should exist again, write it once more."
@@ -215,7 +215,7 @@ impl Document {
     /// # Errors
     /// A message for the model with the file's content, which then counts as read.
     pub fn check_removable(&mut self, context: &ToolContext) -> Result<(), Failure> {
-        let known = context.session.seen.known(&self.place.real.path);
+        let known = context.session.seen.known(&self.path.real.path);
         if !self.is_text() || known.is_none() && !self.readable(context) {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl Document {
         known: Option<&KnownFile>,
         context: &ToolContext,
     ) -> Failure {
-        let shown = &self.place.shown;
+        let shown = &self.path.shown;
         let total = self.text.lines().count();
         let why = match known.map(|known| known.was.as_deref().map(|was| changes(was, &self.text)))
         {
@@ -308,7 +308,7 @@ impl Document {
         if self.is_known {
             return Ok(None);
         }
-        let known = context.session.seen.known(&self.place.real.path);
+        let known = context.session.seen.known(&self.path.real.path);
         if !self.readable(context) {
             return Err(self.unread(known.is_some()));
         }
@@ -316,7 +316,7 @@ impl Document {
         let what = known.was.as_deref().map(|was| changes(was, &self.text));
         self.is_known = what.as_ref().is_some_and(|what| what.contains('\n'));
         let what = what.map_or(".".to_owned(), |what| format!(":{what}"));
-        let shown = &self.place.shown;
+        let shown = &self.path.shown;
         Ok(Some(format!(
             "{shown} had changed since you last saw it (by the user, the editor or a command){what}"
         )))
@@ -353,8 +353,8 @@ impl Document {
         };
         Err(Failure::ForModel(format!(
             "What you quote is not in {} exactly, and this place in it was not shown in this session, so nothing was changed. It was found {}:\n{}\n{differs}If that is the place, send the call again.",
-            self.place.shown,
-            fuzzy.way,
+            self.path.shown,
+            fuzzy.strategy,
             places.join("\n…\n")
         )))
     }
@@ -368,15 +368,15 @@ impl Document {
         }
         match near(text, wanted) {
             Some(near) => {
-                let place = numbered(text, near.first.saturating_sub(1), near.last + 1);
-                context.session.seen.show(&place);
+                let excerpt = numbered(text, near.first.saturating_sub(1), near.last + 1);
+                context.session.seen.show(&excerpt);
                 let differs: Vec<String> = near
                     .differences
                     .iter()
                     .map(|differs| format!("\n- {differs}"))
                     .collect();
                 format!(
-                    "The closest place is at lines {}-{}:\n{place}\nWhat differs:{}",
+                    "The closest place is at lines {}-{}:\n{excerpt}\nWhat differs:{}",
                     near.first,
                     near.last,
                     differs.concat()
@@ -393,7 +393,7 @@ impl Document {
     }
 
     fn unread(&self, known: bool) -> Failure {
-        let shown = &self.place.shown;
+        let shown = &self.path.shown;
         Failure::ForModel(if known {
             format!(
                 "{shown} has changed since it was read (by the user, the editor or a command). Read it again, then write the edit against what it contains now."
@@ -406,7 +406,7 @@ impl Document {
     }
 
     fn readable(&self, context: &ToolContext) -> bool {
-        readable(&self.place, context)
+        readable(&self.path, context)
     }
 
     /// Records that the model knows this state.
@@ -414,7 +414,7 @@ impl Document {
         context
             .session
             .seen
-            .note(&self.place.real.path, self.known_file());
+            .note(&self.path.real.path, self.known_file());
     }
 
     /// Returns this state as one that the model knows.
@@ -436,7 +436,7 @@ impl Document {
         if self.foreign_bytes(&new)?.is_some() && self.is_unsaved() {
             return Err(Failure::ForModel(format!(
                 "{} is not UTF-8 and has unsaved changes in the editor, which may save it in another encoding. Nothing was written. Ask the user to save it first.",
-                self.place.shown
+                self.path.shown
             )));
         }
         Ok(self.change_to(new, false))
@@ -449,7 +449,7 @@ impl Document {
 
     fn change_to(&self, new: SharedText, deleted: bool) -> Change {
         Change {
-            path: self.place.path.display().to_string(),
+            path: self.path.path.display().to_string(),
             old: (self.exists && self.is_text()).then(|| self.text.clone()),
             new,
             deleted,
@@ -470,7 +470,7 @@ impl Document {
         let bytes = source.encode(&whole).map_err(|e| {
             Failure::ForModel(format!(
                 "Cannot write {}: {e}. Nothing was written.",
-                self.place.shown
+                self.path.shown
             ))
         })?;
         let is_utf8 = source.is_utf8() && bytes == whole.as_bytes();
@@ -480,7 +480,7 @@ impl Document {
     /// Returns the access request for the change, and the one for leaving the project if the file
     /// is outside.
     pub fn requests(&self, change: &Change) -> Vec<AccessRequest> {
-        let mut requests = self.place.real.requests(Access::Edit);
+        let mut requests = self.path.real.requests(Access::Edit);
         if let Some(edit) = requests.last_mut() {
             edit.metadata = facts(change);
             edit.changes = vec![Arc::new(change.clone())];
@@ -492,7 +492,7 @@ impl Document {
     pub(crate) fn planned(&self, new: Option<&SharedText>) -> Planned {
         let old = self.exists.then(|| self.text.clone());
         Planned {
-            real: self.place.real.path.clone(),
+            real: self.path.real.path.clone(),
             old,
             new: new.cloned(),
         }
@@ -511,7 +511,7 @@ impl Document {
             None
         };
         Location {
-            path: self.place.path.clone(),
+            path: self.path.path.clone(),
             line,
         }
     }
@@ -521,13 +521,13 @@ impl Document {
     /// # Errors
     /// A message for the model if it has changed.
     pub async fn check_unchanged(&self, context: &ToolContext) -> Result<(), Failure> {
-        self.place.still()?;
+        self.path.still()?;
         let same = match self.raw {
-            Some(was) => disk::identify(&self.place.real.path).is_ok_and(|now| now == was),
+            Some(was) => disk::identify(&self.path.real.path).is_ok_and(|now| now == was),
             // No editor can have unsaved changes.
             None if self.exists && !context.client.files.read => self.is_on_disk()?,
             None => {
-                let now = Self::open(self.place.clone(), Purpose::Change, context).await?;
+                let now = Self::open(self.path.clone(), Purpose::Change, context).await?;
                 now.exists == self.exists
                     && now.text == self.text
                     && (!self.exists
@@ -539,7 +539,7 @@ impl Document {
         }
         Err(Failure::ForModel(format!(
             "{} changed while you were being asked. Nothing was written. Read it again, then write the edit against what it contains now.",
-            self.place.shown
+            self.path.shown
         )))
     }
 
@@ -549,10 +549,10 @@ impl Document {
         let utf8 = [mark.as_bytes(), self.text.as_bytes()];
         let bytes = self.source_bytes();
         let pieces = bytes.as_ref().map_or(&utf8[..], std::slice::from_ref);
-        match disk::has_content(&self.place.real.path, pieces) {
+        match disk::has_content(&self.path.real.path, pieces) {
             Err(disk::Error::Missing) => Ok(false),
             found => found
-                .map_err(|e| Failure::ForModel(format!("Cannot open {}: {e}.", self.place.shown))),
+                .map_err(|e| Failure::ForModel(format!("Cannot open {}: {e}.", self.path.shown))),
         }
     }
 
@@ -566,7 +566,7 @@ impl Document {
         new: &SharedText,
         context: &ToolContext,
     ) -> Result<WrittenText, Failure> {
-        let real = &self.place.real.path;
+        let real = &self.path.real.path;
         if let Some(bytes) = self.foreign_bytes(new)? {
             return self.write_foreign(new, &bytes, context);
         }
@@ -625,7 +625,7 @@ impl Document {
         bytes: &[u8],
         context: &ToolContext,
     ) -> Result<WrittenText, Failure> {
-        let real = &self.place.real.path;
+        let real = &self.path.real.path;
         self.make_directory()?;
         disk::write(real, bytes).map_err(|e| self.refused(&e))?;
         self.written(new, context);
@@ -644,12 +644,12 @@ impl Document {
     fn refused(&self, e: &dyn std::fmt::Display) -> Failure {
         Failure::ForModel(format!(
             "Cannot write {}: {e}. The file is as it was.",
-            self.place.shown
+            self.path.shown
         ))
     }
 
     fn make_directory(&self) -> Result<(), Failure> {
-        self.place
+        self.path
             .real
             .path
             .parent()
@@ -670,11 +670,11 @@ impl Document {
         let is_plain =
             || !whole.starts_with(MARK) && !new.contains('\r') && !self.text.contains('\r');
         if context.client.files.write && (self.is_unsaved() || is_plain()) {
-            let before = stored(&self.place.real.path);
-            let written = context.write_buffer(&self.place.path, &whole).await;
+            let before = stored(&self.path.real.path);
+            let written = context.write_buffer(&self.path.path, &whole).await;
             // The editor may refuse a write to a file of the project; it may not know other files.
             if let Some(Err(NotWritten::Refused(why))) = &written
-                && self.place.real.inside
+                && self.path.real.inside
             {
                 return Err(self.refused(&format!(
                     "the editor refused: {}",
@@ -682,7 +682,7 @@ impl Document {
                 )));
             }
             if let Some(Ok(())) = written {
-                let after = stored(&self.place.real.path);
+                let after = stored(&self.path.real.path);
                 // If the editor reports success but the disk has not changed, the file was not
                 // written.
                 if after != before || after.as_deref() == Some(whole.as_bytes()) {
@@ -703,7 +703,7 @@ impl Document {
             }
         }
         if !is_on_disk {
-            disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| self.refused(&e))?;
+            disk::write(&self.path.real.path, whole.as_bytes()).map_err(|e| self.refused(&e))?;
         }
         self.written(new, context);
         Ok(WrittenText {
@@ -720,9 +720,9 @@ impl Document {
             context
                 .session
                 .seen
-                .note(&self.place.real.path, KnownFile::saved(text));
+                .note(&self.path.real.path, KnownFile::saved(text));
         } else {
-            context.session.seen.forget(&self.place.real.path);
+            context.session.seen.forget(&self.path.real.path);
         }
     }
 
@@ -759,8 +759,8 @@ impl Document {
     /// # Errors
     /// A message for the model, with the system's reason.
     pub fn remove(&self, context: &ToolContext) -> Result<(), Failure> {
-        disk::remove(&self.place.real.path).map_err(|e| self.undeletable(&e))?;
-        context.session.seen.forget(&self.place.real.path);
+        disk::remove(&self.path.real.path).map_err(|e| self.undeletable(&e))?;
+        context.session.seen.forget(&self.path.real.path);
         Ok(())
     }
 }
@@ -786,25 +786,27 @@ async fn target_for(
     context: &ToolContext,
     path: &str,
 ) -> Result<Document, Failure> {
-    let place = crate::files::path::resolve(context, path, Access::Edit)?;
-    if place.real.found == PathKind::Directory && place.real.inside {
+    let resolved_path = crate::files::path::resolve(context, path, Access::Edit)?;
+    if resolved_path.real.found == PathKind::Directory && resolved_path.real.inside {
         return Err(Failure::ForModel(format!(
             "{} is a directory, not a file.",
-            place.shown
+            resolved_path.shown
         )));
     }
-    if place.real.is_absent() && path.ends_with('/') {
+    if resolved_path.real.is_absent() && path.ends_with('/') {
         return Err(Failure::ForModel(format!(
             "{} ends with a slash, which names a directory, not a file.",
             text::escaped(path)
         )));
     }
-    match Document::open(place.clone(), purpose, context).await {
+    match Document::open(resolved_path.clone(), purpose, context).await {
         // Nothing is revealed about a file outside before it may be read; writing it fails later.
-        Err(Failure::ForModel(_)) if !place.real.inside => Ok(Document::absent(place)),
+        Err(Failure::ForModel(_)) if !resolved_path.real.inside => {
+            Ok(Document::absent(resolved_path))
+        }
         Ok(document) => {
-            if document.exists && document.place.real.inside && document.readable(context) {
-                language::warm(&document.place.real.path, &document.text, context).await;
+            if document.exists && document.path.real.inside && document.readable(context) {
+                language::warm(&document.path.real.path, &document.text, context).await;
             }
             Ok(document)
         }
@@ -844,8 +846,8 @@ pub(crate) fn is_misread(
 }
 
 /// Returns whether a file may be read without asking the user.
-fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
-    place
+fn readable(resolved_path: &ResolvedPath, context: &ToolContext) -> bool {
+    resolved_path
         .real
         .requests(Access::Read)
         .iter()
@@ -966,7 +968,7 @@ mod tests {
             let known = context
                 .session
                 .seen
-                .known(&document.place.real.path)
+                .known(&document.path.real.path)
                 .unwrap();
             assert_eq!(known.text, TextFingerprint::of(&expected));
         }

@@ -252,7 +252,7 @@ fn made(
     pieces: &[EditPiece],
     context: &ToolContext,
 ) -> Result<EditResult, Failure> {
-    let shown = document.place.shown.clone();
+    let shown = document.path.shown.clone();
     let single = pieces.len() == 1;
     let which = |n: usize| {
         if single {
@@ -384,7 +384,7 @@ fn piece(
     EditPiece { from, to, all }: &EditPiece,
     context: &ToolContext,
 ) -> Result<Replacement, Failure> {
-    let shown = &document.place.shown;
+    let shown = &document.path.shown;
     if from.is_empty() {
         return Err(Failure::ForModel(format!(
             "oldString is empty, but {shown} exists. Name the text to replace, or use the write tool to replace the whole file."
@@ -413,7 +413,7 @@ impl Ready {
         let written = self.document.write(&self.change.new, context).await?;
         let found = check
             .after(
-                &[(self.document.place.real.path.clone(), written.text.clone())],
+                &[(self.document.path.real.path.clone(), written.text.clone())],
                 context,
             )
             .await;

@@ -27,7 +27,7 @@ pub(crate) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     let plain_old: Vec<&str> = plain_old.iter().map(String::as_str).collect();
     let plain_found: Vec<&str> = plain_found.iter().map(String::as_str).collect();
     // The position in `found` of each line of `old`.
-    let mut place: Vec<Option<usize>> = vec![None; old.len()];
+    let mut new_index_of: Vec<Option<usize>> = vec![None; old.len()];
     for op in text::diff::pieces(&plain_old, &plain_found) {
         if let DiffOp::Equal {
             old_index,
@@ -36,7 +36,7 @@ pub(crate) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
         } = op
         {
             for n in 0..len {
-                place[old_index + n] = Some(new_index + n);
+                new_index_of[old_index + n] = Some(new_index + n);
             }
         }
     }
@@ -45,22 +45,22 @@ pub(crate) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
         let before = if lines.start == 0 {
             Some(0)
         } else {
-            place[lines.start - 1].map(|at| at + 1)
+            new_index_of[lines.start - 1].map(|at| at + 1)
         };
         let after = if lines.end == old.len() {
             Some(found.len())
         } else {
-            place[lines.end]
+            new_index_of[lines.end]
         };
         let known = |at: usize| before.is_none_or(|before| before == at);
         if lines.is_empty() {
             let at = before?;
             return (after == Some(at)).then_some(at..at);
         }
-        let first = place[lines.start]?;
+        let first = new_index_of[lines.start]?;
         let whole = lines
             .clone()
-            .all(|n| place[n] == Some(first + n - lines.start));
+            .all(|n| new_index_of[n] == Some(first + n - lines.start));
         let last = first + lines.len();
         (whole && known(first) && after.is_none_or(|after| after == last)).then_some(first..last)
     };

@@ -208,7 +208,7 @@ fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
             Some(_) => {
                 return Err(Error::Line(
                     before + n + 1,
-                    format!("a line of a hunk begins with a blank, - or +, not {line:?}"),
+                    format!("a line of a hunk begins with a space, - or +, not {line:?}"),
                 ));
             }
         });

@@ -1,5 +1,5 @@
-//! Finds the text that a model wants replaced, although models reproduce whitespace, indentation
-//! and typography inexactly, and makes the change in the file's own characters and line ends. Pure.
+//! Finds the text that a model wants replaced, although models reproduce whitespace, indentation and
+//! typography inexactly, and makes the change in the file's own characters and line ends. Pure.
 //!
 //! Strategies are tried in a fixed order, the strictest first. The first one with a match decides:
 //! a single match is replaced, several are an error that lists them. There is never a guess which
@@ -32,7 +32,7 @@ pub struct Replacement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FuzzyMatch {
     /// The name of the strategy, for the model.
-    pub way: &'static str,
+    pub strategy: &'static str,
     pub differences: Vec<String>,
     /// The original text of each match, with its first line.
     pub was: Vec<(usize, String)>,
@@ -127,12 +127,12 @@ fn search(
         return Err(Error::Missing);
     }
     let line_of = |at: usize| memchr::memchr_iter(b'\n', &file.text.as_bytes()[..at]).count() + 1;
-    for (name, way) in STRATEGIES {
-        // Blanks alone would match anywhere if blanks are ignored.
+    for (name, strategy) in STRATEGIES {
+        // Whitespace alone would match anywhere if whitespace is ignored.
         if name.is_some() && old.trim().is_empty() {
             break;
         }
-        let Some(mut found) = way(&SoughtText {
+        let Some(mut found) = strategy(&SoughtText {
             file: &file.text,
             old,
             new,
@@ -185,7 +185,7 @@ fn search(
             ));
             moved += breaks(new) - breaks(&file.text[span.clone()]);
         }
-        let fuzzy = name.map(|way| {
+        let fuzzy = name.map(|strategy| {
             let texts = found
                 .iter()
                 .map(|found| file.text[found.span.clone()].to_owned());
@@ -195,7 +195,7 @@ fn search(
                 .map(|(_, was)| differences(old, was))
                 .unwrap_or_default();
             FuzzyMatch {
-                way,
+                strategy,
                 differences,
                 was,
             }
@@ -283,7 +283,7 @@ pub fn remark(replaced: &Replacement) -> Option<String> {
             if fuzzy.differences.is_empty() { String::new() } else { format!(" It has {}.", fuzzy.differences.join("; ")) };
         format!(
             "oldString was not in the file exactly; it was found {}, in {places}, at line {}.{differs} What the edit does not change stays as the file has it.",
-            fuzzy.way,
+            fuzzy.strategy,
             list(&replaced.lines)
         )
     });

@@ -242,7 +242,7 @@ pub(crate) fn carried(old: &str, new: &str, found: &str) -> String {
         }
     }
     // The position in `new` of a preserved piece.
-    let place = |range: &Range<usize>| -> Option<usize> {
+    let start_of = |range: &Range<usize>| -> Option<usize> {
         let first = preserved.get(range.start).copied().flatten()?;
         preserved[range.clone()]
             .iter()
@@ -254,7 +254,7 @@ pub(crate) fn carried(old: &str, new: &str, found: &str) -> String {
     let mut at = 0;
     for (n, pair) in pairs.iter().enumerate() {
         if !pair.one.is_empty() {
-            if let Some(start) = place(&pair.one).filter(|start| *start >= at) {
+            if let Some(start) = start_of(&pair.one).filter(|start| *start >= at) {
                 out.push_str(&new[at..start]);
                 out.push_str(&found[pair.other.clone()]);
                 at = start + pair.one.len();
@@ -266,9 +266,9 @@ pub(crate) fn carried(old: &str, new: &str, found: &str) -> String {
         let before = pairs[..n].iter().rfind(|pair| !pair.one.is_empty());
         let after = pairs[n + 1..].iter().find(|pair| !pair.one.is_empty());
         let before = before.map_or(Some(0), |pair| {
-            place(&pair.one).map(|start| start + pair.one.len())
+            start_of(&pair.one).map(|start| start + pair.one.len())
         });
-        let after = after.map_or(Some(new.len()), |pair| place(&pair.one));
+        let after = after.map_or(Some(new.len()), |pair| start_of(&pair.one));
         if before == after && before == Some(at) {
             out.push_str(&found[pair.other.clone()]);
         }

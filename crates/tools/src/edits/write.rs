@@ -96,7 +96,7 @@ impl Tool for WriteTool {
         let written = document.write(&change.new, &context).await?;
         let found = check
             .after(
-                &[(document.place.real.path.clone(), written.text.clone())],
+                &[(document.path.real.path.clone(), written.text.clone())],
                 &context,
             )
             .await;

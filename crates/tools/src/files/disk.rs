@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
 /// The maximum size of a file that is read or written as a whole, in bytes.
-pub const LARGEST: u64 = 64 << 20;
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The reason why a file could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum Error {
     /// A device, a pipe, a socket.
     #[error("not a regular file")]
     Special,
-    #[error("it has {} MiB; files over {} MiB are not opened here", .0 >> 20, LARGEST >> 20)]
+    #[error("it has {} MiB; files over {} MiB are not opened here", .0 >> 20, MAX_FILE_BYTES >> 20)]
     TooLarge(u64),
     /// The owner has made it read-only.
     #[error("it is read-only")]
@@ -245,22 +245,22 @@ pub fn identify(real: &Path) -> Result<FileIdentity, Error> {
     })
 }
 
-/// Reads a whole file of at most [`LARGEST`] bytes.
+/// Reads a whole file of at most [`MAX_FILE_BYTES`] bytes.
 ///
 /// # Errors
 /// An error for everything but a readable regular file, for larger files, and for paths
 /// with a symlink.
 pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
     let (file, data) = open(real)?;
-    if data.len() > LARGEST {
+    if data.len() > MAX_FILE_BYTES {
         return Err(Error::TooLarge(data.len()));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(data.len()).unwrap_or_default() + 1);
     // The reported size may be wrong (a growing file, one below /proc), so the limit is also
     // enforced while reading.
-    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     match u64::try_from(bytes.len()) {
-        Ok(size) if size > LARGEST => Err(Error::TooLarge(size)),
+        Ok(size) if size > MAX_FILE_BYTES => Err(Error::TooLarge(size)),
         _ => Ok(bytes),
     }
 }
@@ -308,7 +308,7 @@ pub fn write(real: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// Does the same, and calls `meanwhile` just before the rename; only tests use that.
 pub(crate) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Result<(), Error> {
     if let Ok(size) = u64::try_from(bytes.len())
-        && size > LARGEST
+        && size > MAX_FILE_BYTES
     {
         return Err(Error::TooLarge(size));
     }
@@ -639,7 +639,7 @@ mod tests {
     use super::*;
 
     /// A temporary directory and its canonical path.
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn fixture() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let real = std::fs::canonicalize(dir.path()).unwrap();
         (dir, real)
@@ -647,7 +647,7 @@ mod tests {
 
     #[test]
     fn write_preserves_mode_and_leaves_nothing_behind() {
-        let (_dir, real) = place();
+        let (_dir, real) = fixture();
         let path = |name: &str| real.join(name);
         for mode in [0o755, 0o644, 0o600, 0o640] {
             std::fs::write(path("f"), "old").unwrap();
@@ -681,7 +681,7 @@ mod tests {
 
     #[test]
     fn renamed_file_preserves_content_and_metadata() {
-        let (_dir, real) = place();
+        let (_dir, real) = fixture();
         let path = |name: &str| real.join(name);
         let state = |name: &str| {
             let data = std::fs::symlink_metadata(path(name)).unwrap();
@@ -755,7 +755,7 @@ mod tests {
 
     #[test]
     fn content_is_compared_in_pieces() {
-        let (_dir, real) = place();
+        let (_dir, real) = fixture();
         let path = real.join("f");
         let text = vec![b'a'; 2 * BLOCK + 3];
         let mut other = text.clone();
@@ -783,7 +783,7 @@ mod tests {
 
     #[test]
     fn only_regular_files_are_opened() {
-        let (_dir, real) = place();
+        let (_dir, real) = fixture();
         let path = |name: &str| real.join(name);
         nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", path("link")).unwrap();
@@ -795,14 +795,14 @@ mod tests {
         assert!(matches!(read(&path("no")), Err(Error::Missing)));
         File::create(path("large"))
             .unwrap()
-            .set_len(LARGEST + 1)
+            .set_len(MAX_FILE_BYTES + 1)
             .unwrap();
         assert!(matches!(read(&path("large")), Err(Error::TooLarge(_))));
     }
 
     #[test]
     fn symlink_in_place_of_directory_is_not_followed() {
-        let (_dir, real) = place();
+        let (_dir, real) = fixture();
         let path = |name: &str| real.join(name);
         std::fs::create_dir_all(path("out/deep")).unwrap();
         std::fs::write(path("out/f"), "secret").unwrap();
@@ -826,7 +826,7 @@ mod tests {
 
     #[test]
     fn directory_moved_during_a_write_is_not_written_to() {
-        let (_dir, real) = place();
+        let (_dir, real) = fixture();
         let path = |name: &str| real.join(name);
         for what in ["moved", "replaced"] {
             std::fs::create_dir_all(path("d")).unwrap();

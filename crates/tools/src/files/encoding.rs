@@ -442,13 +442,13 @@ fn is_same_in(other: &'static Encoding, bytes: &[u8], cuts: &[Cut], encoded: &[V
     let mut places = cuts
         .iter()
         .flat_map(|cut| [cut.from.byte, cut.to.byte])
-        .filter(|place| *place > 0)
+        .filter(|offset| *offset > 0)
         .peekable();
     for boundary in Boundaries::of(other, bytes) {
         while places.next_if_eq(&boundary.byte).is_some() {}
         match places.peek() {
             None => return true,
-            Some(place) if *place < boundary.byte => return false,
+            Some(offset) if *offset < boundary.byte => return false,
             Some(_) => {}
         }
     }

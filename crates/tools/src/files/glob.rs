@@ -79,12 +79,12 @@ impl Tool for GlobTool {
 
     fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let path = context.absolute(input.path.as_deref().unwrap_or("."));
-        let place = match context.relative(&path) {
+        let dir = match context.relative(&path) {
             here if here == "." => String::new(),
-            place => format!(" in {place}"),
+            dir => format!(" in {dir}"),
         };
         CallDescription {
-            title: text::title(&format!("Find `{}`{place}", input.pattern)),
+            title: text::title(&format!("Find `{}`{dir}", input.pattern)),
             locations: vec![Location {
                 path: base::worktree::normal(&path),
                 line: None,
@@ -112,17 +112,22 @@ impl Tool for GlobTool {
                 } else {
                     format!("{}/{dir}", base.path.display())
                 };
-                let place = resolve(context, &dir, Access::List)?;
-                let fixed = place.real.found == PathKind::File && rest.is_empty();
+                let resolved_path = resolve(context, &dir, Access::List)?;
+                let fixed = resolved_path.real.found == PathKind::File && rest.is_empty();
                 match (
-                    place.real.path.parent(),
-                    place.real.path.file_name().and_then(|name| name.to_str()),
+                    resolved_path.real.path.parent(),
+                    resolved_path
+                        .real
+                        .path
+                        .file_name()
+                        .and_then(|name| name.to_str()),
                 ) {
                     (Some(parent), Some(name)) if fixed => {
-                        let place = resolve(context, &parent.display().to_string(), Access::List)?;
-                        roots.push((place, format!("/{}", globset::escape(name))));
+                        let resolved_path =
+                            resolve(context, &parent.display().to_string(), Access::List)?;
+                        roots.push((resolved_path, format!("/{}", globset::escape(name))));
                     }
-                    _ => roots.push((place, rest)),
+                    _ => roots.push((resolved_path, rest)),
                 }
             }
         } else {
@@ -130,9 +135,9 @@ impl Tool for GlobTool {
             roots.push((base.clone(), input.pattern.clone()));
         }
         let mut requests: Vec<AccessRequest> = Vec::new();
-        for (place, pattern) in &roots {
+        for (resolved_path, pattern) in &roots {
             compile_globs(&[pattern])?;
-            let mut new = place.real.requests(Access::List);
+            let mut new = resolved_path.real.requests(Access::List);
             new.retain(|request| {
                 !requests
                     .iter()
@@ -167,8 +172,8 @@ impl Tool for GlobTool {
                 ready.base.shown
             )));
         }
-        for (place, _) in &ready.roots {
-            place.still()?;
+        for (root_path, _) in &ready.roots {
+            root_path.still()?;
         }
         let filter = SearchFilter::new(&context.policy);
         let cancelled = context.cancelled.clone();
@@ -181,19 +186,19 @@ impl Tool for GlobTool {
         let done = run_blocking(&context, move || {
             let found: Mutex<NewestPaths> = Mutex::default();
             let mut left_out = Omitted::default();
-            for (place, pattern) in &roots {
+            for (root_path, pattern) in &roots {
                 let Ok(set) = compile_globs(&[pattern]) else {
                     continue;
                 };
-                if place.real.found != PathKind::Directory {
+                if root_path.real.found != PathKind::Directory {
                     continue;
                 }
-                let root = SearchRoot::open(&place.real.path)?;
+                let root = SearchRoot::open(&root_path.real.path)?;
                 let fits = |path: &Path| {
-                    path.strip_prefix(&place.real.path)
+                    path.strip_prefix(&root_path.real.path)
                         .is_ok_and(|rest| set.is_match(rest))
                 };
-                let left = visit_files(&place.real.path, &cancelled, fits, &filter, || {
+                let left = visit_files(&root_path.real.path, &cancelled, fits, &filter, || {
                     let mut look = root.reader();
                     let found = &found;
                     move |path: &Path| {
@@ -201,14 +206,16 @@ impl Tool for GlobTool {
                             return;
                         };
                         let rank = Rank {
-                            path: spelled(path, place),
+                            path: spelled(path, root_path),
                             ..rank
                         };
                         // The directory directly below the searched one.
-                        let rest = path.strip_prefix(&place.real.path).unwrap_or(path);
+                        let rest = path.strip_prefix(&root_path.real.path).unwrap_or(path);
                         let next = rest.parent().and_then(|dir| dir.iter().next());
-                        let folder =
-                            next.map_or_else(|| place.path.clone(), |next| place.path.join(next));
+                        let folder = next.map_or_else(
+                            || root_path.path.clone(),
+                            |next| root_path.path.join(next),
+                        );
                         // A leaf lock: nothing is called while it is held.
                         locked(found).add(rank, folder);
                     }
@@ -224,13 +231,13 @@ impl Tool for GlobTool {
         let truncated = found.count > MAX_SEARCH_RESULTS;
         let mut text = String::new();
         if found.count == 0 {
-            let place = if shown == "." {
+            let dir = if shown == "." {
                 String::new()
             } else {
                 format!(" in {shown}")
             };
             text = format!(
-                "No files match `{}`{place}. Files that git ignores are left out.",
+                "No files match `{}`{dir}. Files that git ignores are left out.",
                 text::title(&pattern)
             );
         }
@@ -310,10 +317,10 @@ fn directory(base: &ResolvedPath) -> Result<(), Failure> {
 }
 
 /// A path below a place, as the editor spells the place.
-pub(crate) fn spelled(path: &Path, place: &ResolvedPath) -> PathBuf {
-    match path.strip_prefix(&place.real.path) {
-        Ok(rest) if rest.as_os_str().is_empty() => place.path.clone(),
-        Ok(rest) => place.path.join(rest),
+pub(crate) fn spelled(path: &Path, resolved_path: &ResolvedPath) -> PathBuf {
+    match path.strip_prefix(&resolved_path.real.path) {
+        Ok(rest) if rest.as_os_str().is_empty() => resolved_path.path.clone(),
+        Ok(rest) => resolved_path.path.join(rest),
         Err(_) => path.into(),
     }
 }
@@ -334,7 +341,7 @@ fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
         .filter(|dir| !dir.is_empty())
         .any(|dir| {
             let dir = base.real.path.join(dir).display().to_string();
-            locate::locate(&dir, &context.policy.place).is_ok_and(|found| found.linked)
+            locate::locate(&dir, &context.policy.context).is_ok_and(|found| found.linked)
         })
 }
 

@@ -71,7 +71,7 @@ pub struct Input {
 
 #[derive(Debug)]
 pub struct Ready {
-    place: ResolvedPath,
+    path: ResolvedPath,
     pattern: SearchPattern,
     wanted: GrepOptions,
     include: Option<globset::GlobSet>,
@@ -167,7 +167,7 @@ impl Tool for GrepTool {
         let mut title = format!("Search for `{}`", text::cut_chars(&input.pattern, 80));
         match context.relative(&path) {
             here if here == "." => {}
-            place => title.push_str(&format!(" in {place}")),
+            dir => title.push_str(&format!(" in {dir}")),
         }
         if let Some(include) = &input.include {
             title.push_str(&format!(" ({include})"));
@@ -193,10 +193,10 @@ impl Tool for GrepTool {
         let named = input.path.as_deref().unwrap_or(".");
         // Searching one file is reading it.
         let mut access = Access::List;
-        let mut place = resolve_or_suggest(context, named, access).await?;
-        if place.real.found != PathKind::Directory {
+        let mut resolved_path = resolve_or_suggest(context, named, access).await?;
+        if resolved_path.real.found != PathKind::Directory {
             access = Access::Read;
-            place = resolve_or_suggest(context, named, access).await?;
+            resolved_path = resolve_or_suggest(context, named, access).await?;
         }
         let multiline = is_on(input.multiline);
         let style = MatchOptions {
@@ -215,7 +215,7 @@ impl Tool for GrepTool {
             .insert("pattern".into(), Value::String(input.pattern.clone()));
         own.metadata.insert(
             "path".into(),
-            Value::String(place.real.path.display().to_string()),
+            Value::String(resolved_path.real.path.display().to_string()),
         );
         own.metadata.insert(
             "include".into(),
@@ -233,9 +233,9 @@ impl Tool for GrepTool {
             broken: pattern.multiline && !multiline,
         };
         Ok((
-            place.requests(access, own),
+            resolved_path.requests(access, own),
             Ready {
-                place,
+                path: resolved_path,
                 pattern,
                 wanted,
                 include,
@@ -244,33 +244,37 @@ impl Tool for GrepTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        ready.place.still()?;
-        if ready.place.real.is_absent() {
-            let instead = suggest_similar_paths(&context, &ready.place.real.path).await;
+        ready.path.still()?;
+        if ready.path.real.is_absent() {
+            let instead = suggest_similar_paths(&context, &ready.path.real.path).await;
             return Err(Failure::ForModel(format!(
                 "Path not found: {}. Nothing was searched.{instead}",
-                ready.place.shown
+                ready.path.shown
             )));
         }
         let filter = SearchFilter::new(&context.policy);
         let hints = context.encoding_hints();
         let cancelled = context.cancelled.clone();
         let Ready {
-            place,
+            path: resolved_path,
             pattern,
             wanted,
             include,
         } = ready;
-        let at = place.path.clone();
-        let shown = place.shown.clone();
+        let at = resolved_path.path.clone();
+        let shown = resolved_path.shown.clone();
         let (best, left_out, wanted) = run_blocking(&context, move || {
             let searched = AtomicUsize::new(0);
             let best: Mutex<BestFiles> = Mutex::default();
-            let by_name = place.real.found == PathKind::File;
+            let by_name = resolved_path.real.found == PathKind::File;
             let folder = if by_name {
-                place.real.path.parent().unwrap_or(&place.real.path)
+                resolved_path
+                    .real
+                    .path
+                    .parent()
+                    .unwrap_or(&resolved_path.real.path)
             } else {
-                &place.real.path
+                &resolved_path.real.path
             };
             let root = SearchRoot::open(folder)?;
             let looker = || {
@@ -278,7 +282,7 @@ impl Tool for GrepTool {
                 let hints = &hints;
                 let mut look = root.reader();
                 let best = &best;
-                let place = &place;
+                let resolved_path = &resolved_path;
                 let pattern = &pattern;
                 let searched = &searched;
                 let filter = &filter;
@@ -286,7 +290,7 @@ impl Tool for GrepTool {
                 move |path: &Path| {
                     let rank = |look: &mut SearchReader| {
                         Some(Rank {
-                            path: spelled(path, place),
+                            path: spelled(path, resolved_path),
                             ..Rank::of(path, look)?
                         })
                     };
@@ -321,13 +325,13 @@ impl Tool for GrepTool {
             };
             let fits = |path: &Path| {
                 include.as_ref().is_none_or(|set| {
-                    path.strip_prefix(&place.real.path)
+                    path.strip_prefix(&resolved_path.real.path)
                         .is_ok_and(|rest| set.is_match(rest))
                 })
             };
             let mut seen = AtomicUsize::new(0);
             let left_out = if by_name {
-                looker()(&place.real.path);
+                looker()(&resolved_path.real.path);
                 Omitted::default()
             } else {
                 let counted = |path: &Path| {
@@ -335,13 +339,19 @@ impl Tool for GrepTool {
                     seen.fetch_add(usize::from(fits), Ordering::Relaxed);
                     fits
                 };
-                visit_files(&place.real.path, &cancelled, counted, &filter, looker)
+                visit_files(
+                    &resolved_path.real.path,
+                    &cancelled,
+                    counted,
+                    &filter,
+                    looker,
+                )
             };
             let mut best = unlocked(best);
             best.searched = searched.into_inner();
             best.ignored = best.matches == 0
                 && !by_name
-                && has_ignored_files(&place.real.path, &cancelled, fits, *seen.get_mut());
+                && has_ignored_files(&resolved_path.real.path, &cancelled, fits, *seen.get_mut());
             Ok((best, left_out, wanted))
         })
         .await?

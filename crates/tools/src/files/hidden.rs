@@ -38,12 +38,12 @@ pub struct Hidden {
     /// Visible paths below hidden ones.
     pub shown: Vec<PathBuf>,
     /// The hidden paths with their rows, before nested ones are omitted.
-    rows: Vec<HiddenPlace>,
+    rows: Vec<HiddenPath>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct HiddenPlace {
-    place: PathBuf,
+struct HiddenPath {
+    path: PathBuf,
     /// The row; `None` if the path is from the user's settings or the project.
     row: Option<&'static str>,
 }
@@ -61,11 +61,11 @@ impl Hidden {
         let tree = &context.project.worktree;
         let signs = || git_signs(environment, &tree.git_dirs());
         let needed = essential(context);
-        let may_hide = |place: &PathBuf| {
-            !needed.iter().any(|path| path.starts_with(place))
+        let may_hide = |path: &PathBuf| {
+            !needed.iter().any(|needed| needed.starts_with(path))
                 && !std::iter::once(&tree.root)
                     .chain(&tree.extra)
-                    .any(|root| place.starts_with(root))
+                    .any(|root| path.starts_with(root))
         };
         let mut hidden = Self::default();
         let homes = homes(environment);
@@ -77,15 +77,15 @@ impl Hidden {
                 .collect();
             let is_seen = wish.show.iter().any(|shown| shown == row.name)
                 || line.is_some_and(|line| {
-                    row.is_for(line, &signs) || are_named(line, &places, &context.policy.place)
+                    row.is_for(line, &signs) || are_named(line, &places, &context.policy.context)
                 });
             if is_seen {
                 hidden.shown.extend(places);
             } else {
                 hidden
                     .rows
-                    .extend(places.into_iter().map(|place| HiddenPlace {
-                        place,
+                    .extend(places.into_iter().map(|path| HiddenPath {
+                        path,
                         row: Some(row.name),
                     }));
             }
@@ -99,10 +99,10 @@ impl Hidden {
         let show = own(&wish.show);
         hidden
             .rows
-            .retain(|entry| !show.iter().any(|shown| entry.place.starts_with(shown)));
+            .retain(|entry| !show.iter().any(|shown| entry.path.starts_with(shown)));
         hidden.shown.extend(show);
         let mut more = own(&wish.hide);
-        more.retain(|place| !needed.iter().any(|path| path.starts_with(place)));
+        more.retain(|path| !needed.iter().any(|needed| needed.starts_with(path)));
         if level == Level::ReadOnly {
             more.extend(
                 std::iter::once(&tree.root)
@@ -111,28 +111,26 @@ impl Hidden {
             );
         }
         if let Some(line) = line {
-            more.retain(|place| {
-                !are_named(line, std::slice::from_ref(place), &context.policy.place)
+            more.retain(|path| {
+                !are_named(line, std::slice::from_ref(path), &context.policy.context)
             });
         }
-        hidden.rows.extend(
-            more.into_iter()
-                .map(|place| HiddenPlace { place, row: None }),
-        );
+        hidden
+            .rows
+            .extend(more.into_iter().map(|path| HiddenPath { path, row: None }));
         hidden.settle(environment)
     }
 
     /// Omits paths below other hidden ones, and visible paths that need no exception.
     fn settle(mut self, environment: &Environment) -> Self {
-        let all: BTreeSet<PathBuf> = self.rows.iter().map(|entry| entry.place.clone()).collect();
+        let all: BTreeSet<PathBuf> = self.rows.iter().map(|entry| entry.path.clone()).collect();
         // The directories of other sessions; the command's own is mounted over this.
         let scratch = std::fs::canonicalize(crate::process::scratch::above(environment)).ok();
-        let above = |place: &Path| place.ancestors().skip(1).any(|above| all.contains(above));
-        self.shown
-            .retain(|place| above(place) && !all.contains(place));
+        let above = |path: &Path| path.ancestors().skip(1).any(|above| all.contains(above));
+        self.shown.retain(|path| above(path) && !all.contains(path));
         self.places = all
             .iter()
-            .filter(|place| !above(place))
+            .filter(|path| !above(path))
             .cloned()
             .chain(scratch)
             .collect();
@@ -145,23 +143,23 @@ impl Hidden {
         let found = self
             .rows
             .iter()
-            .find(|entry| is_mentioned(text, &entry.place, home));
-        found.map(|entry| shown(&entry.place, environment))
+            .find(|entry| is_mentioned(text, &entry.path, home));
+        found.map(|entry| shown(&entry.path, environment))
     }
 
     /// Explains, for the model, that a command may have failed because a path is hidden.
     pub fn blame(&self, printed: &str, command: &str, environment: &Environment) -> Option<String> {
         let home = environment.home.as_deref();
-        let says = |text: &str, entry: &HiddenPlace| {
-            let below = home.and_then(|home| entry.place.strip_prefix(home).ok());
-            text.contains(&*entry.place.to_string_lossy())
+        let says = |text: &str, entry: &HiddenPath| {
+            let below = home.and_then(|home| entry.path.strip_prefix(home).ok());
+            text.contains(&*entry.path.to_string_lossy())
                 || below.is_some_and(|below| text.contains(&format!("~/{}", below.display())))
                 || below.is_some_and(|below| text.contains(&format!("$HOME/{}", below.display())))
         };
         // Most programs print only the name of a project file.
-        let denied = |entry: &&HiddenPlace| {
+        let denied = |entry: &&HiddenPath| {
             let name = entry
-                .place
+                .path
                 .file_name()
                 .map(|name| name.to_string_lossy())
                 .unwrap_or_default();
@@ -171,26 +169,26 @@ impl Hidden {
             let mut words = lines.flat_map(|line| line.split([' ', ':', '/', '\'', '"']));
             entry.row.is_none() && words.any(|word| word == name)
         };
-        let find = |is: &dyn Fn(&&HiddenPlace) -> bool| self.rows.iter().find(is);
+        let find = |is: &dyn Fn(&&HiddenPath) -> bool| self.rows.iter().find(is);
         let missed = find(&|entry| says(printed, entry))
             .or_else(|| find(&|entry| says(command, entry)))
             .or_else(|| find(&denied))
             .or_else(|| find(&|entry| row_of(entry).is_some_and(|row| row.is_missed(printed))))?;
-        let place = shown(&missed.place, environment);
+        let shown_path = shown(&missed.path, environment);
         Some(match row_of(missed) {
             Some(row) => format!(
-                "`{place}` is hidden from commands here, but {}. The user can show it to all commands: {}.",
+                "`{shown_path}` is hidden from commands here, but {}. The user can show it to all commands: {}.",
                 who_sees(row),
                 setting_that_shows(row)
             ),
             None => format!(
-                "`{place}` is hidden from commands here; one that names it, and is allowed, sees it."
+                "`{shown_path}` is hidden from commands here; one that names it, and is allowed, sees it."
             ),
         })
     }
 }
 
-fn row_of(entry: &HiddenPlace) -> Option<&'static CredentialRow> {
+fn row_of(entry: &HiddenPath) -> Option<&'static CredentialRow> {
     rows().iter().find(|row| Some(row.name) == entry.row)
 }
 
@@ -255,14 +253,14 @@ fn own_path(path: &str, environment: &Environment) -> Option<PathBuf> {
 }
 
 /// Returns a path in the form for people.
-pub fn shown(place: &Path, environment: &Environment) -> String {
+pub fn shown(path: &Path, environment: &Environment) -> String {
     let home = environment
         .home
         .as_deref()
         .and_then(|home| std::fs::canonicalize(home).ok());
-    let below = home.and_then(|home| place.strip_prefix(home).ok().map(Path::to_owned));
+    let below = home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned));
     let text = below.map_or_else(
-        || place.display().to_string(),
+        || path.display().to_string(),
         |below| format!("~/{}", below.display()),
     );
     base::text::title(&text)

@@ -131,7 +131,7 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
     let mut asked: HashSet<PathBuf> = HashSet::new();
     let mut left_out: HashSet<PathBuf> = HashSet::new();
     let mut taken: Vec<InstructionText> = Vec::new();
-    for (place, path) in touched.iter().enumerate() {
+    for (index, path) in touched.iter().enumerate() {
         let Some(dir) = path.directory() else {
             continue;
         };
@@ -145,7 +145,7 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
         };
         for entry in applying(dir, context, &is_known).await {
             let source = PathBuf::from(&entry.source);
-            if place > 0 && entry.text.len() > room {
+            if index > 0 && entry.text.len() > room {
                 left_out.insert(source);
                 continue;
             }
@@ -260,13 +260,13 @@ impl UnseenInstructions {
             .iter()
             .map(|path| base::text::escaped(&context.relative(path)))
             .collect();
-        let place = if self.instructions.is_empty() {
+        let argument = if self.instructions.is_empty() {
             "They come with another result of this message."
         } else {
             "They follow."
         };
         format!(
-            "Nothing was changed yet, because instructions apply here that you had not seen ({}). {place} If the call agrees with them, send it again as it is.",
+            "Nothing was changed yet, because instructions apply here that you had not seen ({}). {argument} If the call agrees with them, send it again as it is.",
             names.join(", ")
         )
     }

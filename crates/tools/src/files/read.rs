@@ -60,7 +60,7 @@ pub struct Input {
 /// A path, and the part of it to show.
 #[derive(Debug)]
 pub struct Ready {
-    place: ResolvedPath,
+    path: ResolvedPath,
     part: Excerpt,
 }
 
@@ -173,9 +173,9 @@ impl Tool for ReadTool {
         input: Input,
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
-        let place = resolve_or_suggest(context, &input.file_path, Access::Read).await?;
-        let mut requests = place.real.requests(Access::Read);
-        requests.extend(listing(&context.policy, &place.real));
+        let resolved_path = resolve_or_suggest(context, &input.file_path, Access::Read).await?;
+        let mut requests = resolved_path.real.requests(Access::Read);
+        requests.extend(listing(&context.policy, &resolved_path.real));
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = input.offset.unwrap_or(1);
         let limit = input.limit.map_or(DEFAULT_LINES, size).max(1);
@@ -183,7 +183,7 @@ impl Tool for ReadTool {
         Ok((
             requests,
             Ready {
-                place,
+                path: resolved_path,
                 part: Excerpt {
                     offset,
                     limit,
@@ -194,38 +194,43 @@ impl Tool for ReadTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let Ready { place, part } = ready;
-        place.still()?;
-        if place.real.found == PathKind::Directory {
-            return directory(&place, part);
+        let Ready {
+            path: resolved_path,
+            part,
+        } = ready;
+        resolved_path.still()?;
+        if resolved_path.real.found == PathKind::Directory {
+            return directory(&resolved_path, part);
         }
-        let bytes = match disk::read(&place.real.path) {
+        let bytes = match disk::read(&resolved_path.real.path) {
             Ok(bytes) => Some(bytes),
             Err(disk::Error::Missing) => None,
-            Err(disk::Error::TooLarge(_)) => return large_file(place, part, &context).await,
+            Err(disk::Error::TooLarge(_)) => {
+                return large_file(resolved_path, part, &context).await;
+            }
             Err(e) => {
                 return Err(Failure::ForModel(format!(
                     "Cannot read {}: {e}.",
-                    place.shown
+                    resolved_path.shown
                 )));
             }
         };
         if let Some(bytes) = &bytes
-            && let Some(mime) = picture(bytes).or_else(|| empty_picture(bytes, &place.path))
+            && let Some(mime) = picture(bytes).or_else(|| empty_picture(bytes, &resolved_path.path))
         {
-            return attachment(&place, bytes, mime);
+            return attachment(&resolved_path, bytes, mime);
         }
-        let buffer = context.buffer(&place.path).await;
+        let buffer = context.buffer(&resolved_path.path).await;
         let buffer = buffer.filter(|text| !text.is_empty());
         let (saved, source) = match bytes {
-            None if buffer.is_none() => return Err(missing(&place, &context).await),
+            None if buffer.is_none() => return Err(missing(&resolved_path, &context).await),
             None => (None, None),
             Some(bytes) => {
-                let DecodedText { text, source } = decode(&place, bytes, &context)?;
+                let DecodedText { text, source } = decode(&resolved_path, bytes, &context)?;
                 (Some(text), source)
             }
         };
-        let known = context.session.seen.known(&place.real.path);
+        let known = context.session.seen.known(&resolved_path.real.path);
         let disk = saved.as_deref().map(TextFingerprint::of);
         let buffer = buffer.filter(|text| !is_misread(text, source.as_deref(), disk));
         let disk_alone = if buffer.is_none() { disk } else { None };
@@ -245,24 +250,31 @@ impl Tool for ReadTool {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let total = text.lines().count();
         let lines = text.lines().skip(part.first(total) - 1);
-        let output = page(&place, lines, total, part, context.limits.bytes, note)?;
-        language::warm(&place.real.path, text, &context).await;
+        let output = page(
+            &resolved_path,
+            lines,
+            total,
+            part,
+            context.limits.bytes,
+            note,
+        )?;
+        language::warm(&resolved_path.real.path, text, &context).await;
         let fingerprint = disk_alone.unwrap_or_else(|| TextFingerprint::of(text));
-        context
-            .session
-            .seen
-            .note(&place.real.path, KnownFile::of(text, fingerprint, disk));
+        context.session.seen.note(
+            &resolved_path.real.path,
+            KnownFile::of(text, fingerprint, disk),
+        );
         Ok(output)
     }
 }
 
 /// Reads lines of a file that is too large for memory, and for editing.
 async fn large_file(
-    place: ResolvedPath,
+    resolved_path: ResolvedPath,
     part: Excerpt,
     context: &ToolContext,
 ) -> Result<ToolOutput, Failure> {
-    let path = place.real.path.clone();
+    let path = resolved_path.real.path.clone();
     let cancelled = context.cancelled.clone();
     let window = match run_blocking(context, move || large::window(&path, part, &cancelled)).await?
     {
@@ -271,20 +283,20 @@ async fn large_file(
         Err(e) => {
             return Err(Failure::ForModel(format!(
                 "Cannot read {}: {e}.",
-                place.shown
+                resolved_path.shown
             )));
         }
     };
     if window.sample.contains(&0) || mostly_control(&window.sample) {
         return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
-            place.shown
+            resolved_path.shown
         )));
     }
     let text = match std::str::from_utf8(&window.bytes) {
         Ok(text) => text.to_owned(),
         // Its lines are decoded by themselves.
-        Err(_) => decode(&place, window.bytes.clone(), context)
+        Err(_) => decode(&resolved_path, window.bytes.clone(), context)
             .map(|decoded| decoded.text)
             .unwrap_or_else(|_| String::from_utf8_lossy(&window.bytes).into_owned()),
     };
@@ -302,7 +314,7 @@ async fn large_file(
     {
         return Err(Failure::ForModel(format!(
             "{} changed while it was read. Read it again.",
-            place.shown
+            resolved_path.shown
         )));
     }
     let part = Excerpt {
@@ -310,7 +322,7 @@ async fn large_file(
         ..part
     };
     page(
-        &place,
+        &resolved_path,
         text.lines(),
         window.total,
         part,
@@ -332,7 +344,7 @@ fn char_offset(text: &str, index: usize) -> usize {
 
 /// Formats the requested part of a file with line numbers. `lines` begin with its first one.
 fn page<'a>(
-    place: &ResolvedPath,
+    resolved_path: &ResolvedPath,
     lines: impl Iterator<Item = &'a str>,
     total: usize,
     part: Excerpt,
@@ -344,7 +356,7 @@ fn page<'a>(
     if offset > total && !(offset == 1 && total == 0) {
         return Err(Failure::ForModel(format!(
             "Offset {offset} is out of range for {} ({}).",
-            place.shown,
+            resolved_path.shown,
             text::count(total, "line")
         )));
     }
@@ -381,7 +393,7 @@ fn page<'a>(
     }
     let last = next - 1;
     let note = note.map(|note| format!("\n{note}")).unwrap_or_default();
-    let path = place.path.display();
+    let path = resolved_path.path.display();
     let truncated = last < total;
     let end = ending(part, total, last, capped.then_some(most));
     Ok(ToolOutput {
@@ -394,7 +406,7 @@ fn page<'a>(
             "preview": preview, "truncated": truncated, "type": "file",
             "lineStart": offset, "lineEnd": last, "totalLines": total,
         })),
-        touched: vec![TouchedPath::File(place.path.clone())],
+        touched: vec![TouchedPath::File(resolved_path.path.clone())],
         shows_whole: offset == 1 && last == total && column == 1,
         ..ToolOutput::default()
     })
@@ -440,10 +452,11 @@ fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> Stri
     )
 }
 
-fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure> {
-    let refused = |e: disk::Error| Failure::ForModel(format!("Cannot list {}: {e}.", place.shown));
+fn directory(resolved_path: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure> {
+    let refused =
+        |e: disk::Error| Failure::ForModel(format!("Cannot list {}: {e}.", resolved_path.shown));
     let mut entries = Vec::new();
-    for (name, folder) in disk::list(&place.real.path).map_err(refused)? {
+    for (name, folder) in disk::list(&resolved_path.real.path).map_err(refused)? {
         entries.push(format!(
             "{}{}",
             text::escaped(&name.to_string_lossy()),
@@ -476,7 +489,7 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
             shown.len()
         )
     };
-    let path = place.path.display();
+    let path = resolved_path.path.display();
     Ok(ToolOutput {
         text: format!(
             "<path>{path}</path>\n<type>directory</type>\n<entries>\n{entries}\n{end}\n</entries>"
@@ -485,12 +498,16 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
         metadata: facts(
             json!({ "type": "directory", "truncated": last < total, "totalEntries": total }),
         ),
-        touched: vec![TouchedPath::Directory(place.path.clone())],
+        touched: vec![TouchedPath::Directory(resolved_path.path.clone())],
         ..ToolOutput::default()
     })
 }
 
-fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutput, Failure> {
+fn attachment(
+    resolved_path: &ResolvedPath,
+    bytes: &[u8],
+    mime: &str,
+) -> Result<ToolOutput, Failure> {
     let (what, most) = match mime {
         "application/pdf" => ("PDF", MAX_PDF_BYTES),
         mime if mime.starts_with("audio/") => ("Recording", MAX_PDF_BYTES),
@@ -499,12 +516,12 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
     if bytes.len() > most {
         return Err(Failure::ForModel(format!(
             "{} has {} MiB; a {what} may have at most {} MiB here. Make a smaller copy first.",
-            place.shown,
+            resolved_path.shown,
             bytes.len() >> 20,
             most >> 20
         )));
     }
-    let name = place
+    let name = resolved_path
         .path
         .file_name()
         .map(|name| text::escaped(&name.to_string_lossy()));
@@ -517,7 +534,7 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
     };
     Ok(ToolOutput {
         attachments: vec![file],
-        touched: vec![TouchedPath::File(place.path.clone())],
+        touched: vec![TouchedPath::File(resolved_path.path.clone())],
         ..ToolOutput::text(format!(
             "{what} ({mime}, {})",
             text::count(bytes.len(), "byte")
@@ -642,24 +659,24 @@ pub(crate) fn picture(bytes: &[u8]) -> Option<&'static str> {
 
 /// Decodes the text.
 fn decode(
-    place: &ResolvedPath,
+    resolved_path: &ResolvedPath,
     bytes: Vec<u8>,
     context: &ToolContext,
 ) -> Result<DecodedText, Failure> {
-    let hint = || context.encoding_hints().of(&place.real.path);
+    let hint = || context.encoding_hints().of(&resolved_path.real.path);
     let decoded = encoding::decode(bytes, hint).map_err(|why| {
         Failure::ForModel(match why {
-            NotText::Binary => format!("Cannot read binary file: {}", place.shown),
+            NotText::Binary => format!("Cannot read binary file: {}", resolved_path.shown),
             NotText::Unsupported(name) => format!(
                 "Cannot read {}: it is {name}, which is not supported. Convert it with iconv.",
-                place.shown
+                resolved_path.shown
             ),
         })
     })?;
     if mostly_control(decoded.text.as_bytes()) {
         return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
-            place.shown
+            resolved_path.shown
         )));
     }
     Ok(decoded)
@@ -676,11 +693,11 @@ pub(crate) fn mostly_control(bytes: &[u8]) -> bool {
 }
 
 /// Returns the error for a missing file, with similar paths.
-async fn missing(place: &ResolvedPath, context: &ToolContext) -> Failure {
-    let instead = suggest_similar_paths(context, &place.real.path).await;
+async fn missing(resolved_path: &ResolvedPath, context: &ToolContext) -> Failure {
+    let instead = suggest_similar_paths(context, &resolved_path.real.path).await;
     Failure::ForModel(format!(
         "File not found: {}{instead}",
-        text::escaped(&place.path.display().to_string())
+        text::escaped(&resolved_path.path.display().to_string())
     ))
 }
 
@@ -707,7 +724,7 @@ mod tests {
         let lines = |range: std::ops::Range<usize>| {
             range.map(|n| format!("line {n:>20}\n")).collect::<String>()
         };
-        let most = usize::try_from(disk::LARGEST).unwrap();
+        let most = usize::try_from(disk::MAX_FILE_BYTES).unwrap();
         let total = most / lines(1..2).len() + 1_000;
         stage.write("log", lines(1..total + 1));
         let context = stage.context();

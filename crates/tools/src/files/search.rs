@@ -147,12 +147,12 @@ pub async fn resolve_or_suggest(
 /// the name of a missing one or a similar name; empty if there are none. Files that a search would
 /// leave out are not suggested.
 pub async fn suggest_similar_paths(context: &ToolContext, missing: &Path) -> String {
-    let root = context.policy.place.root.clone();
+    let root = context.policy.context.root.clone();
     let filter = SearchFilter::new(&context.policy);
     let stop = context.cancelled.child_token();
     let missing = missing.to_path_buf();
     let project_root = root.clone();
-    let cwd = context.policy.place.cwd.clone();
+    let cwd = context.policy.context.cwd.clone();
     let found = run_blocking(context, move || {
         let found: Mutex<BTreeSet<SimilarPath>> = Mutex::default();
         let seen = AtomicUsize::new(0);

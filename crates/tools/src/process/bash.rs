@@ -78,7 +78,7 @@ pub struct Ready {
     limit: Option<Duration>,
     background: bool,
     keep: bool,
-    place: ResolvedPath,
+    path: ResolvedPath,
     /// The path of bash; never a file of the project.
     bash: Option<PathBuf>,
     confinement: SandboxChoice,
@@ -147,9 +147,9 @@ impl Tool for BashTool {
     }
 
     fn is_concurrent(input: &Input, context: &ToolContext) -> bool {
-        let place = directory(input, context);
-        place.is_ok_and(|place| {
-            command_line(input, &permission_context(&place, context), context).is_harmless()
+        let directory = directory(input, context);
+        directory.is_ok_and(|directory| {
+            command_line(input, &permission_context(&directory, context), context).is_harmless()
         })
     }
 
@@ -197,14 +197,14 @@ impl Tool for BashTool {
                 .check_capacity()
                 .map_err(Failure::ForModel)?;
         }
-        let place = directory(&input, context)?;
-        if place.real.found != PathKind::Directory {
+        let resolved_path = directory(&input, context)?;
+        if resolved_path.real.found != PathKind::Directory {
             return Err(Failure::ForModel(format!(
                 "workdir is not a directory: {}",
-                place.shown
+                resolved_path.shown
             )));
         }
-        let judged = permission_context(&place, context);
+        let judged = permission_context(&resolved_path, context);
         let line = command_line(&input, &judged, context);
         if let Some(reason) = needs_terminal(&line.analysis) {
             return Err(Failure::ForModel(reason));
@@ -228,10 +228,10 @@ impl Tool for BashTool {
             .insert("command".into(), Value::String(input.command.clone()));
         request.metadata.insert(
             "workdir".into(),
-            Value::String(place.path.display().to_string()),
+            Value::String(resolved_path.path.display().to_string()),
         );
-        let touched = touched(&place, &request, context);
-        let requests = place.requests(Access::List, request);
+        let touched = touched(&resolved_path, &request, context);
+        let requests = resolved_path.requests(Access::List, request);
         let limit = timeout
             .or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS))
             .map(Duration::from_millis);
@@ -244,7 +244,7 @@ impl Tool for BashTool {
                 limit,
                 background,
                 keep,
-                place,
+                path: resolved_path,
                 bash,
                 confinement,
                 lock,
@@ -254,7 +254,7 @@ impl Tool for BashTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        ready.place.still()?;
+        ready.path.still()?;
         if ready.background {
             // Other jobs may have been started while the user was asked.
             context
@@ -386,7 +386,7 @@ fn start(
 ) -> Result<(RunningCommand, Option<PathBuf>, ControlFiles), Failure> {
     let Ready {
         command,
-        place,
+        path: resolved_path,
         bash,
         confinement,
         lock,
@@ -426,26 +426,26 @@ fn start(
         Some(bash) => (bash.clone(), &["--noprofile", "--norc", "-c"][..]),
         None => ("/bin/sh".into(), &["-c"][..]),
     };
-    let program = Program::new(shell, &place.real.path, env)
+    let program = Program::new(shell, &resolved_path.real.path, env)
         .args(args.iter().copied().chain([line.as_str()]));
     let program = match context.session.exec.split_first() {
         Some((before, words)) => {
             let own = |word: &String| {
                 let word = word.replace("{session}", context.session.id.as_str());
-                word.replace("{cwd}", &place.real.path.to_string_lossy())
+                word.replace("{cwd}", &resolved_path.real.path.to_string_lossy())
                     .into()
             };
             program.behind(own(before), words.iter().map(own).collect())
         }
         None => program,
     };
-    let program = confinement.enter(lock, context, program.env("PWD", &place.path))?;
+    let program = confinement.enter(lock, context, program.env("PWD", &resolved_path.path))?;
     // After the sandbox has created the paths that it protects, and before the command runs.
     let watch = ControlFiles::look(&context.project.worktree);
     let mut child = program.start(StdioMode::Merged, work).map_err(|e| {
         Failure::ForModel(format!(
             "The shell could not be started in {}: {e}.",
-            place.shown
+            resolved_path.shown
         ))
     })?;
     let Some(pipe) = child.output.take() else {
@@ -473,21 +473,25 @@ fn directory(input: &Input, context: &ToolContext) -> Result<ResolvedPath, Failu
 }
 
 /// Returns the surroundings in which a command is judged.
-fn permission_context(place: &ResolvedPath, context: &ToolContext) -> PermissionContext {
+fn permission_context(resolved_path: &ResolvedPath, context: &ToolContext) -> PermissionContext {
     PermissionContext {
         scratch: Some(scratch::directory(
             &context.project.environment,
             context.session.id.as_str(),
         )),
         trusted: context.confinement.trusted,
-        cwd: place.real.path.clone(),
-        ..context.policy.place.clone()
+        cwd: resolved_path.real.path.clone(),
+        ..context.policy.context.clone()
     }
 }
 
-fn command_line(input: &Input, place: &PermissionContext, context: &ToolContext) -> CommandLine {
+fn command_line(
+    input: &Input,
+    permission_context: &PermissionContext,
+    context: &ToolContext,
+) -> CommandLine {
     CommandLine {
-        analysis: context.call.analysis.of(&input.command, place),
+        analysis: context.call.analysis.of(&input.command, permission_context),
         leaves_processes: input.run_in_background == Some(true) || starts_others(&input.command),
     }
 }
@@ -495,11 +499,11 @@ fn command_line(input: &Input, place: &PermissionContext, context: &ToolContext)
 /// Returns the paths of the project that a command works with, as far as its line shows: its
 /// directory, those that it lists or changes to, and the files that it uses.
 fn touched(
-    place: &ResolvedPath,
+    resolved_path: &ResolvedPath,
     request: &AccessRequest,
     context: &ToolContext,
 ) -> Vec<TouchedPath> {
-    let mut touched = vec![TouchedPath::Directory(place.path.clone())];
+    let mut touched = vec![TouchedPath::Directory(resolved_path.path.clone())];
     let units = request.command.iter().flat_map(|line| &line.units);
     for unit in units {
         let listed = unit.listed.iter();

@@ -555,13 +555,13 @@ impl SandboxChoice {
                     .map(|line| {
                         opened(
                             line,
-                            &context.policy.place,
+                            &context.policy.context,
                             &context.project.worktree.git_dirs(),
                         )
                     })
                     .unwrap_or_default()
                 {
-                    writable.extend(named.place(&writable, &protected));
+                    writable.extend(named.path_to_open(&writable, &protected));
                     protected = lift(protected, &named);
                 }
                 // Nothing makes adjutant's own files writable.

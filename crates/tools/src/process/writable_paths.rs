@@ -22,7 +22,7 @@ pub(crate) struct NamedWrite {
 /// Returns the paths that a command line names to be written.
 pub(crate) fn opened(
     line: &CommandAnalysis,
-    place: &PermissionContext,
+    context: &PermissionContext,
     git_dirs: &[PathBuf],
 ) -> Vec<NamedWrite> {
     let known = |unit: &CommandUnit| {
@@ -36,14 +36,14 @@ pub(crate) fn opened(
         .filter(|request| request.permission == "edit");
     let paths = touched
         .flat_map(|request| &request.patterns)
-        .map(|pattern| place.root.join(pattern));
+        .map(|pattern| context.root.join(pattern));
     let configured = line
         .units
         .iter()
         .filter(|unit| configures_git(unit))
         .flat_map(|unit| {
             let has_option = |option: &str| unit.normal.split(' ').any(|word| word == option);
-            match &place.home {
+            match &context.home {
                 Some(home) if has_option("--global") => {
                     vec![home.join(".gitconfig"), home.join(".config/git/config")]
                 }
@@ -87,14 +87,20 @@ fn real(path: &Path) -> PathBuf {
 impl NamedWrite {
     /// Returns whether the path is in a protected directory that stays protected, because the line
     /// runs something unknown too.
-    fn is_alone_in(&self, place: &Path) -> bool {
-        !self.is_known && self.path.starts_with(place) && (self.path != place || place.is_dir())
+    fn is_alone_in(&self, protected: &Path) -> bool {
+        !self.is_known
+            && self.path.starts_with(protected)
+            && (self.path != protected || protected.is_dir())
     }
 
     /// Returns the path that must be made writable, unless it is already. Creates the file if
     /// nothing else could be opened.
-    pub(crate) fn place(&self, writable: &[PathBuf], protected: &[PathBuf]) -> Option<PathBuf> {
-        let is_closed = protected.iter().any(|place| self.is_alone_in(place));
+    pub(crate) fn path_to_open(
+        &self,
+        writable: &[PathBuf],
+        protected: &[PathBuf],
+    ) -> Option<PathBuf> {
+        let is_closed = protected.iter().any(|path| self.is_alone_in(path));
         if !is_closed && writable.iter().any(|root| self.path.starts_with(root)) {
             return None;
         }
@@ -105,7 +111,7 @@ impl NamedWrite {
                 .find(|above| above.is_dir())
                 .map(Path::to_owned)
         };
-        let place = match (self.is_known, self.path.is_dir()) {
+        let path = match (self.is_known, self.path.is_dir()) {
             (true, true) => Some(self.path.clone()),
             // Unknown code could write anything in the directory.
             (false, true) => None,
@@ -119,7 +125,7 @@ impl NamedWrite {
                 self.path.exists().then(|| self.path.clone())
             }
         };
-        place.filter(|place| place.parent().is_some())
+        path.filter(|path| path.parent().is_some())
     }
 }
 
@@ -128,15 +134,15 @@ impl NamedWrite {
 /// opens nothing.
 pub(crate) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
     let mut kept = Vec::new();
-    for place in protected {
-        let below = match named.path.strip_prefix(&place) {
-            Ok(below) if !named.is_alone_in(&place) => below.to_owned(),
+    for protected_path in protected {
+        let below = match named.path.strip_prefix(&protected_path) {
+            Ok(below) if !named.is_alone_in(&protected_path) => below.to_owned(),
             _ => {
-                kept.push(place);
+                kept.push(protected_path);
                 continue;
             }
         };
-        let mut folder = place;
+        let mut folder = protected_path;
         for part in &below {
             let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
             kept.extend(
@@ -207,14 +213,14 @@ mod tests {
         let closed = vec![path(".git/hooks")];
         assert_eq!(lift(closed.clone(), &beside), closed);
         assert_eq!(
-            beside.place(std::slice::from_ref(&dir), &closed),
+            beside.path_to_open(std::slice::from_ref(&dir), &closed),
             Some(path(".git/hooks/new"))
         );
         let folder = NamedWrite {
             path: path(".git/hooks/sub"),
             is_known: false,
         };
-        assert_eq!(folder.place(&[], &closed), None);
+        assert_eq!(folder.path_to_open(&[], &closed), None);
     }
 
     #[test]
@@ -226,22 +232,31 @@ mod tests {
             is_known,
         };
         std::fs::write(dir.join("old"), "").unwrap();
-        assert_eq!(known("old", true).place(&[], &[]), Some(dir.clone()));
-        assert_eq!(known("old", false).place(&[], &[]), Some(dir.join("old")));
+        assert_eq!(known("old", true).path_to_open(&[], &[]), Some(dir.clone()));
         assert_eq!(
-            known("old", true).place(std::slice::from_ref(&dir), &[]),
+            known("old", false).path_to_open(&[], &[]),
+            Some(dir.join("old"))
+        );
+        assert_eq!(
+            known("old", true).path_to_open(std::slice::from_ref(&dir), &[]),
             None
         );
-        assert_eq!(known("a/b/new", true).place(&[], &[]), Some(dir.clone()));
-        assert_eq!(known("a/b/new", false).place(&[], &[]), None);
-        assert_eq!(known("new", false).place(&[], &[]), Some(dir.join("new")));
+        assert_eq!(
+            known("a/b/new", true).path_to_open(&[], &[]),
+            Some(dir.clone())
+        );
+        assert_eq!(known("a/b/new", false).path_to_open(&[], &[]), None);
+        assert_eq!(
+            known("new", false).path_to_open(&[], &[]),
+            Some(dir.join("new"))
+        );
         assert!(dir.join("new").exists());
     }
 
     #[test]
     fn paths_written_by_a_line_are_found() {
         let lab = permission::testing::PathFixture::new();
-        let root = &lab.place.root;
+        let root = &lab.context.root;
         for (text, names, is_known) in [
             (
                 "echo x > .git/hooks/pre-commit",
@@ -261,7 +276,11 @@ mod tests {
             ("sed -i s/a/b/ /etc/hosts", vec!["/etc/hosts".into()], true),
             ("cat /etc/hosts", vec![], true),
         ] {
-            let found = opened(&analyze(text, &lab.place), &lab.place, &[root.join(".git")]);
+            let found = opened(
+                &analyze(text, &lab.context),
+                &lab.context,
+                &[root.join(".git")],
+            );
             let wanted: Vec<NamedWrite> = names
                 .into_iter()
                 .map(|path| NamedWrite { path, is_known })

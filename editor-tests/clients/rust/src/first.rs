@@ -30,7 +30,7 @@ impl Editor {
     }
 }
 
-fn with<F>(binary: &Path, place: &Place, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
+fn with<F>(binary: &Path, fixture: &Place, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send,
 {
@@ -55,7 +55,7 @@ where
             },
             on_receive_request!(),
         );
-    block_on(client.connect_with(place.agent(binary, &[]), async move |agent: ConnectionTo<Agent>| {
+    block_on(client.connect_with(fixture.agent(binary, &[]), async move |agent: ConnectionTo<Agent>| {
         let hello = agent.send_request(InitializeRequest::new(ProtocolVersion::V1)).block_task().await?;
         assert_eq!(hello.protocol_version, ProtocolVersion::V1);
         assert!(hello.agent_capabilities.load_session);
@@ -63,8 +63,8 @@ where
     }))
 }
 
-async fn say(agent: &ConnectionTo<Agent>, session: &SessionId, words: &str) -> Result<StopReason> {
-    let prompt = PromptRequest::new(session.clone(), vec![ContentBlock::from(words)]);
+async fn say(agent: &ConnectionTo<Agent>, session: &SessionId, text: &str) -> Result<StopReason> {
+    let prompt = PromptRequest::new(session.clone(), vec![ContentBlock::from(text)]);
     Ok(agent.send_request(prompt).block_task().await?.stop_reason)
 }
 
@@ -73,9 +73,9 @@ fn statuses(updates: &[SessionUpdate], status: ToolCallStatus) -> usize {
     updates.iter().filter(is).count()
 }
 
-pub fn talks(binary: &Path, place: &Place) -> Result<()> {
-    let project = place.project();
-    with(binary, place, async move |agent, mut editor| {
+pub fn talks(binary: &Path, fixture: &Place) -> Result<()> {
+    let project = fixture.project();
+    with(binary, fixture, async move |agent, mut editor| {
         let opened = agent.send_request(NewSessionRequest::new(&project)).block_task().await?;
         let session = opened.session_id;
         assert!(opened.config_options.is_some_and(|options| options.iter().any(|option| &*option.id.0 == "approvals")));
@@ -101,17 +101,17 @@ pub fn talks(binary: &Path, place: &Place) -> Result<()> {
     })
 }
 
-pub fn loads(binary: &Path, place: &Place) -> Result<()> {
-    let project = place.project();
+pub fn loads(binary: &Path, fixture: &Place) -> Result<()> {
+    let project = fixture.project();
     let kept = Mutex::new(None);
-    with(binary, place, async |agent, _| {
+    with(binary, fixture, async |agent, _| {
         let session = agent.send_request(NewSessionRequest::new(&project)).block_task().await?.session_id;
         say(&agent, &session, "create `a.txt` with `hello`").await?;
         *kept.lock().unwrap() = Some(session);
         Ok(())
     })?;
     let session = kept.into_inner().unwrap().expect("a session");
-    with(binary, place, async |agent, mut editor| {
+    with(binary, fixture, async |agent, mut editor| {
         agent.send_request(LoadSessionRequest::new(session.clone(), &project)).block_task().await?;
         let heard = editor.heard();
         assert!(heard.iter().any(|update| matches!(update, SessionUpdate::UserMessageChunk(_))));

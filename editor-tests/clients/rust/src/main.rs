@@ -54,8 +54,8 @@ fn main() {
     ];
     let mut failed = 0;
     for (name, check) in checks {
-        let place = Place::new(if name.starts_with("version 1") { "first" } else { "second" });
-        match check(&binary, &place) {
+        let fixture = Place::new(if name.starts_with("version 1") { "first" } else { "second" });
+        match check(&binary, &fixture) {
             Ok(()) => println!("ok    {name}"),
             Err(e) => {
                 failed += 1;

@@ -39,7 +39,7 @@ impl Editor {
     }
 }
 
-fn with<F>(binary: &Path, place: &Place, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
+fn with<F>(binary: &Path, fixture: &Place, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send,
 {
@@ -64,7 +64,7 @@ where
             },
             on_receive_request!(),
         );
-    block_on(client.connect_with(place.agent(binary, &["--acp-v2"]), async move |agent: ConnectionTo<Agent>| {
+    block_on(client.connect_with(fixture.agent(binary, &["--acp-v2"]), async move |agent: ConnectionTo<Agent>| {
         let me = Implementation::new("rust-client", "1");
         let hello = agent.send_request(InitializeRequest::new(ProtocolVersion::V2, me)).block_task().await?;
         assert_eq!(hello.protocol_version, ProtocolVersion::V2);
@@ -73,8 +73,8 @@ where
     }))
 }
 
-async fn say(agent: &ConnectionTo<Agent>, session: &SessionId, words: &str) -> Result<()> {
-    let prompt = PromptRequest::new(session.clone(), vec![ContentBlock::from(words)]);
+async fn say(agent: &ConnectionTo<Agent>, session: &SessionId, text: &str) -> Result<()> {
+    let prompt = PromptRequest::new(session.clone(), vec![ContentBlock::from(text)]);
     agent.send_request(prompt).block_task().await.map(drop)
 }
 
@@ -83,9 +83,9 @@ fn statuses(updates: &[SessionUpdate], status: &ToolCallStatus) -> usize {
     updates.iter().filter(is).count()
 }
 
-pub fn talks(binary: &Path, place: &Place) -> Result<()> {
-    let project = place.project();
-    with(binary, place, async move |agent, mut editor| {
+pub fn talks(binary: &Path, fixture: &Place) -> Result<()> {
+    let project = fixture.project();
+    with(binary, fixture, async move |agent, mut editor| {
         let opened = agent.send_request(NewSessionRequest::new(&project)).block_task().await?;
         let session = opened.session_id;
         say(&agent, &session, "create `a.txt` with `hello`").await?;
@@ -115,10 +115,10 @@ pub fn talks(binary: &Path, place: &Place) -> Result<()> {
     })
 }
 
-pub fn resumes(binary: &Path, place: &Place) -> Result<()> {
-    let project = place.project();
+pub fn resumes(binary: &Path, fixture: &Place) -> Result<()> {
+    let project = fixture.project();
     let kept = Mutex::new(None);
-    with(binary, place, async |agent, mut editor| {
+    with(binary, fixture, async |agent, mut editor| {
         let session = agent.send_request(NewSessionRequest::new(&project)).block_task().await?.session_id;
         say(&agent, &session, "create `a.txt` with `hello`").await?;
         editor.turn().await;
@@ -126,7 +126,7 @@ pub fn resumes(binary: &Path, place: &Place) -> Result<()> {
         Ok(())
     })?;
     let session = kept.into_inner().unwrap().expect("a session");
-    with(binary, place, async |agent, mut editor| {
+    with(binary, fixture, async |agent, mut editor| {
         let resume =
             ResumeSessionRequest::new(session.clone(), &project).replay_from(ReplayFrom::Start(Default::default()));
         agent.send_request(resume).block_task().await?;

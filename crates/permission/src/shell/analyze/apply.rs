@@ -176,7 +176,7 @@ impl Analyzer<'_> {
                 if state
                     .cwd
                     .iter()
-                    .any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
+                    .any(|cwd| self.context.root.starts_with(cwd) || cwd.join(".git").exists()) =>
             {
                 unit.ask_about_unknown_files("the files it writes are named in the archive");
             }
@@ -185,8 +185,8 @@ impl Analyzer<'_> {
                 self.disk.ask_about_copies_below(&from, &to, unit, state)
             }
             PathEffect::Patches(files) => self.disk.ask_about_patches(&files, unit, state),
-            PathEffect::Reaches(place) => {
-                unit.destination = self.disk.pin_destination(place, state)
+            PathEffect::Reaches(destination) => {
+                unit.destination = self.disk.pin_destination(destination, state)
             }
             PathEffect::ChangesPicked(PickedFiles { below, names }) => {
                 self.disk

@@ -190,14 +190,14 @@ mod tests {
     #[test]
     fn deferred_text_is_judged_where_it_runs() {
         let lab = PathFixture::new();
-        let place = &lab.place;
-        let own = bash_rules(place, &[("*", Allow)]).then(&Rules::written(
+        let context = &lab.context;
+        let own = bash_rules(context, &[("*", Allow)]).then(&Rules::written(
             "edit",
             &[("*", Allow), ("src/prod.yml", Deny)],
         ));
         let calls = |times: usize| {
             let dirs = (0..times)
-                .map(|at| format!("mkdir d{at}; cd d{at}; f; cd {}", place.root.display()));
+                .map(|at| format!("mkdir d{at}; cd d{at}; f; cd {}", context.root.display()));
             format!("f() {{ cat x; }}; {}", dirs.collect::<Vec<_>>().join("; "))
         };
         let table = [
@@ -218,7 +218,7 @@ mod tests {
         ];
         for (line, wanted) in table {
             let shown = line.get(..60).unwrap_or(line);
-            assert_eq!(judge(&own, line, place).action, wanted, "{shown}");
+            assert_eq!(judge(&own, line, context).action, wanted, "{shown}");
         }
     }
 }

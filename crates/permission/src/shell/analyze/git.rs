@@ -145,7 +145,7 @@ impl Analyzer<'_> {
         {
             return;
         }
-        let trusted = self.place.trusted;
+        let trusted = self.context.trusted;
         if !trusted && (state.cwd.is_empty() || self.disk.too_many_repositories(state.cwd.len())) {
             unit.set_opaque("which repository it works in is not known");
         }

@@ -203,17 +203,17 @@ mod tests {
         let mut lab = PathFixture::new();
         let program = lab.out.join("agent");
         std::fs::write(&program, "#!/bin/sh\necho one").unwrap();
-        std::os::unix::fs::symlink(&program, lab.place.root.join("linked")).unwrap();
+        std::os::unix::fs::symlink(&program, lab.context.root.join("linked")).unwrap();
         for (name, content) in [
             ("copy", "#!/bin/sh\necho one"),
             ("other", "#!/bin/sh\necho two"),
         ] {
-            std::fs::write(lab.place.root.join(name), content).unwrap();
+            std::fs::write(lab.context.root.join(name), content).unwrap();
         }
-        std::fs::hard_link(&program, lab.place.root.join("hard")).unwrap();
-        lab.place.program = Some(program);
+        std::fs::hard_link(&program, lab.context.root.join("hard")).unwrap();
+        lab.context.program = Some(program);
         let rules = bash_rules(
-            &lab.place,
+            &lab.context,
             &[
                 ("*", Action::Allow),
                 ("adjutant *", Action::Allow),
@@ -278,7 +278,7 @@ mod tests {
             evaluate(
                 &rules,
                 &crate::Rules::default(),
-                &command_request(line, &lab.place),
+                &command_request(line, &lab.context),
             )
             .action
         };
@@ -297,7 +297,7 @@ mod tests {
             assert_eq!(verdict(line), Action::Allow, "{line}");
         }
         let reason = |line: &str| {
-            let request = command_request(line, &lab.place);
+            let request = command_request(line, &lab.context);
             request
                 .command
                 .unwrap()

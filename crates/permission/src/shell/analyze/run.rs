@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn program_is_judged_by_the_file_it_leads_to() {
         let lab = PathFixture::new();
-        let root = &lab.place.root;
+        let root = &lab.context.root;
         for (target, link) in [
             ("/bin/rm", "r"),
             ("r", "again"),
@@ -251,7 +251,7 @@ mod tests {
         for (from, to) in [("/bin/rm", "copied"), ("/bin/cat", "copied-cat")] {
             std::fs::copy(from, root.join(to)).unwrap();
         }
-        let rules = rules_that_deny_rm(&lab.place);
+        let rules = rules_that_deny_rm(&lab.context);
         let table = [
             ("./r a.txt", Deny),
             ("./again a.txt", Deny),
@@ -269,7 +269,7 @@ mod tests {
             ("/bin/rm a.txt", Deny),
         ];
         for (line, wanted) in table {
-            assert_eq!(judge(&rules, line, &lab.place).action, wanted, "{line}");
+            assert_eq!(judge(&rules, line, &lab.context).action, wanted, "{line}");
         }
     }
 }

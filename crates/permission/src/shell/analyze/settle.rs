@@ -57,10 +57,10 @@ fn base_name(path: &str) -> String {
 /// trusted project may have such a directory on `PATH`.
 pub(super) fn mark_shadowable_programs(
     units: &mut [CommandUnit],
-    place: &PermissionContext,
+    context: &PermissionContext,
     disk: &Disk<'_>,
 ) {
-    if place.trusted {
+    if context.trusted {
         return;
     }
     let may_create = |unit: &CommandUnit| {

@@ -86,7 +86,7 @@ impl Disk<'_> {
             let plain = normal(&cwd.join(text));
             let found = self.losses.get(&plain).copied().unwrap_or_else(|| {
                 let real = plain.canonicalize().unwrap_or_else(|_| plain.clone());
-                loss(self.place, &plain).max(loss(self.place, &real))
+                loss(self.context, &plain).max(loss(self.context, &real))
             });
             self.losses.insert(plain, found);
             worst = worst.max(found);
@@ -103,12 +103,12 @@ fn shown(text: &str) -> String {
     }
 }
 
-fn loss(place: &PermissionContext, path: &Path) -> Loss {
+fn loss(context: &PermissionContext, path: &Path) -> Loss {
     const SYSTEM: &str = "bin boot dev etc home lib lib64 opt proc root run sbin srv sys usr var Users System Library Applications";
     if path.parent().is_none() {
         return Loss::Everything;
     }
-    if place
+    if context
         .home
         .as_ref()
         .is_some_and(|home| home.starts_with(path))
@@ -123,9 +123,9 @@ fn loss(place: &PermissionContext, path: &Path) -> Loss {
     {
         return Loss::Much("a directory of the system");
     }
-    if place.root.starts_with(path)
-        || place.extra.iter().any(|dir| dir.starts_with(path))
-        || place.cwd.starts_with(path)
+    if context.root.starts_with(path)
+        || context.extra.iter().any(|dir| dir.starts_with(path))
+        || context.cwd.starts_with(path)
     {
         return Loss::Much("the whole project");
     }

@@ -64,7 +64,10 @@ impl Disk<'_> {
         if let Some(dirs) = &self.origins.dirs {
             return dirs.clone();
         }
-        let absolute = self.place.path_dirs().filter(|(dir, _)| dir.is_absolute());
+        let absolute = self
+            .context
+            .path_dirs()
+            .filter(|(dir, _)| dir.is_absolute());
         let dirs: Rc<[(PathBuf, bool)]> = absolute.map(|(dir, open)| (dir.clone(), open)).collect();
         self.origins.dirs = Some(dirs.clone());
         dirs
@@ -134,7 +137,7 @@ impl Disk<'_> {
             && is_script(path)
             && path
                 .canonicalize()
-                .is_ok_and(|real| self.place.is_open(&real))
+                .is_ok_and(|real| self.context.is_open(&real))
         {
             return vec![];
         }
@@ -177,7 +180,7 @@ impl Disk<'_> {
     }
 
     fn look_up(&mut self, name: &str, state: &ShellState) -> Origin {
-        let place = self.place;
+        let context = self.context;
         if let Some((_, base)) = name.rsplit_once('/') {
             let path = match state.cwd.as_slice() {
                 [cwd] => cwd.join(name),
@@ -187,7 +190,7 @@ impl Disk<'_> {
             let is_system_program = name.starts_with('/')
                 && path.canonicalize().is_ok_and(|path| {
                     self.on_path(base)
-                        .is_some_and(|(real, ..)| real == path && !place.is_open(&real))
+                        .is_some_and(|(real, ..)| real == path && !context.is_open(&real))
                 });
             return if is_system_program {
                 Origin::System
@@ -202,12 +205,14 @@ impl Disk<'_> {
                 .iter()
                 .any(|cwd| base::executable::is_executable(&cwd.join(entry).join(name)))
         };
-        if place.path_left_out.iter().any(meant) {
+        if context.path_left_out.iter().any(meant) {
             return Origin::Other;
         }
         // A file of the project, or a link to one, belongs to the project wherever it is found.
         match self.on_path(name) {
-            Some((real, path, shadowable)) if !place.is_open(&real) && !place.is_open(&path) => {
+            Some((real, path, shadowable))
+                if !context.is_open(&real) && !context.is_open(&path) =>
+            {
                 if shadowable {
                     self.origins.shadowable.insert(name.to_owned());
                 }
@@ -283,11 +288,11 @@ mod tests {
         // Outside of directories that any user may write, if this machine has a usable one.
         let places = [env!("CARGO_MANIFEST_DIR"), "/opt", "/srv", "/var/lib"].map(PathBuf::from);
         let mut places = places.into_iter().chain(std::env::home_dir());
-        let usable = |place: PathBuf| {
-            (!PermissionContext::default().is_open(&place))
-                .then(|| tempfile::tempdir_in(place).ok())
+        let usable = |context: PathBuf| {
+            (!PermissionContext::default().is_open(&context))
+                .then(|| tempfile::tempdir_in(context).ok())
         };
-        let Some(dir) = places.find_map(|place| usable(place).flatten()) else {
+        let Some(dir) = places.find_map(|context| usable(context).flatten()) else {
             return;
         };
         let top = dir.path().canonicalize().unwrap();
@@ -309,14 +314,14 @@ mod tests {
         symlink(root.join("tool"), bin.join("led")).unwrap();
         symlink(&root, top.join("alias")).unwrap();
         let judge = |path: &[PathBuf], command: &str, trusted: bool| {
-            let place = PermissionContext {
+            let context = PermissionContext {
                 cwd: root.clone(),
                 root: root.clone(),
                 path: path.to_vec(),
                 trusted,
                 ..PermissionContext::default()
             };
-            let line = analyze(command, &place);
+            let line = analyze(command, &context);
             line.units.iter().any(|unit| {
                 unit.foreign
                     .as_deref()

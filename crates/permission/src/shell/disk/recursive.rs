@@ -68,7 +68,7 @@ impl Disk<'_> {
         unit: &mut CommandUnit,
         state: &ShellState,
     ) {
-        let root = self.place.root.clone();
+        let root = self.context.root.clone();
         let is_control = |path: &Path, name: &str| {
             fits(names, name) && protected::control(path.strip_prefix(&root).unwrap_or(path))
         };
@@ -120,7 +120,10 @@ impl Disk<'_> {
             let dir = cwd.join(text);
             let to = normal(&cwd.join(to));
             self.written_by_copy(&dir, text, &to, unit);
-            let to = to.strip_prefix(&self.place.root).unwrap_or(&to).to_owned();
+            let to = to
+                .strip_prefix(&self.context.root)
+                .unwrap_or(&to)
+                .to_owned();
             let base = dir.file_name().map(PathBuf::from).unwrap_or_default();
             let becomes_control = |path: &Path, _: &str| {
                 path.strip_prefix(&dir).is_ok_and(|path| {
@@ -194,8 +197,8 @@ impl Disk<'_> {
         }
     }
 
-    /// Adds access requests for the entries below directories that are used recursively, so that
-    /// rules about them apply.
+    /// Adds access requests for the entries below directories that are used recursively, so that rules about
+    /// them apply.
     ///
     /// The directories themselves are separate requests, so these never make a verdict more
     /// permissive. Only matching names are included.
@@ -236,16 +239,15 @@ impl Disk<'_> {
         }
     }
 
-    /// Adds access requests for a directory that a program is given to read. Programs that only
-    /// read enter it only with an option, which is recorded separately; for other programs this is
-    /// unknown.
+    /// Adds access requests for a directory that a program is given to read. Programs that only read enter it
+    /// only with an option, which is recorded separately; for other programs this is unknown.
     pub(super) fn add_directory_requests(&mut self, dir: &Located, unit: &mut CommandUnit) {
         let lists = unit.effect != Effect::Reads;
         self.needs_below(Access::Read, dir, &|_| lists, unit);
     }
 
-    /// Adds access requests for the files that moving or copying a directory writes: below its name
-    /// if the target directory exists, unless its contents are copied.
+    /// Adds access requests for the files that moving or copying a directory writes: below its name if the
+    /// target directory exists, unless its contents are copied.
     fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut CommandUnit) {
         let contents = text
             .rsplit('/')
@@ -273,7 +275,7 @@ impl Disk<'_> {
             .filter_map(|(path, _)| path.strip_prefix(from).ok());
         let Some(to) = locate::real(to) else { return };
         let patterns: Vec<String> = files
-            .map(|path| locate::relative(&to.join(path), self.place))
+            .map(|path| locate::relative(&to.join(path), self.context))
             .collect();
         self.add_request(Access::Edit, patterns, unit);
     }
@@ -291,7 +293,7 @@ impl Disk<'_> {
             ".git"
         };
         let listing = self.sampled(&dir.path, skipped);
-        let all_in = |path: &Path| format!("{}/*", locate::relative(path, self.place));
+        let all_in = |path: &Path| format!("{}/*", locate::relative(path, self.context));
         // A rule about all of a directory applies even if no entry is known.
         let mut patterns = if dir.relative == "." {
             vec![]
@@ -307,7 +309,7 @@ impl Disk<'_> {
                 patterns.push(all_in(path));
             } else if !name.contains(".env") {
                 // Those with `.env` are secrets, and asked about as such, or examples of them.
-                patterns.push(locate::relative(path, self.place));
+                patterns.push(locate::relative(path, self.context));
             }
         }
         self.add_request(access, patterns, unit);
@@ -396,7 +398,7 @@ impl Disk<'_> {
     }
 
     fn shown(&self, path: &Path) -> String {
-        path.strip_prefix(&self.place.root)
+        path.strip_prefix(&self.context.root)
             .unwrap_or(path)
             .display()
             .to_string()
@@ -429,16 +431,16 @@ mod tests {
             "keys/one.txt",
             "other/z",
         ] {
-            let path = lab.place.root.join(file);
+            let path = lab.context.root.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "x").unwrap();
         }
-        std::fs::create_dir(lab.place.root.join("bare")).unwrap();
+        std::fs::create_dir(lab.context.root.join("bare")).unwrap();
         lab
     }
 
-    fn rules(place: &PermissionContext, permission: &str, rules: &[(&str, Action)]) -> Rules {
-        bash_rules(place, &[("*", Allow)]).then(&Rules::written(permission, rules))
+    fn rules(context: &PermissionContext, permission: &str, rules: &[(&str, Action)]) -> Rules {
+        bash_rules(context, &[("*", Allow)]).then(&Rules::written(permission, rules))
     }
 
     #[test]
@@ -451,7 +453,7 @@ mod tests {
             ("docs/*", Ask),
             ("bare/*", Deny),
         ];
-        let own = rules(&lab.place, "edit", &own);
+        let own = rules(&lab.context, "edit", &own);
         let table = [
             ("rm -rf secret", Deny),
             ("rm -rf ./src/../secret/", Deny),
@@ -471,7 +473,7 @@ mod tests {
             ("rm -rf secretive", Allow),
         ];
         for (line, wanted) in table {
-            assert_eq!(judge(&own, line, &lab.place).action, wanted, "{line}");
+            assert_eq!(judge(&own, line, &lab.context).action, wanted, "{line}");
         }
     }
 
@@ -479,7 +481,7 @@ mod tests {
     fn rules_apply_to_files_read_with_their_directory() {
         let lab = lab();
         let own = rules(
-            &lab.place,
+            &lab.context,
             "read",
             &[("*", Allow), ("private/*", Deny), ("keys/one.txt", Ask)],
         );
@@ -499,15 +501,15 @@ mod tests {
             ("cp -r src s2", Allow),
         ];
         for (line, wanted) in table {
-            assert_eq!(judge(&own, line, &lab.place).action, wanted, "{line}");
+            assert_eq!(judge(&own, line, &lab.context).action, wanted, "{line}");
         }
     }
 
     #[test]
     fn allow_below_a_directory_does_not_allow_the_directory() {
         let lab = lab();
-        let own = rules(&lab.place, "edit", &[("*", Ask), ("other/*", Allow)]);
-        assert_eq!(judge(&own, "rm -rf other", &lab.place).action, Ask);
-        assert_eq!(judge(&own, "rm other/z", &lab.place).action, Allow);
+        let own = rules(&lab.context, "edit", &[("*", Ask), ("other/*", Allow)]);
+        assert_eq!(judge(&own, "rm -rf other", &lab.context).action, Ask);
+        assert_eq!(judge(&own, "rm other/z", &lab.context).action, Allow);
     }
 }

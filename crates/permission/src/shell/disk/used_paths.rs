@@ -11,7 +11,7 @@ use crate::locate::{self, DirectoryCache, Located, PathKind};
 use crate::shell::device;
 use crate::shell::expand::{Arg, Directories, ShellState};
 use crate::shell::unit::{CommandUnit, Effect};
-use crate::{Access, AccessRequest, Action, places, protected};
+use crate::{Access, AccessRequest, Action, protected, special_paths};
 use base::worktree::normal;
 
 /// The maximum number of paths of one unit; further ones are asked about without a lookup.
@@ -55,7 +55,10 @@ impl Disk<'_> {
 
     /// Returns the files with secrets that have a second name.
     pub(super) fn linked_secrets(&mut self) -> HashSet<FileId> {
-        self.paths.directories.linked_files(self.place).unreadable()
+        self.paths
+            .directories
+            .linked_files(self.context)
+            .unreadable()
     }
 
     /// Records that a unit uses a path.
@@ -310,7 +313,7 @@ impl Disk<'_> {
             return None;
         }
         self.paths.lookups += 1;
-        let found = locate::locate_literal(text, cwd, self.place, &mut self.paths.directories)
+        let found = locate::locate_literal(text, cwd, self.context, &mut self.paths.directories)
             .ok()
             .map(Rc::new);
         self.paths
@@ -333,11 +336,11 @@ impl Disk<'_> {
         unit: &mut CommandUnit,
     ) {
         let path = cwd.join(text);
-        if access != Access::Edit && places::is_own_descriptor(&path) {
+        if access != Access::Edit && special_paths::is_own_descriptor(&path) {
             return;
         }
         let plain = normal(&path);
-        let spelled = Located::at(&plain, &plain, self.place);
+        let spelled = Located::at(&plain, &plain, self.context);
         // The parent of a directory that does not exist yet is unknown.
         let up = path.components().any(|part| part == Component::ParentDir);
         let is_below_link = self
@@ -387,7 +390,7 @@ impl Disk<'_> {
         };
         let parent = parent.display().to_string();
         let Ok(parent) =
-            locate::locate_literal(&parent, cwd, self.place, &mut self.paths.directories)
+            locate::locate_literal(&parent, cwd, self.context, &mut self.paths.directories)
         else {
             return false;
         };
@@ -479,7 +482,7 @@ impl Disk<'_> {
         let before = state.directories();
         let Some(target) = target else {
             return state.set_directories(Directories {
-                cwd: self.place.home.iter().cloned().collect(),
+                cwd: self.context.home.iter().cloned().collect(),
                 previous: before.cwd,
             });
         };
@@ -569,8 +572,8 @@ mod tests {
     #[test]
     fn rules_apply_to_unresolvable_paths() {
         let lab = PathFixture::new();
-        let place = &lab.place;
-        let own = bash_rules(place, &[("*", Allow)])
+        let context = &lab.context;
+        let own = bash_rules(context, &[("*", Allow)])
             .then(&Rules::written("edit", &[("*", Allow), ("src/*", Deny)]))
             .then(&Rules::written("read", &[("*", Allow), ("b.txt", Deny)]));
         let table = [
@@ -586,10 +589,10 @@ mod tests {
             ("some-tool https://x.test/a/../b", Allow),
         ];
         for (line, wanted) in table {
-            assert_eq!(judge(&own, line, place).action, wanted, "{line}");
+            assert_eq!(judge(&own, line, context).action, wanted, "{line}");
         }
         // The parent of an unknown directory, and then a link.
-        let line = format!("cat /proc/..{}/link/secret", place.root.display());
-        assert_eq!(judge(&own, &line, place).action, Ask);
+        let line = format!("cat /proc/..{}/link/secret", context.root.display());
+        assert_eq!(judge(&own, &line, context).action, Ask);
     }
 }

@@ -105,14 +105,14 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// Returns the command that prints a credential, as far as its words name it.
 pub(super) fn printed(name: &str, args: &[Arg]) -> Option<String> {
     let printer = PRINTERS.iter().find(|printer| printer.prints(name, args))?;
-    let words = printer
+    let text = printer
         .words
         .iter()
-        .map(|words| words.join("|"))
+        .map(|text| text.join("|"))
         .filter(|word| !word.contains('*'));
     Some(
         std::iter::once(name.to_owned())
-            .chain(words)
+            .chain(text)
             .collect::<Vec<_>>()
             .join(" "),
     )
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn printing_a_credential_asks_like_reading_one() {
         let lab = PathFixture::new();
-        let rules = bash_rules(&lab.place, &[("*", Action::Allow)]);
+        let rules = bash_rules(&lab.context, &[("*", Action::Allow)]);
         let asked = [
             "gh auth token",
             "gh auth --hostname x token",
@@ -158,7 +158,7 @@ mod tests {
         ];
         for line in asked {
             assert_eq!(
-                judge(&rules, line, &lab.place).action,
+                judge(&rules, line, &lab.context).action,
                 Action::Ask,
                 "{line}"
             );
@@ -185,7 +185,7 @@ mod tests {
         ];
         for line in allowed {
             assert_eq!(
-                judge(&rules, line, &lab.place).action,
+                judge(&rules, line, &lab.context).action,
                 Action::Allow,
                 "{line}"
             );

@@ -302,11 +302,11 @@ pub(super) fn find(
 
 /// Adds examples of the removed files, so that rules about paths can match them.
 fn add_removed(collector: &mut EffectCollector<'_>, below: &[Arg], passed: &PassedTests) {
-    let mut paths = places(below).flat_map(|place| samples(&place, passed));
+    let mut paths = places(below).flat_map(|dir| samples(&dir, passed));
     for path in paths.by_ref().take(MAX_REMOVED) {
         // Also in a subdirectory, in which for example a plan file is no longer one.
-        let (place, name) = path.rsplit_once('/').unwrap_or((".", &path));
-        collector.uses(Access::Edit, &Arg::exact(format!("{place}/found/{name}")));
+        let (dir, name) = path.rsplit_once('/').unwrap_or((".", &path));
+        collector.uses(Access::Edit, &Arg::exact(format!("{dir}/found/{name}")));
         collector.uses(Access::Edit, &Arg::exact(path.as_str()));
     }
     if paths.next().is_some() {
@@ -335,11 +335,11 @@ fn places(below: &[Arg]) -> impl Iterator<Item = String> {
         .iter()
         .filter_map(known)
         .flatten()
-        .map(|place| place.trim_end_matches('/').to_owned())
+        .map(|start| start.trim_end_matches('/').to_owned())
 }
 
 /// Returns example paths in a directory for files that have passed the tests.
-fn samples(place: &str, passed: &PassedTests) -> Vec<String> {
+fn samples(start: &str, passed: &PassedTests) -> Vec<String> {
     let named = passed
         .names
         .iter()
@@ -350,7 +350,7 @@ fn samples(place: &str, passed: &PassedTests) -> Vec<String> {
     }
     names
         .into_iter()
-        .map(|name| format!("{place}/{name}"))
+        .map(|name| format!("{start}/{name}"))
         .collect()
 }
 
@@ -362,20 +362,20 @@ fn sample(pattern: &str) -> String {
 /// Adds a command that ends at `;` or `+`, with the found files among its words.
 pub(super) fn until(
     collector: &mut EffectCollector<'_>,
-    given: &GivenOption,
+    option: &GivenOption,
     args: &[Arg],
     ends: bool,
 ) {
-    collector.add_danger(&given.name);
+    collector.add_danger(&option.name);
     collector.add(UnitEffect::Carrier);
-    let end = if ends || args[given.next..].iter().any(|arg| arg.is(";")) {
-        end_of_command(args, given.next)
+    let end = if ends || args[option.next..].iter().any(|arg| arg.is(";")) {
+        end_of_command(args, option.next)
     } else {
         args.len()
     };
-    let mut words: Vec<Arg> = given.value.iter().cloned().collect();
+    let mut words: Vec<Arg> = option.value.iter().cloned().collect();
     words.extend(
-        args.get(given.next..end)
+        args.get(option.next..end)
             .unwrap_or_default()
             .iter()
             .cloned(),
@@ -399,7 +399,7 @@ pub(super) fn until(
         };
         words.iter().map(fill).collect()
     };
-    if given.name.ends_with("dir") {
+    if option.name.ends_with("dir") {
         collector.add(ShellEffect::UnknownDirectory);
     }
     let search = if ends {
@@ -411,7 +411,7 @@ pub(super) fn until(
         let (_, passed) = search
             .actions
             .iter()
-            .find(|(next, _)| *next == given.next)?;
+            .find(|(next, _)| *next == option.next)?;
         let few =
             places(&search.below).nth(MAX_PLACES).is_none() && passed.names.len() <= MAX_SAMPLES;
         (few && passed.fits_no_secret()).then_some((&search.below, passed))
@@ -424,23 +424,23 @@ pub(super) fn until(
         return collector.add(RunEffect::Run(words, false));
     };
     let mut runs = vec![];
-    for place in places(below) {
-        let dir = Arg::exact(if place.is_empty() { "/" } else { &place });
+    for start in places(below) {
+        let dir = Arg::exact(if start.is_empty() { "/" } else { &start });
         let picked = PickedFiles {
             below: vec![dir],
             names: passed.names.clone(),
         };
         runs.push(RunEffect::RunOn(
-            fill(Some(&found(format!("{place}/found")))),
+            fill(Some(&found(format!("{start}/found")))),
             picked,
         ));
         // Rules may match the name.
-        let named = samples(&place, passed).into_iter().map(found);
+        let named = samples(&start, passed).into_iter().map(found);
         runs.extend(named.map(|found| RunEffect::Run(fill(Some(&found)), false)));
     }
     if !below
         .iter()
-        .all(|place| place.texts().is_some() || place.pattern().is_some())
+        .all(|start| start.texts().is_some() || start.pattern().is_some())
     {
         let picked = PickedFiles {
             below: below.clone(),
@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn rules_about_paths_apply_to_found_files() {
         let lab = PathFixture::new();
-        let rules = bash_rules(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[
+        let rules = bash_rules(&lab.context, &[("*", Action::Allow)]).then(&Rules::built_in(&[
             ("edit", "config/*", Action::Deny),
             ("edit", "*/only.yml", Action::Deny),
             ("read", "private/*", Action::Deny),
@@ -488,7 +488,7 @@ mod tests {
         ];
         for line in denied {
             assert_eq!(
-                judge(&rules, line, &lab.place).action,
+                judge(&rules, line, &lab.context).action,
                 Action::Deny,
                 "{line}"
             );
@@ -502,7 +502,7 @@ mod tests {
         ];
         for line in allowed {
             assert_eq!(
-                judge(&rules, line, &lab.place).action,
+                judge(&rules, line, &lab.context).action,
                 Action::Allow,
                 "{line}"
             );
@@ -513,7 +513,7 @@ mod tests {
     #[test]
     fn endless_expression_asks() {
         let lab = PathFixture::new();
-        let free = bash_rules(&lab.place, &[("*", Action::Allow)]);
+        let free = bash_rules(&lab.context, &[("*", Action::Allow)]);
         for (from, to) in [
             ("\\( ", " \\)"),
             ("! ", ""),
@@ -522,7 +522,7 @@ mod tests {
         ] {
             let line = format!("find . {} -delete {}", from.repeat(2_000), to.repeat(2_000));
             assert_eq!(
-                judge(&free, &line, &lab.place).action,
+                judge(&free, &line, &lab.context).action,
                 Action::Ask,
                 "{}",
                 &line[..40]

@@ -87,12 +87,12 @@ pub(super) fn language(
     reading: &ParsedArgs,
     args: &[Arg],
 ) {
-    let mut given = false;
+    let mut is_program_given = false;
     let mut texts = vec![];
-    for option in &reading.given {
+    for option in &reading.options {
         match option.does {
             Some(Does::Program) => {
-                given = true;
+                is_program_given = true;
                 collector.add_danger(&option.name);
                 match option.value.as_ref().map(Arg::text) {
                     Some(Some(text)) => texts.push(text.to_owned()),
@@ -101,7 +101,7 @@ pub(super) fn language(
                 }
             }
             Some(Does::Module) => {
-                given = true;
+                is_program_given = true;
                 collector.add_danger(&option.name);
                 // A module may take its words as a program.
                 let words = reading.operands.iter().filter_map(Arg::text);
@@ -119,10 +119,10 @@ pub(super) fn language(
     let no_file = operand
         .is_none_or(|arg| arg.is("-") || arg.text().is_some_and(|text| text.starts_with("/dev/")));
     let interactive = reading
-        .given
+        .options
         .iter()
         .any(|option| option.does == Some(Does::Interactive));
-    let from_input = (no_file && !given) || interactive;
+    let from_input = (no_file && !is_program_given) || interactive;
     if from_input {
         match collector.view.input.clone() {
             StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
@@ -133,18 +133,19 @@ pub(super) fn language(
             StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
             StdinSource::Nothing => {}
         }
-    } else if collector.view.input == StdinSource::Pipe && reading.given.iter().any(may_read_input)
+    } else if collector.view.input == StdinSource::Pipe
+        && reading.options.iter().any(may_read_input)
     {
         collector.set_may_be_denied("it may read more of its program from its input");
     }
-    if operand.and_then(Arg::text).is_some_and(is_device) && !given {
+    if operand.and_then(Arg::text).is_some_and(is_device) && !is_program_given {
         collector.set_opaque("it reads its program from a pipe");
     }
     if program.whole {
         // Editors, debuggers and databases have languages of their own, and also read commands from
         // the input, whatever file they open.
         collector.add_unknown_program(args);
-        if !no_file && !given && collector.view.input == StdinSource::Pipe {
+        if !no_file && !is_program_given && collector.view.input == StdinSource::Pipe {
             collector.set_opaque("it reads commands from a pipe or a file");
         }
         if !texts.is_empty() {
@@ -202,25 +203,25 @@ fn programs<'r>(
 ) -> (Vec<Arg>, &'r [Arg]) {
     let given_as = |does| {
         reading
-            .given
+            .options
             .iter()
-            .filter(move |given| given.does == Some(does))
+            .filter(move |option| option.does == Some(does))
     };
     let mut programs: Vec<Arg> = given_as(Does::Program)
-        .filter_map(|given| given.value.clone())
+        .filter_map(|option| option.value.clone())
         .collect();
     let mut operands = reading.operands.as_slice();
     // With a module, the first word is still the program.
     let files = given_as(Does::File).next().is_some();
-    for given in given_as(Does::File).chain(given_as(Does::Module)) {
-        if given.value.as_ref().is_some_and(|file| file.is("inplace")) {
+    for option in given_as(Does::File).chain(given_as(Does::Module)) {
+        if option.value.as_ref().is_some_and(|file| file.is("inplace")) {
             collector.effect(Effect::Writes);
             continue;
         }
         collector.effect(Effect::Unproven);
-        collector.add_danger(&given.name);
+        collector.add_danger(&option.name);
         collector.set_may_be_denied("it runs a file of commands");
-        if let Some(file) = &given.value {
+        if let Some(file) = &option.value {
             let is_pipe = |text: &str| {
                 device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/")
             };
@@ -242,9 +243,9 @@ fn programs<'r>(
 
 pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     let edits = reading
-        .given
+        .options
         .iter()
-        .any(|given| given.does == Some(Does::Edits));
+        .any(|option| option.does == Some(Does::Edits));
     let (programs, files) = programs(collector, reading);
     for program in &programs {
         let Some(text) = program.text() else {
@@ -296,11 +297,11 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
 /// one the suffix follows the name.
 fn add_backups(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, files: &[Arg]) {
     let edits = reading
-        .given
+        .options
         .iter()
-        .filter(|given| matches!(&*given.name, "-i" | "--in-place"));
+        .filter(|option| matches!(&*option.name, "-i" | "--in-place"));
     for suffix in edits
-        .filter_map(|given| given.value.as_ref())
+        .filter_map(|option| option.value.as_ref())
         .filter(|suffix| !suffix.is(""))
     {
         for file in files {

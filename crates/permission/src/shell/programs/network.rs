@@ -11,11 +11,11 @@ use crate::shell::unit::Effect;
 use crate::{Access, Action};
 
 fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
-    let given = reading
-        .given
+    let options = reading
+        .options
         .iter()
-        .filter(|given| names.contains(&&*given.name));
-    given.filter_map(|given| given.value.as_ref()).collect()
+        .filter(|option| names.contains(&&*option.name));
+    options.filter_map(|option| option.value.as_ref()).collect()
 }
 
 fn ask(collector: &mut EffectCollector<'_>, reason: &str) {
@@ -72,18 +72,18 @@ fn single_host(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     let [address] = reading.operands.as_slice() else {
         return;
     };
-    let is_plain = |given: &GivenOption| {
-        let value = given.value.as_ref();
-        let is_file = given.does == Some(Does::Sends)
+    let is_plain = |option: &GivenOption| {
+        let value = option.value.as_ref();
+        let is_file = option.does == Some(Does::Sends)
             && value.is_some_and(|value| value.prefix().starts_with(['@', '<']));
-        given.does.is_some()
-            && PLAIN.contains(&&*given.name)
+        option.does.is_some()
+            && PLAIN.contains(&&*option.name)
             && value.is_none_or(Arg::known)
             && !is_file
     };
     if !reading.unknown
         && !reading.words
-        && reading.given.iter().all(is_plain)
+        && reading.options.iter().all(is_plain)
         && let Some(host) = address.text().and_then(host_of)
     {
         collector.add(PathEffect::Reaches(format!("curl {host}")));
@@ -106,14 +106,14 @@ pub(super) fn push(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     let [remote] = reading.operands.as_slice() else {
         return;
     };
-    let is_plain = |given: &GivenOption| given.value.is_none() && PLAIN.contains(&&*given.name);
+    let is_plain = |option: &GivenOption| option.value.is_none() && PLAIN.contains(&&*option.name);
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     if let Some(remote) = remote
         .text()
         .filter(|remote| !remote.is_empty() && remote.bytes().all(is_name_byte))
         && !reading.unknown
         && !reading.words
-        && reading.given.iter().all(is_plain)
+        && reading.options.iter().all(is_plain)
     {
         collector.add(PathEffect::Reaches(format!("git push {remote}")));
     }
@@ -190,9 +190,9 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
 }
 
 /// Adds files in a text after a sign: `-d @file`, `-F name=@file,file;headers=@file`, `-b file`.
-pub(super) fn sends(collector: &mut EffectCollector<'_>, given: &GivenOption) {
-    let Some(value) = &given.value else { return };
-    let is_form = matches!(&*given.name, "-F" | "--form");
+pub(super) fn sends(collector: &mut EffectCollector<'_>, option: &GivenOption) {
+    let Some(value) = &option.value else { return };
+    let is_form = matches!(&*option.name, "-F" | "--form");
     if let Some(text) = value.text()
         && is_form
         && text.contains(['@', '<'])
@@ -215,7 +215,7 @@ pub(super) fn sends(collector: &mut EffectCollector<'_>, given: &GivenOption) {
         collector.uses(Access::Read, &file);
     } else if !value.known() {
         collector.effect(Effect::Unproven);
-    } else if matches!(&*given.name, "-b" | "--cookie") && !value.prefix().contains('=') {
+    } else if matches!(&*option.name, "-b" | "--cookie") && !value.prefix().contains('=') {
         collector.uses(Access::Read, value);
     }
 }

@@ -28,7 +28,7 @@ impl GivenOption {
 
 #[derive(Debug, Default)]
 pub(super) struct ParsedArgs {
-    pub(super) given: Vec<GivenOption>,
+    pub(super) options: Vec<GivenOption>,
     pub(super) operands: Vec<Arg>,
     /// An unknown word may be an option.
     pub(super) unknown: bool,
@@ -121,7 +121,7 @@ impl Reader<'_> {
         if alone && std::mem::replace(&mut seen[usize::from(does.is_some())], true) {
             return;
         }
-        self.reading.given.push(GivenOption {
+        self.reading.options.push(GivenOption {
             name,
             does,
             value,
@@ -337,15 +337,19 @@ mod tests {
 
     fn given(program: &Utility, words: &[&str]) -> Vec<(Option<Does>, Option<String>)> {
         let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
-        let value = |given: GivenOption| {
+        let value = |option: GivenOption| {
             (
-                given.does,
-                given
+                option.does,
+                option
                     .value
                     .and_then(|value| value.text().map(str::to_owned)),
             )
         };
-        read(program, &args).given.into_iter().map(value).collect()
+        read(program, &args)
+            .options
+            .into_iter()
+            .map(value)
+            .collect()
     }
 
     /// In no program, an option that matters is read as harmless in any of its spellings.

@@ -21,9 +21,9 @@ const HIDDEN: [&str; 6] = [
 pub(super) fn is_deep(program: &Utility, reading: &ParsedArgs) -> bool {
     // `grep -d recurse`, which may be abbreviated.
     let recurses = || {
-        let given = values(reading, &["-d", "--directories"]);
+        let actions = values(reading, &["-d", "--directories"]);
         program.special == "grep"
-            && given
+            && actions
                 .into_iter()
                 .any(|value| value.text().is_none_or(|text| text.starts_with("rec")))
     };
@@ -31,11 +31,11 @@ pub(super) fn is_deep(program: &Utility, reading: &ParsedArgs) -> bool {
 }
 
 fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
-    let given = reading
-        .given
+    let options = reading
+        .options
         .iter()
-        .filter(|given| names.contains(&&*given.name));
-    given.filter_map(|given| given.value.as_ref()).collect()
+        .filter(|option| names.contains(&&*option.name));
+    options.filter_map(|option| option.value.as_ref()).collect()
 }
 
 /// Returns the selection by `--include` and `--exclude`.
@@ -59,8 +59,8 @@ pub(super) fn reads_below(collector: &mut EffectCollector<'_>, arg: &Arg, picks:
 
 /// Adds the directories in options of `diff`, which are compared with those among its words.
 pub(super) fn diff(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
-    for place in values(reading, &["--from-file", "--to-file"]) {
-        collector.add(PathEffect::Below(place.clone(), Picks::default()));
+    for path in values(reading, &["--from-file", "--to-file"]) {
+        collector.add(PathEffect::Below(path.clone(), Picks::default()));
     }
 }
 
@@ -135,10 +135,10 @@ pub(super) fn ripgrep(
             continue;
         }
         for glob in &wanted {
-            let (place, name) = anchored(glob);
+            let (dir, name) = anchored(glob);
             let only = vec![Arg::exact(generous(name))];
-            let place = place.map_or_else(|| path.clone(), Arg::exact);
-            collector.add(PathEffect::Below(place, Picks { only, not: vec![] }));
+            let dir = dir.map_or_else(|| path.clone(), Arg::exact);
+            collector.add(PathEffect::Below(dir, Picks { only, not: vec![] }));
         }
     }
 }
@@ -208,8 +208,8 @@ mod tests {
             ("a/b/c*/d", Some("./a/b"), "d"),
             ("sub/", None, "sub"),
         ];
-        for (glob, place, name) in table {
-            assert_eq!(anchored(glob), (place.map(str::to_owned), name), "{glob}");
+        for (glob, dir, name) in table {
+            assert_eq!(anchored(glob), (dir.map(str::to_owned), name), "{glob}");
         }
     }
 

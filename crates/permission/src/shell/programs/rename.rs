@@ -10,11 +10,11 @@ use crate::shell::unit::Effect;
 
 /// Handles the Perl program in the first word or in the values of `-e`.
 pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
-    let given = reading
-        .given
+    let options = reading
+        .options
         .iter()
-        .filter(|given| given.does == Some(Does::Program));
-    let mut programs: Vec<Arg> = given.filter_map(|given| given.value.clone()).collect();
+        .filter(|option| option.does == Some(Does::Program));
+    let mut programs: Vec<Arg> = options.filter_map(|option| option.value.clone()).collect();
     if programs.is_empty() {
         programs.extend(reading.operands.first().cloned());
     }

@@ -38,10 +38,10 @@ pub(super) fn words(
     let operands = reading.operands.as_slice();
     let value = |names: &[&str]| {
         reading
-            .given
+            .options
             .iter()
-            .find(|given| names.contains(&&*given.name))
-            .and_then(|given| given.value.clone())
+            .find(|option| names.contains(&&*option.name))
+            .and_then(|option| option.value.clone())
     };
     match program.special {
         "shell" => languages::shell(collector, args, false),
@@ -239,7 +239,7 @@ fn is_word_char(c: char) -> bool {
 
 /// Handles a format of git. One that shows signatures starts a program to verify them, and the name
 /// of a format in the settings may be such a one.
-pub(super) fn formats(collector: &mut EffectCollector<'_>, given: &GivenOption) {
+pub(super) fn formats(collector: &mut EffectCollector<'_>, option: &GivenOption) {
     const NAMES: [&str; 9] = [
         "oneline",
         "short",
@@ -251,9 +251,9 @@ pub(super) fn formats(collector: &mut EffectCollector<'_>, given: &GivenOption) 
         "raw",
         "mboxrd",
     ];
-    let Some(value) = &given.value else { return };
+    let Some(value) = &option.value else { return };
     let is_plain = value.text().is_some_and(|text| {
-        (&*given.name == "--sort"
+        (&*option.name == "--sort"
             || text.contains('%')
             || NAMES.contains(&text)
             || text.starts_with("format:")
@@ -265,14 +265,14 @@ pub(super) fn formats(collector: &mut EffectCollector<'_>, given: &GivenOption) 
         collector.add_danger(if value.prefix().contains("%G") {
             "%G"
         } else {
-            &given.name
+            &option.name
         });
         collector.effect(Effect::Unproven);
     }
 }
 
 /// Handles `git -c key=value`: accepts settings that start nothing.
-pub(super) fn settings(collector: &mut EffectCollector<'_>, given: &GivenOption) {
+pub(super) fn settings(collector: &mut EffectCollector<'_>, option: &GivenOption) {
     const QUIET: [&str; 12] = [
         "color.",
         "user.name",
@@ -294,7 +294,7 @@ pub(super) fn settings(collector: &mut EffectCollector<'_>, given: &GivenOption)
         "core.hookspath=/dev/null",
     ];
     collector.add_danger("-c");
-    let set = given
+    let set = option
         .value
         .as_ref()
         .map(|arg| arg.prefix().to_ascii_lowercase())
@@ -302,13 +302,13 @@ pub(super) fn settings(collector: &mut EffectCollector<'_>, given: &GivenOption)
     let key = set.split('=').next().unwrap_or_default();
     if !QUIET.iter().any(|start| key.starts_with(start)) && !PAIRS.contains(&set.as_str()) {
         collector.set_opaque("a setting for this one command may start a program");
-        collector.add_foreign_code(given.value.as_ref());
+        collector.add_foreign_code(option.value.as_ref());
     }
 }
 
 /// Handles `ssh -o Key=value`: accepts settings that start and write nothing. The key ends at a
 /// blank or `=`, as in ssh.
-pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, given: &GivenOption) {
+pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, option: &GivenOption) {
     #[rustfmt::skip]
     const QUIET: [&str; 56] = [
         "addkeystoagent", "addressfamily", "batchmode", "bindaddress", "bindinterface", "canonicaldomains",
@@ -324,7 +324,7 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, given: &GivenOptio
         "verifyhostkeydns", "visualhostkey",
     ];
     const WRITES: [&str; 3] = ["userknownhostsfile", "controlpath", "globalknownhostsfile"];
-    let Some(value) = &given.value else { return };
+    let Some(value) = &option.value else { return };
     let text = value.prefix();
     let start = text.len() - text.trim_start().len();
     let end = text[start..]
@@ -498,13 +498,13 @@ fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
 }
 
 fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs) {
-    let is_file_option = |given: &&GivenOption| matches!(&*given.name, "-f" | "--file");
+    let is_file_option = |option: &&GivenOption| matches!(&*option.name, "-f" | "--file");
     let is_remote = |text: &str| text.contains(':');
     let archive = reading
-        .given
+        .options
         .iter()
         .find(is_file_option)
-        .and_then(|given| given.value.as_ref());
+        .and_then(|option| option.value.as_ref());
     if archive.and_then(Arg::text).is_some_and(is_remote) && !reading.has(&["--force-local"]) {
         collector.add(UnitEffect::Network);
         collector.effect(Effect::Unproven);
@@ -583,25 +583,25 @@ fn sockets(collector: &mut EffectCollector<'_>, args: &[Arg]) {
 fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg]) {
     let is_pipe =
         |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
-    for given in &reading.given {
-        match given.does {
+    for option in &reading.options {
+        match option.does {
             Some(Does::File) => {
-                if given
+                if option
                     .value
                     .as_ref()
                     .is_none_or(|file| file.text().is_none_or(is_pipe))
                 {
                     collector.set_opaque("its program comes from its input");
                 }
-                if let Some(file) = &given.value {
+                if let Some(file) = &option.value {
                     collector.uses(Access::Read, file);
                 }
             }
             Some(Does::Program) => {
-                collector.add_danger(&given.name);
+                collector.add_danger(&option.name);
                 collector
                     .set_may_be_denied("it is given a makefile, and what that runs is not judged");
-                collector.add_foreign_code(given.value.as_ref());
+                collector.add_foreign_code(option.value.as_ref());
             }
             _ => {}
         }

@@ -42,17 +42,17 @@ pub(super) fn settings_first(
 }
 
 pub(super) fn env(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) -> bool {
-    for given in &reading.given {
-        if matches!(&*given.name, "-u" | "--unset")
-            && let Some(name) = &given.value
+    for option in &reading.options {
+        if matches!(&*option.name, "-u" | "--unset")
+            && let Some(name) = &option.value
         {
             collector.add(UnitEffect::Unset(name.clone()));
         }
     }
-    let Some(given) = reading
-        .given
+    let Some(option) = reading
+        .options
         .iter()
-        .find(|given| given.does == Some(Does::Splits))
+        .find(|option| option.does == Some(Does::Splits))
     else {
         if reading.operands.is_empty() {
             // It prints all variables, which may include secrets.
@@ -60,7 +60,7 @@ pub(super) fn env(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) -> 
         }
         return true;
     };
-    match given.value.as_ref().and_then(Arg::text) {
+    match option.value.as_ref().and_then(Arg::text) {
         Some(text) if !text.contains(['\\', '$', '#']) => match split(text) {
             Some(words) => {
                 let words = words.into_iter().map(Arg::exact);
@@ -103,9 +103,9 @@ fn split(text: &str) -> Option<Vec<String>> {
 /// Handles an entry that several programs share. An option with a value in one of them may have
 /// none in another, so the program may begin with the supposed value.
 pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg]) {
-    for given in &reading.given {
-        let Some(value) = &given.value else { continue };
-        let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else {
+    for option in &reading.options {
+        let Some(value) = &option.value else { continue };
+        let Some(from) = option.next.checked_sub(1).and_then(|at| args.get(at..)) else {
             continue;
         };
         let is_separate = from
@@ -116,8 +116,8 @@ pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, 
             text.chars().all(is_program_char) && !text.starts_with(|c: char| c.is_ascii_digit())
         });
         if is_separate
-            && given.name.len() == 2
-            && given.does == Some(Does::Harmless)
+            && option.name.len() == 2
+            && option.does == Some(Does::Harmless)
             && may_be_program
         {
             collector.add(RunEffect::Run(from.to_vec(), true));
@@ -143,11 +143,11 @@ pub(super) fn setarch(collector: &mut EffectCollector<'_>, args: &[Arg]) -> bool
 pub(super) fn xargs(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     let marks = ["-I", "-i", "--replace", "-J"];
     let replaced = reading
-        .given
+        .options
         .iter()
-        .find(|given| marks.contains(&&*given.name))
-        .map(|given| {
-            given
+        .find(|option| marks.contains(&&*option.name))
+        .map(|option| {
+            option
                 .value
                 .as_ref()
                 .and_then(Arg::text)

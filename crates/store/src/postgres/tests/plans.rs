@@ -86,10 +86,10 @@ async fn list_and_search_read_rows_of_one_page() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let store = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let store = store(&location);
     store.list(None, None, 1).await.unwrap();
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     let all = ListQuery::default();
     let here = |cwd: &str| ListQuery {
         cwd: Some(cwd.into()),
@@ -102,7 +102,9 @@ async fn list_and_search_read_rows_of_one_page() {
     let grams = |sql: &str, grams: &str| sql.replace("$8", &format!("'{{{grams}}}'"));
     let newest =
         "ARRAY(SELECT id FROM session WHERE shown ORDER BY updated DESC, id DESC LIMIT 64)";
-    let among = find::AMONG.replace("$1", newest).replace("$2", "'{1, 2}'");
+    let among = find::CANDIDATES_AMONG
+        .replace("$1", newest)
+        .replace("$2", "'{1, 2}'");
     let ids = queries::IDS_WITH_PREFIX
         .replace("$1", "'ses_0000001'")
         .replace("$2", "'ses_0000002'")

@@ -128,8 +128,8 @@ async fn search_reads_candidates_and_unindexed_sessions() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let store = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let store = store(&location);
     for (n, text) in ["a zebra", "a horse", "another Zebra", "a horse as well"]
         .iter()
         .enumerate()
@@ -139,7 +139,7 @@ async fn search_reads_candidates_and_unindexed_sessions() {
             store.close(&id).await;
         }
     }
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     // Closing a session indexes it.
     let two = ["ses_00000000", "ses_00000002"].map(str::to_owned);
     let open = "ses_00000003".to_owned();
@@ -213,9 +213,9 @@ async fn search_equals_reading_all_sessions() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&place);
-    let other = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let one = store(&location);
+    let other = store(&location);
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut text = || {
@@ -232,7 +232,7 @@ async fn search_equals_reading_all_sessions() {
         }
         ids.push(id);
     }
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     for (n, id) in ids.iter().enumerate() {
         match n % 10 {
             1 => {
@@ -380,8 +380,8 @@ async fn migration_does_not_disturb_old_writers() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let one = store(&location);
     let mut ids = Vec::new();
     for n in 0..20 {
         let id = session_with_texts(&one, n, &[format!("a zebra of {n}")]).await;
@@ -389,7 +389,7 @@ async fn migration_does_not_disturb_old_writers() {
         ids.push(id);
     }
     one.stop().await;
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     client
         .batch_execute(&format!(
             "SET search_path TO {namespace}; {}",
@@ -413,7 +413,7 @@ async fn migration_does_not_disturb_old_writers() {
             .await;
         }
     };
-    let stores: Vec<Store> = (0..4).map(|_| store(&place)).collect();
+    let stores: Vec<Store> = (0..4).map(|_| store(&location)).collect();
     let searches = futures_util::future::join_all(stores.iter().map(|store| names(store, "zebra")));
     let ((), found) = tokio::join!(writes, searches);
     assert!(found.iter().all(|found| found.len() == 20), "{found:?}");
@@ -456,11 +456,11 @@ async fn search_for_short_words_ends_with_cut() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let store = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let store = store(&location);
     let zero = session_with_texts(&store, 0, &["some xy".into()]).await;
     store.close(&zero).await;
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     let others = format!(
         "SET search_path TO {namespace};
          INSERT INTO session (id, cwd, updated, archived, shown, said, named, data)
@@ -491,15 +491,15 @@ async fn unindexed_session_is_indexed_after_loading() {
     let Some(database) = Database::get() else {
         return;
     };
-    let place = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&place);
+    let location = DatabaseLocation::new(&database.fresh(60));
+    let one = store(&location);
     // More than closing it waits for.
     let mut texts: Vec<String> = (0..50).map(|n| format!("zebra number{n}")).collect();
     // It has more trigrams than are stored.
     let noise: String = (0..40_000).map(|_| fastrand::alphanumeric()).collect();
     texts.push(format!("{noise} needle"));
     let id = session_with_texts(&one, 0, &texts).await;
-    let (client, namespace) = direct_client(&place).await;
+    let (client, namespace) = direct_client(&location).await;
     client
         .batch_execute(&format!("SET search_path TO {namespace}"))
         .await
@@ -510,7 +510,7 @@ async fn unindexed_session_is_indexed_after_loading() {
         .batch_execute("DELETE FROM word; UPDATE lease SET searched = NULL")
         .await
         .unwrap();
-    let other = store(&place);
+    let other = store(&location);
     other.load(&id).await.unwrap();
     other
         .amend(&id, RecordChange::Title("Stripes".into()))

@@ -13,22 +13,22 @@ use base::text;
 /// # Errors
 /// Same as [`target`], except for unsupported content; and an error for links.
 pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failure> {
-    let place = resolve(context, path, Access::Edit)?;
-    own_name(context, path, &place)?;
+    let resolved_path = resolve(context, path, Access::Edit)?;
+    own_name(context, path, &resolved_path)?;
     let opened = target(context, path).await;
     let unread = match &opened {
         Ok(document) => !document.exists,
         Err(failure) => matches!(failure, Failure::ForModel(_)),
     };
     if unread
-        && place.real.found == PathKind::File
-        && let Ok(identity) = disk::identify(&place.real.path)
+        && resolved_path.real.found == PathKind::File
+        && let Ok(identity) = disk::identify(&resolved_path.real.path)
     {
         return Ok(Document {
             exists: true,
             is_known: false,
             raw: Some(identity),
-            ..Document::absent(place)
+            ..Document::absent(resolved_path)
         });
     }
     opened
@@ -36,18 +36,22 @@ pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failu
 
 /// Checks that a path ends in a file's own name. For a link, the target would be judged, shown and
 /// stored for undo, while the removal or move of a link means the link itself.
-fn own_name(context: &ToolContext, path: &str, place: &ResolvedPath) -> Result<(), Failure> {
-    if !place.real.linked {
+fn own_name(
+    context: &ToolContext,
+    path: &str,
+    resolved_path: &ResolvedPath,
+) -> Result<(), Failure> {
+    if !resolved_path.real.linked {
         return Ok(());
     }
     let given = text::escaped(path);
-    let shown = &place.shown;
+    let shown = &resolved_path.shown;
     match std::fs::symlink_metadata(context.absolute(path)) {
         Ok(data) if data.is_symlink() => Err(Failure::ForModel(format!(
             "{given} is a link that leads to {shown}. A patch removes and moves files by their own names only: name {shown} if that file is meant, or use rm or mv in bash for the link itself."
         ))),
         // The path is in a form, such as a URL, that does not show its links.
-        Err(_) if !place.real.is_absent() => Err(Failure::ForModel(format!(
+        Err(_) if !resolved_path.real.is_absent() => Err(Failure::ForModel(format!(
             "A link on the way of {given} leads to {shown}. A patch removes and moves files by their own names only: name {shown} if that file is meant."
         ))),
         _ => Ok(()),
@@ -64,7 +68,8 @@ impl Document {
     /// Returns whether undo could restore the content: larger files are not stored
     /// (`crates/snapshot/src/lib.rs`).
     pub fn can_be_restored(&self) -> bool {
-        self.raw.is_none_or(|raw| raw.length <= disk::LARGEST)
+        self.raw
+            .is_none_or(|raw| raw.length <= disk::MAX_FILE_BYTES)
     }
 
     /// Checks that the file may be moved to a name under which it may be read without asking.
@@ -82,7 +87,7 @@ impl Document {
         }
         Err(Failure::ForModel(format!(
             "{} is not read without asking, and it is no text that could be read before it is moved. Use mv in bash if it is to be moved.",
-            self.place.shown
+            self.path.shown
         )))
     }
 
@@ -103,18 +108,18 @@ impl Document {
     /// A message for the model, with the system's reason; the file keeps its path then.
     pub fn rename(&self, to: &Self, context: &ToolContext) -> Result<(), Failure> {
         to.make_directory()?;
-        disk::rename(&self.place.real.path, &to.place.real.path).map_err(|e| {
+        disk::rename(&self.path.real.path, &to.path.real.path).map_err(|e| {
             Failure::ForModel(format!(
                 "Cannot move {} to {}: {e}.",
-                self.place.shown, to.place.shown
+                self.path.shown, to.path.shown
             ))
         })?;
-        context.session.seen.forget(&self.place.real.path);
+        context.session.seen.forget(&self.path.real.path);
         if self.is_known {
             context
                 .session
                 .seen
-                .note(&to.place.real.path, self.known_file());
+                .note(&to.path.real.path, self.known_file());
         }
         Ok(())
     }
@@ -124,8 +129,8 @@ impl Document {
     /// # Errors
     /// The system's errors.
     pub fn rename_back(&self, to: &Self, context: &ToolContext) -> Result<(), disk::Error> {
-        disk::rename(&to.place.real.path, &self.place.real.path)?;
-        context.session.seen.forget(&to.place.real.path);
+        disk::rename(&to.path.real.path, &self.path.real.path)?;
+        context.session.seen.forget(&to.path.real.path);
         self.note_if_known(context);
         Ok(())
     }
@@ -135,8 +140,8 @@ impl Document {
     /// # Errors
     /// A message for the model, with the system's reason.
     pub fn set_aside(&self, context: &ToolContext) -> Result<SetAside, Failure> {
-        let aside = disk::set_aside(&self.place.real.path).map_err(|e| self.undeletable(&e))?;
-        context.session.seen.forget(&self.place.real.path);
+        let aside = disk::set_aside(&self.path.real.path).map_err(|e| self.undeletable(&e))?;
+        context.session.seen.forget(&self.path.real.path);
         Ok(aside)
     }
 
@@ -160,6 +165,6 @@ impl Document {
 
     /// Returns the error for a file that cannot be removed.
     pub(super) fn undeletable(&self, e: &disk::Error) -> Failure {
-        Failure::ForModel(format!("Cannot delete {}: {e}.", self.place.shown))
+        Failure::ForModel(format!("Cannot delete {}: {e}.", self.path.shown))
     }
 }

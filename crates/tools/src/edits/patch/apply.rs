@@ -158,7 +158,7 @@ fn bare(line: &str) -> &str {
 struct FoundLines<'h> {
     at: usize,
     /// The name of the comparison, if not exact.
-    way: Option<&'static str>,
+    strategy: Option<&'static str>,
     old: &'h [String],
     new: &'h [String],
 }
@@ -208,12 +208,13 @@ impl<'a> FileLines<'a> {
     }
 
     /// Returns the positions of lines in one comparison.
-    fn places(&self, way: usize, from: usize, wanted: &[String]) -> Vec<usize> {
-        let key = COMPARISONS[way].1;
-        if way >= FIRST_FOLDED && self.length > MAX_FOLDED_BYTES {
+    fn places(&self, comparison: usize, from: usize, wanted: &[String]) -> Vec<usize> {
+        let key = COMPARISONS[comparison].1;
+        if comparison >= FIRST_FOLDED && self.length > MAX_FOLDED_BYTES {
             return Vec::new();
         }
-        let keys = self.keys[way].get_or_init(|| self.lines.iter().map(|line| key(line)).collect());
+        let keys =
+            self.keys[comparison].get_or_init(|| self.lines.iter().map(|line| key(line)).collect());
         let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| key(line)).collect();
         let last = (keys.len() + 1).saturating_sub(wanted.len());
         (from..last)
@@ -226,7 +227,7 @@ impl<'a> FileLines<'a> {
         contexts.iter().try_fold(from, |from, context| {
             let wanted = std::slice::from_ref(context);
             let whole = (0..COMPARISONS.len())
-                .find_map(|way| self.places(way, from, wanted).first().copied());
+                .find_map(|comparison| self.places(comparison, from, wanted).first().copied());
             // A head without its parameters matches if exactly one line begins with it.
             let begins = || {
                 let mut lines = (from..self.lines.len())
@@ -277,9 +278,14 @@ impl<'a> FileLines<'a> {
                 fuzzy: None,
             });
         }
-        let FoundLines { at, way, old, new } = self.found(hunk, [below, above], taken, name)?;
+        let FoundLines {
+            at,
+            strategy,
+            old,
+            new,
+        } = self.found(hunk, [below, above], taken, name)?;
         let length = old.len();
-        let Some(way) = way else {
+        let Some(strategy) = strategy else {
             return Ok(PlacedHunk {
                 at,
                 length,
@@ -296,7 +302,7 @@ impl<'a> FileLines<'a> {
         };
         let differences = differences(&old.join("\n"), &there.join("\n"));
         let fuzzy = Some(FuzzyMatch {
-            way,
+            strategy,
             differences,
             was: vec![(at + 1, there.join("\n"))],
         });
@@ -333,7 +339,7 @@ impl<'a> FileLines<'a> {
             };
             found = self.find(old, hunk, from, taken, name);
         }
-        let (at, way) = found?;
+        let (at, strategy) = found?;
         // After a context the first match counts. It must not depend on lines that may not belong
         // to the file.
         let (head, tail) = hunk.loose;
@@ -350,7 +356,12 @@ impl<'a> FileLines<'a> {
                 ));
             }
         }
-        Ok(FoundLines { at, way, old, new })
+        Ok(FoundLines {
+            at,
+            strategy,
+            old,
+            new,
+        })
     }
 
     /// Finds lines. Without a context, several matches are an error, because the first may not be
@@ -368,19 +379,19 @@ impl<'a> FileLines<'a> {
                 .iter()
                 .any(|taken| *at < taken.end && taken.start < at + old.len())
         };
-        let places = |way, from| -> Vec<usize> {
-            self.places(way, from, old)
+        let places = |comparison, from| -> Vec<usize> {
+            self.places(comparison, from, old)
                 .into_iter()
                 .filter(free)
                 .collect()
         };
-        for (way, (how, _)) in COMPARISONS.iter().enumerate() {
+        for (comparison, (how, _)) in COMPARISONS.iter().enumerate() {
             for (from, in_order) in [(below, true), (above, false)] {
                 let Some(from) = from else { continue };
-                let mut found = places(way, from);
+                let mut found = places(comparison, from);
                 if found.is_empty() && in_order && !hunk.contexts.is_empty() {
                     // The context may be repeated as the first line.
-                    found = places(way, from - 1)
+                    found = places(comparison, from - 1)
                         .into_iter()
                         .filter(|at| *at + 1 == from)
                         .collect();

@@ -48,11 +48,11 @@ impl SoughtText<'_> {
     ) -> Option<Vec<Match>> {
         let most = (MAX_TRIED_BYTES / self.old.len().max(1)).clamp(2, 2 * MAX_MATCHES);
         let mut found = Vec::new();
-        for (n, place) in places.enumerate() {
+        for (n, range) in places.enumerate() {
             if n >= most || found.len() > MAX_MATCHES {
                 return None;
             }
-            found.extend(change(place));
+            found.extend(change(range));
         }
         Some(found)
     }

@@ -391,11 +391,11 @@ proptest! {
                 prop_assert_eq!(decoded(encoding, &out).0, new);
                 let places = slow_boundaries(encoding, &bytes, &text);
                 // Invalid bytes can often be divided in several ways.
-                let before = places.iter().map(|place| place.text).filter(|at| *at <= same).max();
-                let after = places.iter().map(|place| place.text).filter(|at| *at >= text.len() - rest).min();
+                let before = places.iter().map(|boundary| boundary.text).filter(|at| *at <= same).max();
+                let after = places.iter().map(|boundary| boundary.text).filter(|at| *at >= text.len() - rest).min();
                 let is_open = encoding == ISO_2022_JP && bytes.last() != Some(&b'\n') && before == Some(text.len());
-                let has_head = places.iter().any(|place| Some(place.text) == before && out.starts_with(&bytes[..place.byte]));
-                let has_tail = places.iter().any(|place| Some(place.text) == after && out.ends_with(&bytes[place.byte..]));
+                let has_head = places.iter().any(|boundary| Some(boundary.text) == before && out.starts_with(&bytes[..boundary.byte]));
+                let has_tail = places.iter().any(|boundary| Some(boundary.text) == after && out.ends_with(&bytes[boundary.byte..]));
                 prop_assert!(is_open || has_head, "{:?} {:?} {:?}", encoding, bytes, out);
                 prop_assert!(has_tail, "{:?} {:?} {:?}", encoding, bytes, out);
             }

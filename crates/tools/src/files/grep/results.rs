@@ -295,7 +295,7 @@ impl BestFiles {
                 .count();
             let more = self.found.saturating_sub(with_lines + named.len());
             if more > 0 {
-                text.push_str(&format!("\n  and in {} more", text::count(more, "file")));
+                text.push_str(&format!("\n  and in {}", text::count(more, "more file")));
             }
             text.push_str("\n\n(Use a more specific path, include or pattern, or filesOnly.)");
         }

@@ -322,13 +322,13 @@ mod tests {
         for name in ["vim", "scripts/top"] {
             std::fs::write(root.join(name), "#!/bin/sh\n").unwrap();
         }
-        let place = PermissionContext {
+        let context = PermissionContext {
             cwd: root.clone(),
             root,
             path: vec![PathBuf::from("/usr/bin"), PathBuf::from("/bin")],
             ..PermissionContext::default()
         };
-        let reason = |command: &str| needs_terminal(&permission::shell::analyze(command, &place));
+        let reason = |command: &str| needs_terminal(&permission::shell::analyze(command, &context));
         for command in refused {
             let reason = reason(command).unwrap_or_else(|| panic!("{command} is not refused"));
             assert!(reason.contains("needs a terminal"), "{command}: {reason}");

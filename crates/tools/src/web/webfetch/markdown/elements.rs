@@ -339,12 +339,12 @@ impl MarkdownWriter<'_> {
     }
 
     pub(super) fn picture(&mut self, tag: &StartTag<()>) {
-        let words = attribute(tag, b"alt")
+        let text = attribute(tag, b"alt")
             .unwrap_or_default()
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        if words.is_empty() {
+        if text.is_empty() {
             return;
         }
         let src = if self.plain {
@@ -352,11 +352,11 @@ impl MarkdownWriter<'_> {
         } else {
             attribute(tag, b"src")
         };
-        let place = src.and_then(|src| self.address(&src));
+        let address = src.and_then(|src| self.address(&src));
         self.begin();
-        match place {
-            Some(place) => self.out.extend(["![", &words, "](", &place, ")"]),
-            None => self.out.push_str(&words),
+        match address {
+            Some(address) => self.out.extend(["![", &text, "](", &address, ")"]),
+            None => self.out.push_str(&text),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::PermissionContext;
 /// is no socket or pipe.
 ///
 /// A directory there that contains the project or the home directory is not temporary.
-pub(super) fn is_temporary(path: &Path, dir: &Path, place: &PermissionContext) -> bool {
+pub(super) fn is_temporary(path: &Path, dir: &Path, context: &PermissionContext) -> bool {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let Ok(below) = path.strip_prefix(dir) else {
         return false;
@@ -21,9 +21,9 @@ pub(super) fn is_temporary(path: &Path, dir: &Path, place: &PermissionContext) -
             .ok()
             .and_then(|below| below.iter().next().map(OsStr::to_owned))
     };
-    let lasting = std::iter::once(&place.root)
-        .chain(&place.extra)
-        .chain(&place.home);
+    let lasting = std::iter::once(&context.root)
+        .chain(&context.extra)
+        .chain(&context.home);
     let mut lasting = lasting.filter_map(|path| top_level(path));
     if below
         .iter()

@@ -23,5 +23,5 @@ impl Drop for Counted {
     }
 }
 
-/// The place of an open socket. The socket is counted until the last clone is dropped.
-pub type SocketPlace = Arc<Counted>;
+/// The slot of an open socket. The socket is counted until the last clone is dropped.
+pub type SocketSlot = Arc<Counted>;
