@@ -729,7 +729,7 @@ fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section:
             "{}: {}: {} ({})",
             item.key,
             state.as_str(),
-            item.detail,
+            item.shown_detail(),
             item.location.short()
         );
         report.say(section, &base::text::escaped(&line));

@@ -129,21 +129,19 @@ fn is_broken(found: &Survey) -> bool {
 fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
     let loaded = &here.loaded;
     let mut entries = Vec::new();
-    let waiting = |item: &TrustItem, kind: &'static str| ListedExtension {
-        kind,
-        name: item
-            .key
-            .strip_prefix("hook.")
-            .unwrap_or(&item.key)
-            .to_owned(),
-        state: loaded.trust.withheld_state(),
-        about: format!(
-            "{} ({})",
-            item.detail
-                .strip_prefix("is loaded, and ")
-                .unwrap_or(&item.detail),
-            item.location.short()
-        ),
+    let waiting = |item: &TrustItem, kind: &'static str| {
+        let detail = item.shown_detail();
+        let detail = detail.strip_prefix("is loaded, and ").unwrap_or(&detail);
+        ListedExtension {
+            kind,
+            name: item
+                .key
+                .strip_prefix("hook.")
+                .unwrap_or(&item.key)
+                .to_owned(),
+            state: loaded.trust.withheld_state(),
+            about: format!("{detail} ({})", item.location.short()),
+        }
     };
     let hooks = loaded.trust.withheld(TrustKind::Hook);
     entries.extend(hooks.map(|item| waiting(item, "hook")));

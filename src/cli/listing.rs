@@ -23,7 +23,11 @@ impl ListEntry {
         Self {
             name: text::escaped(name),
             state: trust.withheld_state(),
-            about: text::escaped(&format!("{} ({})", item.detail, item.location.short())),
+            about: text::escaped(&format!(
+                "{} ({})",
+                item.shown_detail(),
+                item.location.short()
+            )),
         }
     }
 

@@ -186,7 +186,7 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         };
         let waiting = |item: &TrustItem| {
             let name = item.key.strip_prefix("mcp.").unwrap_or(&item.key);
-            json!({"name": name, "source": item.location.short(), "place": item.detail, "state": "untrusted",
+            json!({"name": name, "source": item.location.short(), "place": item.shown_detail(), "state": "untrusted",
                 "why": trust.withheld_state().as_str(), "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
         };
         let all = reports

@@ -38,6 +38,7 @@ use super::problem::{Problem, ProblemCode};
 use super::reader::ExternalValue;
 use super::script::ScriptKind;
 use super::script_inputs::{self, ScriptInputs};
+use base::child_environment::shown_command_line;
 use base::environment::Environment;
 use base::listing::EntryState;
 use base::worktree::Worktree;
@@ -126,6 +127,24 @@ pub struct TrustItem {
 }
 
 impl TrustItem {
+    /// Returns the detail for lists that others may see: without the keys in a command, and without
+    /// the variables and headers after it.
+    pub fn shown_detail(&self) -> String {
+        let runs_program = matches!(
+            self.kind,
+            TrustKind::Mcp | TrustKind::Formatter | TrustKind::LanguageServer | TrustKind::Hook
+        );
+        if !runs_program {
+            return self.detail.clone();
+        }
+        let end = SURROUNDINGS
+            .iter()
+            .filter_map(|key| self.detail.find(&format!(" [{key} ")))
+            .min();
+        let command = &self.detail[..end.unwrap_or(self.detail.len())];
+        shown_command_line(command, "***")
+    }
+
     /// Returns whether this is exactly the installed package that a record describes.
     pub fn is_package(&self, record: &PackageRecord) -> bool {
         self.kind == TrustKind::Extension
@@ -877,17 +896,20 @@ fn quoted(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
+/// The settings besides its command that affect a program.
+const SURROUNDINGS: [&str; 6] = [
+    "cwd",
+    "environment",
+    "env",
+    "headers",
+    "initialization",
+    "sampling",
+];
+
 /// Appends the other settings that affect the program: directory, variables, headers. The values of
 /// the user's own variables are not the project's and may be secret, so only their names are shown.
 fn with_surroundings(mut detail: String, node: &Node, uses: &[ExternalValue]) -> String {
-    for key in [
-        "cwd",
-        "environment",
-        "env",
-        "headers",
-        "initialization",
-        "sampling",
-    ] {
+    for key in SURROUNDINGS {
         let is_empty =
             |value: &&Node| matches!(&value.value, NodeValue::Map(map) if map.is_empty());
         if let Some(value) = node.get(key).filter(|value| !is_empty(value)) {

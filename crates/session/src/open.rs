@@ -146,8 +146,9 @@ pub struct OpenedSession {
     pub replay: Replay,
 }
 
-/// Adds a client's restrictions to those of a stored session.
-fn restrict(record: &mut Record, options: &OpenOptions) {
+/// Adds a client's restrictions to those of a stored session. Returns whether it lacked any.
+fn add_restrictions(record: &mut Record, options: &OpenOptions) -> bool {
+    let before = (record.denied.len(), record.asked.len(), record.approvals);
     for denied in &options.denied {
         if !record.denied.contains(denied) {
             record.denied.push(denied.clone());
@@ -159,6 +160,7 @@ fn restrict(record: &mut Record, options: &OpenOptions) {
         }
     }
     record.approvals = options.approvals.or(record.approvals);
+    before != (record.denied.len(), record.asked.len(), record.approvals)
 }
 
 /// The settings of a session, which are read concurrently with the store.
@@ -268,6 +270,14 @@ impl Sessions {
             .await)
     }
 
+    /// Adds a client's restrictions to those of a stored session. They are stored at once, because
+    /// they hold even if the session is closed before its next prompt.
+    async fn restrict(&self, record: &mut Record, options: &OpenOptions) {
+        if add_restrictions(record, options) {
+            self.store.record(record).await;
+        }
+    }
+
     /// Opens a stored session. If another process has it, that process is asked for it,
     /// provided that `take` is set; one that is exiting is awaited. The first events go to `shown`
     /// while the rest is read, and are then not part of the replay.
@@ -366,7 +376,7 @@ impl Sessions {
             record.todos = plan;
         }
         options.notices.extend(undone(&record));
-        restrict(&mut record, &options);
+        self.restrict(&mut record, &options).await;
         record.extra.clone_from(&options.additional_directories);
         let mut opened = self.open(options, record, history, claim, reading).await;
         opened.replay.last.extend(damage);
