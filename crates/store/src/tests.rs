@@ -190,6 +190,36 @@ async fn session_is_exclusive_from_creation() {
 }
 
 #[tokio::test]
+async fn import_does_not_hold_up_other_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = StoreLocation::Files(dir.path().into());
+    let store = Store::open(move || location);
+    let (end, ended) = std::sync::mpsc::channel::<Message>();
+    let imported = record("ses_00000001", "/w", 1);
+    let feed = StreamedSession::new(
+        imported.clone(),
+        std::iter::from_fn(move || ended.recv().ok().map(Ok)),
+    );
+    let other = record("ses_00000002", "/w", 1);
+    let use_other = async {
+        store.create(&other).await.unwrap();
+        write(&store, &other, &[message("a", &["one"])]).await;
+        store.flush(&other.id).await.unwrap();
+    };
+    let mut import = std::pin::pin!(store.import(feed));
+    tokio::select! {
+        biased;
+        result = &mut import => panic!("the import ends before its messages: {result:?}"),
+        () = use_other => {}
+    }
+    end.send(message("b", &["two"])).unwrap();
+    drop(end);
+    import.await.unwrap();
+    let read = store.load(&imported.id).await.unwrap();
+    assert_eq!(read.messages, [message("b", &["two"])]);
+}
+
+#[tokio::test]
 async fn forks_and_imports_are_independent() {
     each(async |backend: TestStore| {
         let environment = environment(&backend);

@@ -962,11 +962,7 @@ fn shown_details_have_no_keys() {
             "hook": {"x": {"on": "prompt", "tool": "bash", "command": ["sh", "--api-key=canary", "a b"]}}}"#,
     );
     let trust = fixture.load().trust;
-    let shown: Vec<String> = trust
-        .items
-        .iter()
-        .map(TrustItem::shown_detail)
-        .collect();
+    let shown: Vec<String> = trust.items.iter().map(TrustItem::shown_detail).collect();
     assert_eq!(
         shown,
         [

@@ -1,5 +1,5 @@
 //! Writing one session's file on a thread of its own, while the store's thread serves the other
-//! sessions.
+//! sessions: a long batch, or a complete new session.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::session::{IndexUpdate, SessionFile};
 use crate::ReplySender;
 use crate::job::StoreJob;
 use crate::write::SessionWrite;
-use crate::{Error, Record, StoreMetrics};
+use crate::{Error, Record, StoreMetrics, StreamedSession};
 use base::channel::WeakSender;
 use base::id::SessionId;
 use base::lock::locked;
@@ -32,6 +32,27 @@ pub(super) struct WriteBatch {
     pub(super) flushes: Vec<ReplySender<()>>,
     /// The job that is executed afterwards.
     pub(super) then: Option<StoreJob>,
+}
+
+/// A complete new session on the way to its file.
+pub(super) struct ImportJob {
+    pub(super) dir: PathBuf,
+    pub(super) feed: StreamedSession,
+    pub(super) reply: ReplySender<()>,
+}
+
+pub(super) struct ImportResult {
+    pub(super) session: SessionId,
+    /// The update for the index.
+    pub(super) update: Result<IndexUpdate, Error>,
+    /// `None` if writing ended unexpectedly, which the caller learns by the loss of the sender.
+    pub(super) reply: Option<ReplySender<()>>,
+}
+
+/// The result of a thread of its own.
+pub(super) enum Finished {
+    Write(Box<WriteResult>),
+    Import(ImportResult),
 }
 
 pub(super) struct WriteResult {
@@ -75,10 +96,24 @@ impl WriteJob {
     }
 }
 
+impl ImportJob {
+    /// Writes the session, and closes its file.
+    pub(super) fn run(self) -> ImportResult {
+        let session = self.feed.record.id.clone();
+        let update =
+            SessionFile::open(&self.dir, &session, true).and_then(|mut file| file.fill(self.feed));
+        ImportResult {
+            session,
+            update,
+            reply: Some(self.reply),
+        }
+    }
+}
+
 /// Starts writing threads, and reports their results to the store's thread.
 #[derive(Clone)]
 pub(super) struct BackgroundWriter {
-    written: done::Sender<WriteResult>,
+    finished: done::Sender<Finished>,
     /// Wakes the store's thread when it waits for jobs, without keeping it alive.
     wake: WeakSender<StoreJob>,
     pub(super) metrics: Arc<StoreMetrics>,
@@ -88,9 +123,9 @@ pub(super) struct BackgroundWriter {
 pub(crate) type WakeAndMetrics = (WeakSender<StoreJob>, Arc<StoreMetrics>);
 
 impl BackgroundWriter {
-    pub(super) fn new(written: done::Sender<WriteResult>, (wake, metrics): WakeAndMetrics) -> Self {
+    pub(super) fn new(finished: done::Sender<Finished>, (wake, metrics): WakeAndMetrics) -> Self {
         Self {
-            written,
+            finished,
             wake,
             metrics,
         }
@@ -103,30 +138,52 @@ impl BackgroundWriter {
 
     /// Writes on a new thread. Returns the job if no thread can be started.
     pub(super) fn start(&self, job: WriteJob) -> Result<(), Box<WriteJob>> {
+        let failed = WriteResult {
+            file: Err(unexpected_end()),
+            update: None,
+            batch: WriteBatch {
+                session: job.batch.session.clone(),
+                entries: Vec::new(),
+                flushes: Vec::new(),
+                then: None,
+            },
+        };
+        self.spawn(
+            job,
+            |job| Finished::Write(Box::new(job.run())),
+            Finished::Write(Box::new(failed)),
+        )
+    }
+
+    /// Writes a complete session on a new thread. Returns the job if no thread can be started.
+    pub(super) fn start_import(&self, job: ImportJob) -> Result<(), Box<ImportJob>> {
+        let failed = ImportResult {
+            session: job.feed.record.id.clone(),
+            update: Err(unexpected_end()),
+            reply: None,
+        };
+        self.spawn(
+            job,
+            |job| Finished::Import(job.run()),
+            Finished::Import(failed),
+        )
+    }
+
+    /// Runs a job on a new thread, and reports its result, or `failed` if it panics.
+    fn spawn<J: Send + 'static>(
+        &self,
+        job: J,
+        run: fn(J) -> Finished,
+        failed: Finished,
+    ) -> Result<(), Box<J>> {
         // A thread that cannot be started drops its closure, so the job is shared with it.
         let lent = Arc::new(Mutex::new(Some(job)));
         let writer = self.clone();
         let own = lent.clone();
         let work = move || {
             let Some(job) = take(&own) else { return };
-            let session = job.batch.session.clone();
-            let written = catch_unwind(AssertUnwindSafe(|| job.run()));
-            writer.report(written.unwrap_or_else(|_| {
-                let file = Err(Error::Unwritable(
-                    "writing to its file ended unexpectedly".into(),
-                ));
-                let batch = WriteBatch {
-                    session,
-                    entries: Vec::new(),
-                    flushes: Vec::new(),
-                    then: None,
-                };
-                WriteResult {
-                    file,
-                    update: None,
-                    batch,
-                }
-            }));
+            let finished = catch_unwind(AssertUnwindSafe(|| run(job)));
+            writer.report(finished.unwrap_or(failed));
         };
         let started = std::thread::Builder::new()
             .name("store-beside".into())
@@ -140,13 +197,17 @@ impl BackgroundWriter {
         }
     }
 
-    fn report(self, written: WriteResult) {
+    fn report(self, finished: Finished) {
         // The store's thread may have died.
-        self.written.send(written).ok();
+        self.finished.send(finished).ok();
         if let Some(jobs) = self.wake.upgrade() {
             jobs.put(StoreJob::Wake);
         }
     }
+}
+
+fn unexpected_end() -> Error {
+    Error::Unwritable("writing to its file ended unexpectedly".into())
 }
 
 fn take<T>(lent: &Mutex<Option<T>>) -> Option<T> {

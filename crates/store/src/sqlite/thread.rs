@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::background_writer::{
-    BackgroundWriter, WakeAndMetrics, WriteBatch, WriteJob, WriteResult,
+    BackgroundWriter, Finished, WakeAndMetrics, WriteBatch, WriteJob, WriteResult,
 };
 use super::find::{self, Indexer};
 use super::index::SessionIndex;
@@ -74,7 +74,7 @@ fn max_open_files(files: u64, sessions: u64) -> usize {
 
 /// Executes jobs about the sessions below `dir` until the last [`crate::Store`] is dropped.
 pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics: WakeAndMetrics) {
-    let (written, done) = done::channel();
+    let (finished, done) = done::channel();
     let mut thread = Thread {
         indexer: Indexer::new(dir.clone()),
         search_index: None,
@@ -86,7 +86,7 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics:
         unwritten: HashMap::new(),
         failed: HashMap::new(),
         in_background: HashSet::new(),
-        background_writer: BackgroundWriter::new(written, wake_and_metrics),
+        background_writer: BackgroundWriter::new(finished, wake_and_metrics),
         done,
     };
     if let Some(stopped) = thread.run(&mut jobs) {
@@ -112,7 +112,7 @@ struct Thread {
     /// Sessions that a background writer is writing.
     in_background: HashSet<SessionId>,
     background_writer: BackgroundWriter,
-    done: done::Receiver<WriteResult>,
+    done: done::Receiver<Finished>,
     /// The search index, if there is one.
     search_index: Option<SearchIndex>,
     indexer: Indexer,
@@ -134,8 +134,8 @@ impl Thread {
         // Whether there may be work that can be done without waiting.
         let mut ready = false;
         loop {
-            while let Ok(written) = self.done.try_recv() {
-                self.take_back(written);
+            while let Ok(finished) = self.done.try_recv() {
+                self.finish(finished);
                 ready = true;
             }
             let has_capacity = queue.len() < MAX_SORTED_JOBS;
@@ -185,8 +185,15 @@ impl Thread {
     /// Waits until a background writer has finished.
     fn wait(&mut self) {
         // This thread owns a sender itself, so the channel is never closed.
-        if let Ok(written) = self.done.recv() {
-            self.take_back(written);
+        if let Ok(finished) = self.done.recv() {
+            self.finish(finished);
+        }
+    }
+
+    fn finish(&mut self, finished: Finished) {
+        match finished {
+            Finished::Write(written) => self.take_back(*written),
+            Finished::Import(imported) => self.finish_import(imported),
         }
     }
 
@@ -520,7 +527,7 @@ impl Thread {
             StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
             StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
             StoreJob::ReadOut { session, reply } => drop(reply.send(self.read_out(&session))),
-            StoreJob::Import { feed, reply, .. } => drop(reply.send(self.import(*feed))),
+            StoreJob::Import { feed, reply, .. } => self.import(*feed, reply),
             StoreJob::Change {
                 session,
                 change,

@@ -8,11 +8,13 @@ use super::super::fill::IndexFill;
 use super::super::search_index;
 use super::Thread;
 use crate::job::StoreJob;
+use crate::sqlite::background_writer::{ImportJob, ImportResult};
 use crate::sqlite::session::{self, IndexUpdate};
 use crate::sqlite::{beginning, peek, read_out, salvage};
 use crate::write::SessionWrite;
 use crate::{
-    Error, LoadOptions, Record, RecordChange, StoredSession, StreamedSession, TitleSource,
+    Error, LoadOptions, Record, RecordChange, ReplySender, StoredSession, StreamedSession,
+    TitleSource,
 };
 use base::id::SessionId;
 
@@ -251,25 +253,43 @@ impl Thread {
         self.peek(session).map(StreamedSession::from)
     }
 
-    /// Stores a complete new session, and leaves it closed.
-    pub(super) fn import(&mut self, feed: StreamedSession) -> Result<(), Error> {
-        let id = &feed.record.id.clone();
+    /// Starts to store a complete new session, which stays closed. It is written on a thread of its
+    /// own, because it can be long.
+    pub(super) fn import(&mut self, feed: StreamedSession, reply: ReplySender<()>) {
+        if let Err(e) = self.begin_import(&feed.record.id) {
+            drop(reply.send(Err(e)));
+            return;
+        }
+        self.in_background.insert(feed.record.id.clone());
+        let job = ImportJob {
+            dir: self.dir.clone(),
+            feed,
+            reply,
+        };
+        if let Err(job) = self.background_writer.start_import(job) {
+            // No thread could be started.
+            self.finish_import(job.run());
+        }
+    }
+
+    fn begin_import(&mut self, id: &SessionId) -> Result<(), Error> {
         let taken = session::path(&self.dir, id).exists() || self.known_record(id).is_some();
         if taken || self.locks.contains_key(id) {
             return Err(Error::Taken(id.clone()));
         }
-        self.lock(id)?;
-        let written = self.open_file(id, true).and_then(|file| file.fill(feed));
+        self.lock(id)
+    }
+
+    pub(super) fn finish_import(&mut self, imported: ImportResult) {
+        let id = &imported.session;
+        self.in_background.remove(id);
         self.release(id);
-        match written {
-            Ok(update) => {
-                self.update_index(&update);
-                Ok(())
-            }
-            Err(e) => {
-                session::remove_files(&session::path(&self.dir, id)).ok();
-                Err(e)
-            }
+        let result = imported.update.map(|update| self.update_index(&update));
+        if result.is_err() {
+            session::remove_files(&session::path(&self.dir, id)).ok();
+        }
+        if let Some(reply) = imported.reply {
+            drop(reply.send(result));
         }
     }
 
