@@ -5,8 +5,10 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+#[cfg(target_os = "linux")]
+use serde::Deserialize;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::trial::Trial;
 
