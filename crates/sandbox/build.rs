@@ -45,8 +45,11 @@ fn main() -> Result<(), String> {
     if let Ok(linker) = variable("RUSTC_LINKER") {
         rustc.args(["-C", &format!("linker={linker}")]);
     }
-    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    rustc.args(flags.split('\u{1f}').filter(|flag| !flag.is_empty()));
+    // The flags of cargo-fuzz instrument a program for libFuzzer, which is not linked here.
+    if std::env::var_os("CARGO_CFG_FUZZING").is_none() {
+        let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+        rustc.args(flags.split('\u{1f}').filter(|flag| !flag.is_empty()));
+    }
     let status = rustc
         .arg("-o")
         .arg(&output)
