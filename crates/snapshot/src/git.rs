@@ -56,10 +56,12 @@ pub(super) struct ObjectLookup(Handle<Arc<Store>>);
 
 impl GitObjects {
     /// Opens the objects of the work tree at `root`. Returns `None` if it is not a work tree of
-    /// git, its object ids are SHA-256, or it is on a network file system.
+    /// git, its object ids are SHA-256, or its objects, or those that it borrows from another
+    /// repository, are on a network file system.
     pub(super) fn open(root: &Path) -> Option<Self> {
         let objects = git::dirs(root).last()?.join("objects");
-        if is_on_network(&objects) {
+        let borrowed = gix_odb::alternate::resolve(objects.clone(), root).ok()?;
+        if is_on_network(&objects) || borrowed.iter().any(|dir| is_on_network(dir)) {
             return None;
         }
         // Without `current_dir`, the library would ask the system for it. All contents that count
