@@ -57,16 +57,21 @@ impl std::fmt::Display for Remainder {
     }
 }
 
+/// Returns whether a text exceeds the limits. [`finish`] and [`failure`] store such a text in a file.
+pub fn is_too_long(text: &str, limits: OutputLimits) -> bool {
+    text.len() > limits.bytes || text.split_inclusive('\n').count() > limits.lines
+}
+
 /// Cuts a text to whole lines within the limits; within a line if less than half of the limit would
 /// remain, for instance next to a very long line.
 pub fn cut(text: &str, limits: OutputLimits, keep: KeepEnd) -> Truncation {
-    let lines = text.split_inclusive('\n').count();
-    if lines <= limits.lines && text.len() <= limits.bytes {
+    if !is_too_long(text, limits) {
         return Truncation {
             shown: text.to_owned(),
             missing: None,
         };
     }
+    let lines = text.split_inclusive('\n').count();
     let mut taken = 0;
     let mut bytes = 0;
     let mut take = |line: &str| {

@@ -373,7 +373,7 @@ impl RunningCall<'_> {
 
     /// Converts a result to the form that is stored, shown and sent to the model: truncated,
     /// with pictures that fit, PDFs as text for a model that does not accept them, and changes
-    /// in parts. Runs on a thread pool if the result is large or reads files.
+    /// in parts. Runs on a thread pool if the result is large, or reads or writes files.
     async fn finished(&self, mut output: ToolOutput) -> ToolOutput {
         if !self.notes.is_empty() {
             output
@@ -383,7 +383,9 @@ impl RunningCall<'_> {
         let context = self.context();
         let images = self.turn.project.settings.images;
         let pdf = self.frame.model.pdf;
-        let is_large = output.text.len() > MAX_IN_PLACE_BYTES
+        let display = output.display.as_ref().map_or(0, String::len);
+        let is_large = output.text.len() + display > MAX_IN_PLACE_BYTES
+            || truncate::is_too_long(&output.text, context.limits)
             || !output.touched.is_empty()
             || !output.changes.is_empty()
             || !output.attachments.is_empty();
@@ -411,12 +413,15 @@ impl RunningCall<'_> {
     }
 
     /// Truncates the text of a failure as it is stored, shown and sent to the model; a long one on
-    /// the thread pool.
+    /// the thread pool, because the rest is written to a file.
     async fn failure_text(&self, failure: String) -> String {
         let context = self.context();
-        poll_by_size(failure.len() > MAX_IN_PLACE_BYTES, async move {
-            truncate::failure(failure, &context)
-        })
+        let is_large =
+            failure.len() > MAX_IN_PLACE_BYTES || truncate::is_too_long(&failure, context.limits);
+        poll_by_size(
+            is_large,
+            async move { truncate::failure(failure, &context) },
+        )
         .await
     }
 
