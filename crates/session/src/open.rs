@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::actor::{Actor, SessionState};
 use super::beginning::BeginningSender;
@@ -314,7 +315,7 @@ impl Sessions {
         let (read, sent) = tokio::join!(self.store.load_with(id, load_options), showing);
         let (mut stored, messages_without_results) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
-                self.load_after_exit(id, holder, take).await
+                self.load_after_exit(id, take).await
             }
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
@@ -452,10 +453,9 @@ impl Sessions {
     async fn load_after_exit(
         &self,
         id: SessionId,
-        holder: LockHolder,
         take: bool,
     ) -> Result<(StoredSession, usize), store::Error> {
-        match self.load_when_released(id, holder, EXIT_TIMEOUT).await {
+        match self.load_when_released(&id, EXIT_TIMEOUT).await {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             loaded => loaded,
         }
@@ -469,30 +469,29 @@ impl Sessions {
         holder: LockHolder,
     ) -> Result<(StoredSession, usize), store::Error> {
         match self.store.request(&holder, &id).await {
-            Some(limit) => self.load_when_released(id, holder, limit).await,
+            Some(limit) => self.load_when_released(&id, limit).await,
             None => Err(store::Error::Locked { id, holder }),
         }
     }
 
     /// Loads a session as soon as another process has released it, which may be long before that
-    /// process ends. Waits for `limit` at most.
+    /// process ends. Waits for `limit` at most. A load that has begun is completed: the store would
+    /// keep a session that nobody receives.
     async fn load_when_released(
         &self,
-        id: SessionId,
-        holder: LockHolder,
+        id: &SessionId,
         limit: Duration,
     ) -> Result<(StoredSession, usize), store::Error> {
         const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-        let loaded = async {
-            loop {
-                match self.store.load_without_old_results(&id).await {
-                    Err(store::Error::Locked { .. }) => tokio::time::sleep(RETRY_INTERVAL).await, // its turn is being cancelled
-                    loaded => return loaded,
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.store.load_without_old_results(id).await {
+                Err(store::Error::Locked { .. }) if Instant::now() < deadline => {
+                    tokio::time::sleep(RETRY_INTERVAL).await; // its turn is being cancelled
                 }
+                loaded => return loaded,
             }
-        };
-        let loaded = tokio::time::timeout(limit, loaded).await;
-        loaded.unwrap_or(Err(store::Error::Locked { id, holder }))
+        }
     }
 
     async fn open(
