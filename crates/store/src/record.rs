@@ -357,7 +357,12 @@ impl RecordChange {
                 record.agent = Some(agent);
                 record.model = model;
                 record.steer = steer;
-                record.approvals = approvals;
+                // The parent's approvals, with which the session begins, are no choice.
+                let is_inherited =
+                    record.approvals.is_none() && approvals == record.inherited.approvals;
+                if !is_inherited {
+                    record.approvals = approvals;
+                }
             }
         }
     }
@@ -366,6 +371,31 @@ impl RecordChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn inherited_approvals_are_stored_only_if_another_level_was_chosen() {
+        let mut record = Record {
+            inherited: InheritedRestrictions {
+                approvals: Some(Approvals::Ask),
+                ..InheritedRestrictions::default()
+            },
+            ..Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(0))
+        };
+        for (chosen, stored) in [
+            (Approvals::Ask, None),
+            (Approvals::Default, Some(Approvals::Default)),
+            (Approvals::Ask, Some(Approvals::Ask)),
+        ] {
+            let change = RecordChange::Choice {
+                agent: "build".into(),
+                model: None,
+                steer: None,
+                approvals: Some(chosen),
+            };
+            change.apply(&mut record);
+            assert_eq!(record.approvals, stored);
+        }
+    }
 
     #[test]
     fn newer_summary_is_preserved_and_an_undo_removes_it() {
