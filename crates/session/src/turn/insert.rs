@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::authorize::{self, PlacedCall};
-use super::{History, SessionChoices, TurnContext, call, step_context, tool_context};
+use super::{History, SessionChoices, TurnContext, call, next, step_context, tool_context};
 use base::task::poll_on_blocking_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress, ToolKind};
@@ -149,7 +149,7 @@ async fn make(
     call(draft, turn, agent, &tool, input).await
 }
 
-/// Makes a call for a prompt.
+/// Makes a call for a prompt, unless the user has rejected another one of it, which ends the turn.
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
@@ -160,6 +160,10 @@ pub async fn call(
     tool: &Arc<dyn AnyTool>,
     input: Value,
 ) -> Result<ToolOutput, String> {
+    let is_rejected = next::rejected_calls(&draft.message).next().is_some();
+    if is_rejected && !turn.goes_on_after_rejection() {
+        return Err("the user rejected another call of this prompt".to_owned());
+    }
     let agent = &step_context::restricted(agent, turn);
     let call = Call {
         call: turn.call_id(),
