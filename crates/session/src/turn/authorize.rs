@@ -356,12 +356,13 @@ async fn in_sandbox<'n>(
     Cow::Owned(request)
 }
 
-/// Returns whether the text of a question about a request takes long to compose.
+/// Returns whether the text of a question about a request may take long to compose. Whether "always"
+/// settles it is a verdict, and that on a command is given on the thread pool, as in [`judge`].
 fn is_large(request: &AccessRequest) -> bool {
     let patterns = request.patterns.iter().chain(&request.always);
-    let line = request.command.as_ref().map_or(0, |line| line.text.len());
-    !request.changes.is_empty()
-        || line + patterns.map(String::len).sum::<usize>() > MAX_IN_PLACE_BYTES
+    request.command.is_some()
+        || !request.changes.is_empty()
+        || patterns.map(String::len).sum::<usize>() > MAX_IN_PLACE_BYTES
 }
 
 /// Returns the call as the question shows it: complete, because some clients show only the
