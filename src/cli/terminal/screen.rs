@@ -181,11 +181,13 @@ impl Screen {
     /// Shows the spinner with the cause of a failed request and the time until it is repeated, and
     /// with an activity afterwards.
     pub(in crate::cli) fn retrying(&self, what: &str, cause: &str, wait: Duration) {
+        // A plugin may have written the notice, with a number of seconds that no clock has.
+        const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
         let mut state = self.state();
         if !self.turns || state.is_finished {
             return;
         }
-        let at = Instant::now() + wait;
+        let at = Instant::now() + wait.min(MAX_WAIT);
         state.doing = Some(Activity {
             name: what.to_owned(),
             since: at,
