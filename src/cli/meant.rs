@@ -323,7 +323,7 @@ pub(super) fn with_next_step(mut error: clap::Error, first: Option<&OsStr>) -> c
             listed.map(|(_, _, tip)| *tip)
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(option)))
-            if first == "sessions" && matches!(option.as_str(), "--all" | "--days") =>
+            if is_about_deletion(&error) && matches!(option.as_str(), "--all" | "--days") =>
         {
             Some(
                 "`adjutant sessions prune --days N` deletes all sessions that were not used for N days",
@@ -336,6 +336,15 @@ pub(super) fn with_next_step(mut error: clap::Error, first: Option<&OsStr>) -> c
         error.insert(ContextKind::Suggested, tips);
     }
     error
+}
+
+/// Returns whether a message of the parser is about `sessions delete`, and not about a command that
+/// deletes nothing.
+fn is_about_deletion(error: &clap::Error) -> bool {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return false;
+    };
+    usage.to_string().contains("adjutant sessions delete")
 }
 
 #[cfg(test)]
@@ -437,6 +446,7 @@ mod tests {
             (&["sessions", "delete"][..], "`last` names the last session"),
             (&["sessions", "rename"], "`adjutant sessions` lists the ids"),
             (&["sessions", "delete", "--all"], "prune --days N"),
+            (&["sessions", "export", "--all"], "'-- --all'"),
             (&["auth", "logout"], "`adjutant auth list`"),
             (&["config", "get"], "`adjutant config` lists"),
             (&["agents", "show"], "`adjutant agents` lists"),
