@@ -26,7 +26,7 @@ use base::lock::locked;
 use export::conversation::minute;
 use rows::{SessionRow, line};
 use session::prune;
-use store::{self, ListQuery, Record, SessionPage, Store, StreamedSession};
+use store::{self, ListQuery, Record, SessionPage, Store, StoredSession, StreamedSession};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
 const SLOW_SEARCH_SESSIONS: usize = 200;
@@ -748,7 +748,14 @@ async fn undone_turns(store: &Store, record: &Record) -> usize {
         return 0;
     }
     let stored = store.peek(&record.id).await;
-    stored.map_or(0, |stored| export::undone_turns(&stored).0.max(1))
+    stored.map_or(0, |stored| count_undone(&stored))
+}
+
+/// Returns the number of turns of a session that are undone and can be redone. The end of a turn
+/// counts as one.
+fn count_undone(stored: &StoredSession) -> usize {
+    let (turns, is_undone) = export::undone_turns(stored);
+    turns.max(usize::from(is_undone))
 }
 
 /// The sessions of a project.

@@ -37,7 +37,7 @@ pub(super) fn conversation(stored: &StoredSession, children: &[SessionId]) -> Va
     // A session of an older version has no such member.
     let answer = stored.messages.iter().rev().find_map(Message::assistant);
     record.answered_by = answer.map(|answer| answer.model.clone());
-    let mut document = session(&record, export::undone_turns(stored).0);
+    let mut document = session(&record, super::count_undone(stored));
     document["messages"] = messages.map(message).collect();
     document["subagents"] = json!(children);
     document["damage"] = json!(stored.damage);
