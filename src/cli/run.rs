@@ -227,7 +227,6 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         Some(_) => environment,
     };
     let ended = CancellationToken::new();
-    end_if_stuck();
     let client = Arc::new(Client::new(&args, &environment));
     let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
@@ -267,10 +266,12 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         )
         .await
     };
+    end_if_stuck();
     let code = tokio::select! {
-        code = work => code,
+        biased; // a signal while the work begins is not lost
         Some(code) = super::signalled(ended.clone(), false) => Ok(code),
         Some(code) = quit() => Ok(code),
+        code = work => code,
     };
     client.end(code.is_err());
     // The server first, so that all its messages are written.
