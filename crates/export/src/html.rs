@@ -74,14 +74,14 @@ pub fn page(stored: StoredSession, home: Option<&str>) -> String {
         include_str!("page.css")
     );
     head(&mut out, stored, title, home);
+    let mut main = String::new();
     if let Some(note) = undone {
         put!(
-            out,
+            main,
             "<div class=\"note words\">{}</div>\n",
             markdown::html(&note)
         );
     }
-    let mut main = String::new();
     let mut index = String::new();
     let mut numbers = Numbers {
         root: format!("{}/", stored.record.cwd.display()),
