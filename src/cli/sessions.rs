@@ -452,7 +452,14 @@ async fn search(
         });
         return Ok(1);
     }
-    let rows: Vec<SessionRow> = hits.into_iter().map(found_row).collect();
+    let mut rows = Vec::new();
+    for hit in hits {
+        let undone_turns = undone_turns(store, &hit.record).await;
+        rows.push(SessionRow {
+            undone_turns,
+            ..found_row(hit)
+        });
+    }
     rows::print(&rows, all, store, environment).await?;
     Ok(0)
 }
