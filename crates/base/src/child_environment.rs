@@ -290,16 +290,19 @@ fn without_scheme<'v>(name: &str, value: &'v str) -> &'v str {
         .map_or(value, |(_, credentials)| credentials.trim_start())
 }
 
-/// Returns the arguments of a command for display, with `hidden` in place of secrets.
+/// Returns the arguments of a command for display, with `hidden` in place of secrets. An argument may
+/// be a command line itself, as that of `sh -c`.
 pub fn shown_arguments(arguments: &[String], hidden: &str) -> Vec<String> {
-    let mut shown = arguments.to_vec();
-    for (at, secret) in secret_arguments(arguments) {
-        if let Some(argument) = shown.get_mut(at) {
-            argument.truncate(argument.trim_end().len() - secret.trim_end().len());
-            argument.push_str(hidden);
+    let secrets: BTreeMap<usize, &str> = secret_arguments(arguments).into_iter().collect();
+    let shown = |(at, argument): (usize, &String)| match secrets.get(&at) {
+        Some(secret) => {
+            let end = argument.trim_end().len() - secret.trim_end().len();
+            format!("{}{hidden}", &argument[..end])
         }
-    }
-    shown
+        None if argument.contains(char::is_whitespace) => shown_command_line(argument, hidden),
+        None => argument.clone(),
+    };
+    arguments.iter().enumerate().map(shown).collect()
 }
 
 /// Returns a command line for display, with `hidden` in place of the secrets in its arguments. The rest
@@ -699,6 +702,7 @@ mod tests {
             ("curl|-H|Cookie: a=1; b=2", "curl|-H|Cookie: …"),
             ("server|sk-1234567890abcdef", "server|…"),
             ("npx|-y|@scope/server@1.2", "npx|-y|@scope/server@1.2"),
+            ("sh|-c|server --token abc", "sh|-c|server --token …"),
         ];
         for (line, shown) in table {
             assert_eq!(
@@ -725,6 +729,10 @@ mod tests {
             ("API_KEY=abc  server", "API_KEY=…  server"),
             ("server --token a\\ b c", "server --token … c"),
             ("server --token 'abc", "server --token '…'"),
+            (
+                "sh -c \"notify --token abc $FILE\"",
+                "sh -c \"notify --token … $FILE\"",
+            ),
             ("echo  'two  blanks' a\\'b ", "echo  'two  blanks' a\\'b "),
             ("", ""),
         ] {
