@@ -159,7 +159,11 @@ pub fn address(
         )));
     }
     let known = packages().find(|(package, _)| npm == Some(package.name));
-    let mut variable = settings.address_variable.clone();
+    let mut variable = None;
+    // A model may have an address of its own.
+    if base_url == settings.base_url.as_deref() {
+        variable.clone_from(&settings.address_variable);
+    }
     let (wire, base): (&'static dyn WireFormat, Option<String>) = match (npm, known) {
         (Some("@ai-sdk/google-vertex"), _) => (
             &Gemini,
