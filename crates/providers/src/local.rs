@@ -276,7 +276,8 @@ fn thousands(tokens: u64) -> String {
 
 /// Returns the way to give a model of a local server a larger context window.
 pub fn larger_context(model: &Model, tokens: u64) -> Option<String> {
-    let name = &model.id.model;
+    // The server does not know an alias of the settings.
+    let name = &model.api_id;
     match model.id.provider.as_str() {
         // Ollama prefers the model's own parameter to the variable.
         OLLAMA if model.has_own_window => Some(format!(
