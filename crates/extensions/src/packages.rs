@@ -433,11 +433,11 @@ fn foreign(name: &str) -> String {
 /// Checks that everything that an entry of npm's lock file needs is named as a package of a registry.
 /// An archive at any other address would be shown under the name and version that it gives itself.
 fn needs_registry_only(entry: &Value) -> Result<(), String> {
-    let requests = NEEDS
+    let needs = NEEDS
         .iter()
         .filter_map(|key| entry.get(key).and_then(Value::as_object))
         .flatten();
-    for (name, wanted) in requests {
+    for (name, wanted) in needs {
         let wanted = wanted.as_str().unwrap_or_default();
         if !wanted.starts_with("npm:") && wanted.contains([':', '/']) {
             return Err(format!(
