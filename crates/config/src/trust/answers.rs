@@ -236,11 +236,20 @@ impl TrustStore {
         )))
     }
 
-    fn write(&self) -> io::Result<()> {
+    fn write(&mut self) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec_pretty(&self.entries)?;
+        // A larger file would not be read again, and the texts only show later changes.
+        if bytes.len() as u64 > MAX_BYTES {
+            self.entries
+                .values_mut()
+                .flat_map(|entry| entry.covered.iter_mut())
+                .for_each(CoveredItem::forget_texts);
+            bytes = serde_json::to_vec_pretty(&self.entries)?;
+        }
         let dir = self.path.parent().unwrap_or(Path::new("/"));
         private_dir(dir)?;
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        serde_json::to_writer_pretty(&mut file, &self.entries)?;
+        io::Write::write_all(&mut file, &bytes)?;
         file.as_file().sync_all()?;
         file.persist(&self.path).map_err(|e| e.error)?;
         Ok(())

@@ -60,6 +60,11 @@ impl CoveredItem {
         }
     }
 
+    /// Removes the texts of the files. Later changes are then named, but not shown.
+    pub(super) fn forget_texts(&mut self) {
+        self.texts.clear();
+    }
+
     /// Returns the text of a file by its digest.
     fn text(&self, digest: &str) -> Option<&str> {
         let known = self.texts.iter().find(|known| known.digest == digest)?;
