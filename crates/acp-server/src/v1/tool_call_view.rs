@@ -145,9 +145,15 @@ impl ToolCallViews {
         card.ask(show);
         let mut fields = fields(show);
         fields.raw_output = None;
-        // The change comes first: some clients show nothing else.
+        let text = ToolCallContent::Text(text.to_owned());
         let mut content = card.changes();
-        content.push(ToolCallContent::Text(text.to_owned()));
+        if show.kind == Some(ToolKind::Other) {
+            // The answer is about the whole project, of which the changes are only a part.
+            content.insert(0, text);
+        } else {
+            // The change comes first: some clients show nothing else.
+            content.push(text);
+        }
         if card.terminal {
             content.push(ToolCallContent::Terminal);
         }
