@@ -123,7 +123,9 @@ impl<'a> LineIndex<'a> {
             .partition_point(|start| *start <= offset)
             .saturating_sub(1);
         let start = self.starts.get(line).copied().unwrap_or(0);
-        let column = self.chars_before(offset) - self.chars_before(start);
+        let column = self
+            .chars_before(offset)
+            .saturating_sub(self.chars_before(start));
         (count(line + 1), count(column + 1))
     }
 
