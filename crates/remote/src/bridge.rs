@@ -146,7 +146,8 @@ impl Bridge {
     }
 
     /// Carries messages until the client's input ends. `tell` receives progress messages for the
-    /// user. If the bridge ends before, the client's requests are answered with the error.
+    /// user. If the bridge ends before, the client's requests are answered with the error; those that
+    /// were sent are known only on connections that can be resumed.
     ///
     /// # Errors
     /// [`BridgeError`].
