@@ -744,7 +744,7 @@ fn stopped_reader() {
     let mut unread = run.stdout.take().unwrap();
     unread.read_exact(&mut [0]).unwrap();
     rustix::process::kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
-    assert!(!run.wait().unwrap().success());
+    assert_eq!(run.wait().unwrap().code(), Some(143));
 }
 
 fn piped() {

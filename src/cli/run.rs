@@ -285,17 +285,22 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
 
 /// Ends the process after a signal if the reader of standard output has stopped: the thread that
 /// handles signals waits for the reader then, so another one does.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the other threads would wait for the reader"
+)]
 fn end_if_stuck() {
     let watch = || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(async {
-            signalled_at_all().await?;
+        let code = runtime.block_on(async {
+            let code = signal_to_end().await?;
             while !terminal::is_stuck().await {}
-            kill_own_process();
-            Ok(())
-        })
+            io::Result::Ok(code)
+        })?;
+        // The end is stuck, so no other thread is waited for.
+        std::process::exit(code)
     };
     let started = std::thread::Builder::new()
         .name("signals".into())
@@ -305,18 +310,23 @@ fn end_if_stuck() {
     }
 }
 
-/// Waits for a signal to end.
-async fn signalled_at_all() -> io::Result<()> {
+/// Waits for a signal to end, and returns the exit code for it. The first interrupt may be meant for
+/// the reader, such as a pager; the second one is not.
+async fn signal_to_end() -> io::Result<i32> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = hangup.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+    let second_interrupt = async {
+        interrupt.recv().await;
+        interrupt.recv().await;
+    };
+    let code = tokio::select! {
+        _ = hangup.recv() => 129,
+        () = second_interrupt => 130,
+        _ = terminate.recv() => 143,
+    };
+    Ok(code)
 }
 
 /// Ends the process when its end is stuck, so nothing of the program is waited for.

@@ -14,7 +14,10 @@ const WRITERS: &[&str] = &[
     // Only asks the terminal for its width.
     "base/src/listing.rs",
     "protocol/src/lines.rs",
+    // Instructions for cargo.
+    "sandbox/build.rs",
     "sandbox/src/inside.rs",
+    "sandbox/src/launcher.rs",
     "sandbox/src/trial.rs",
     "src/cli/terminal.rs",
     "src/cli/terminal/screen.rs",
@@ -40,6 +43,8 @@ const OPENERS: &[&str] = &[
     "base/src/environment.rs",
     "src/cli/agents.rs",
     "src/cli/pages.rs",
+    // Stores nothing.
+    "sandbox/src/launcher.rs",
     "sandbox/src/probe.rs",
     "sandbox/src/trial.rs",
     "store/src/sqlite/index.rs",

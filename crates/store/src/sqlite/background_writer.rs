@@ -52,7 +52,7 @@ pub(super) struct ImportResult {
 /// The result of a thread of its own.
 pub(super) enum Finished {
     Write(Box<WriteResult>),
-    Import(ImportResult),
+    Import(Box<ImportResult>),
 }
 
 pub(super) struct WriteResult {
@@ -164,8 +164,8 @@ impl BackgroundWriter {
         };
         self.spawn(
             job,
-            |job| Finished::Import(job.run()),
-            Finished::Import(failed),
+            |job| Finished::Import(Box::new(job.run())),
+            Finished::Import(Box::new(failed)),
         )
     }
 

@@ -193,7 +193,7 @@ impl Thread {
     fn finish(&mut self, finished: Finished) {
         match finished {
             Finished::Write(written) => self.take_back(*written),
-            Finished::Import(imported) => self.finish_import(imported),
+            Finished::Import(imported) => self.finish_import(*imported),
         }
     }
 
