@@ -7,6 +7,7 @@
 //! actor's own record at once, and copied into the turn's record when the turn has ended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -390,6 +391,8 @@ impl Actor {
     async fn count(&mut self) {
         /// Comparing more files would take too long for a number in a list.
         const MAX_FILES: usize = 500;
+        /// The time that an exit waits for the count.
+        const COUNT_GRACE: Duration = Duration::from_millis(500);
         let session = &mut self.session;
         let messages = &self.history.messages;
         let seen = messages
@@ -406,12 +409,16 @@ impl Actor {
         self.turn.record.fetch(&tracker, &runs).await;
         let worktree = self.turn.project.worktree.clone();
         let counted = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree));
-        // A process that exits does not wait for a number: comparing many files takes
+        // A process that exits waits a moment for the number of a few files. Comparing many takes
         // seconds.
         let ended = session.sessions.ended.clone();
+        let given_up = async {
+            ended.cancelled().await;
+            tokio::time::sleep(COUNT_GRACE).await;
+        };
         let diffs = tokio::select! {
             counted = counted => counted.unwrap_or_default(),
-            () = ended.cancelled() => return,
+            () = given_up => return,
         };
         session.events.diff(&diffs);
         let changed = diff::count(&diffs);

@@ -237,8 +237,13 @@ async fn store_of_first_format_is_upgraded() {
 async fn damage_is_salvaged_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let record = record("ses_00000001", "/w", 1);
+    // Different words, so that one page of the file contains only a few of the compressed texts.
+    let text = |n: usize| -> String {
+        let words = n * 100..(n + 1) * 100;
+        words.map(|word| format!("word{word} ")).collect()
+    };
     let messages: Vec<Message> = (0..200)
-        .map(|n| message(&format!("m{n:03}"), &[&format!("word{n} ").repeat(100)]))
+        .map(|n| message(&format!("m{n:03}"), &[&text(n)]))
         .collect();
     {
         let store = Store::start(dir.path());
