@@ -896,7 +896,7 @@ fn quoted(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
-/// The settings besides its command that affect a program.
+/// The settings of an entry, apart from its command, that affect a program.
 const SURROUNDINGS: [&str; 6] = [
     "cwd",
     "environment",

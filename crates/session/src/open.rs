@@ -476,7 +476,7 @@ impl Sessions {
 
     /// Loads a session as soon as another process has released it, which may be long before that
     /// process ends. Waits for `limit` at most. A load that has begun is completed: the store would
-    /// keep a session that nobody receives.
+    /// keep a session without a receiver.
     async fn load_when_released(
         &self,
         id: &SessionId,

@@ -201,11 +201,7 @@ impl TerminalList {
         out.push(&Palette::plain(&before_title));
         self.push_line(Style::new(), title(&row.record), used, out);
         if row.undone_turns > 0 {
-            let what = if row.undone_turns == 1 {
-                "it"
-            } else {
-                "the last"
-            };
+            let what = if row.undone_turns == 1 { "it" } else { "one" };
             let turns = text::count(row.undone_turns, "turn");
             self.push_note(
                 &format!("{turns} undone; /redo restores {what}"),
@@ -331,16 +327,16 @@ mod tests {
             ses_01a2289de5732    1 h ago  A lamp\n      \
             It is oiled, and burns all the night through as if it…\n\n\
             ~\n  \
-            ses_01a2289de5731  5 min ago  Why\n      2 turns undone; /redo restores the last\n";
+            ses_01a2289de5731  5 min ago  Why\n      2 turns undone; /redo restores one\n";
         let wide = "\
             ses_01a2289e9db2   1 min ago  Rewrite the parser of the settings in small steps\n\
-            ses_01a2289de5731  5 min ago  Why\n    2 turns undone; /redo restores the last\n\
+            ses_01a2289de5731  5 min ago  Why\n    2 turns undone; /redo restores one\n\
             ses_01a2289de5732    1 h ago  A lamp\n    \
             It is oiled, and burns all the night through as if it were new\n";
         let narrow = "\
             ses_01a2289e9db2   1 min ago\n  \
             Rewrite the parser of the settings in…\n\
-            ses_01a2289de5731  5 min ago\n  Why\n    2 turns undone; /redo restores the last\n\
+            ses_01a2289de5731  5 min ago\n  Why\n    2 turns undone; /redo restores one\n\
             ses_01a2289de5732    1 h ago\n  A lamp\n    \
             It is oiled, and burns all the nigh…\n";
         for (columns, has_places, expected) in
