@@ -277,7 +277,7 @@ fn thousands(tokens: u64) -> String {
 /// Returns the way to give a model of a local server a larger context window.
 pub fn larger_context(model: &Model, tokens: u64) -> Option<String> {
     // The server does not know an alias of the settings.
-    let name = &model.api_id;
+    let name = pasted(&model.api_id);
     match model.id.provider.as_str() {
         // Ollama prefers the model's own parameter to the variable.
         OLLAMA if model.has_own_window => Some(format!(
@@ -297,6 +297,17 @@ pub fn larger_context(model: &Model, tokens: u64) -> Option<String> {
             "Start vLLM with a larger context: `vllm serve {name} --max-model-len {tokens}`."
         )),
         _ => None,
+    }
+}
+
+/// Returns the name of a model for a command line that a user may copy. A server can invent names, so
+/// one with characters that a shell interprets is not part of it.
+fn pasted(name: &str) -> &str {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
+    if name.chars().all(is_plain) {
+        name
+    } else {
+        "MODEL"
     }
 }
 
@@ -630,6 +641,18 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Environment::from_vars(vars.collect::<BTreeMap<_, _>>())
+    }
+
+    #[test]
+    fn copied_name_has_no_characters_of_the_shell() {
+        for (name, copied) in [
+            ("qwen3:8b", "qwen3:8b"),
+            ("hf.co/a/b-GGUF:Q4_K_M", "hf.co/a/b-GGUF:Q4_K_M"),
+            ("a' b", "MODEL"),
+            ("a$(b)", "MODEL"),
+        ] {
+            assert_eq!(pasted(name), copied);
+        }
     }
 
     #[test]
