@@ -702,7 +702,7 @@ mod tests {
             ("curl|-H|Cookie: a=1; b=2", "curl|-H|Cookie: …"),
             ("server|sk-1234567890abcdef", "server|…"),
             ("npx|-y|@scope/server@1.2", "npx|-y|@scope/server@1.2"),
-            ("sh|-c|server --token abc", "sh|-c|server --token …"),
+            ("sh|-c|server --token abc", "sh|-c|…"),
         ];
         for (line, shown) in table {
             assert_eq!(
@@ -729,10 +729,7 @@ mod tests {
             ("API_KEY=abc  server", "API_KEY=…  server"),
             ("server --token a\\ b c", "server --token … c"),
             ("server --token 'abc", "server --token '…'"),
-            (
-                "sh -c \"notify --token abc $FILE\"",
-                "sh -c \"notify --token … $FILE\"",
-            ),
+            ("sh -c \"notify --token abc $FILE\"", "sh -c \"…\""),
             ("echo  'two  blanks' a\\'b ", "echo  'two  blanks' a\\'b "),
             ("", ""),
         ] {
