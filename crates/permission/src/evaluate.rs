@@ -61,7 +61,8 @@ fn in_sandbox(
     let verdict = command(rules, grants, request, line, request.guarantee);
     let reason = unconfined::unconfined_effect_in(line, request.guarantee);
     match reason {
-        Some(reason) if verdict.action == Action::Allow => Verdict {
+        // Also if the line is asked about for something else, which would hide this effect.
+        Some(reason) if verdict.action < Action::Deny => Verdict {
             reason: Some(reason),
             ..bare
         },
