@@ -223,6 +223,21 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn members_are_documented() {
+        let table = include_str!("../../../protocol/README.md");
+        let members = include_str!("meta.rs")
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \""))
+            .filter_map(|(name, value)| Some((name, value.strip_suffix("\";")?)))
+            .filter(|(name, _)| *name != "META_KEY");
+        let missing: Vec<&str> = members
+            .map(|(_, value)| value)
+            .filter(|value| !table.contains(&format!("`{META_KEY}.{value}`")))
+            .collect();
+        assert_eq!(missing, [""; 0], "in the table of protocol/README.md");
+    }
+
+    #[test]
     fn restrictions_can_only_deny_or_ask() {
         let of = |ours: Value| {
             let meta = Map::from_iter([(META_KEY.to_owned(), ours)]);

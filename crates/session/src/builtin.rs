@@ -2,7 +2,10 @@
 //! prompts, like a short turn: its output is sent as text, it can be cancelled, and the typed text
 //! does not become part of the history.
 //!
-//! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`] and its arm in `carry_out`.
+//! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`], its arm in
+//! [`BuiltinName::can_be_skill`], and its arm in `page`, which returns its answer. A command that
+//! acts on the conversation has its arm in `carry_out` instead, and is listed in the last arm of
+//! `page`.
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff, exports, pages, title};

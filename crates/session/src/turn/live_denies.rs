@@ -2,7 +2,7 @@
 //! user's denies apply from the next call on, and to a call whose permission question is open.
 //!
 //! Files that become invalid in the meantime lift no rule: the denies of their last valid version
-//! remain, and those that can be read from the invalid version are added. can be read of them now.
+//! remain, and those that can be read from the invalid version are added.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
