@@ -13,7 +13,7 @@ pub(super) fn ask(
     peer: &Peer,
     session: &SessionId,
     choice: ChoiceRequest,
-    cards: &ToolCallViews,
+    cards: &mut ToolCallViews,
 ) -> ClientReply<Option<PickedAnswer>> {
     let one = |answer: AnswerOption| {
         v2::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))

@@ -103,7 +103,7 @@ impl SessionView for SessionViewV2 {
         session: &SessionId,
         choice: ChoiceRequest,
     ) -> ClientReply<Option<PickedAnswer>> {
-        ask::ask(&self.peer, session, choice, &self.tool_calls)
+        ask::ask(&self.peer, session, choice, &mut self.tool_calls)
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {

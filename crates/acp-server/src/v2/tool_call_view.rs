@@ -103,10 +103,14 @@ impl ToolCallViews {
         Some(v2::SessionUpdate::ToolCallUpdate(update))
     }
 
-    /// Returns the call of a question, with the change that the user is asked to allow.
-    pub(super) fn question(&self, show: &CallUpdate) -> Option<v2::ToolCallUpdate> {
+    /// Returns the call of a question, with the change that the user is asked to allow. The call does
+    /// not show it again until it ends.
+    pub(super) fn question(&mut self, show: &CallUpdate) -> Option<v2::ToolCallUpdate> {
         let id = show.call.as_ref()?;
         let mut card = self.all.get(id).cloned().unwrap_or_default();
+        if let Some(card) = self.all.get_mut(id) {
+            card.holds_changes = false;
+        }
         card.ask(show);
         let call = fields(
             id,
