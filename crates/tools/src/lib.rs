@@ -326,7 +326,7 @@ pub struct ToolOutput {
     /// can precede it. It is neither stored with a long text nor shown to people.
     pub heading: String,
     /// A note of adjutant itself to the model, for instance an exit code. `truncate.rs` appends it
-    /// to the text with a mark that nothing in the text can imitate.
+    /// to the text with a mark that nothing in the text can imitate. It is not shown to people.
     pub note: String,
     /// Instructions of the project, which `truncate.rs` appends outside of the note.
     pub instructions: files::loaded_instructions::ProjectInstructions,

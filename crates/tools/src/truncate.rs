@@ -169,8 +169,8 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
         let data = output.text.trim_end_matches('\n');
         let between = if data.is_empty() { "" } else { "\n\n" };
         let noted = format!("{data}{between}{}", context.session.mark.note(&output.note));
-        let plain = || format!("{data}{between}{}", output.note);
-        output.display = Some(output.display.take().unwrap_or_else(plain));
+        // People see the result without the note.
+        output.display = Some(output.display.take().unwrap_or_else(|| data.to_owned()));
         output.text = noted;
     }
     if !instructions.is_empty() {

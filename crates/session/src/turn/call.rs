@@ -376,9 +376,8 @@ impl RunningCall<'_> {
     /// in parts. Runs on a thread pool if the result is large, or reads or writes files.
     async fn finished(&self, mut output: ToolOutput) -> ToolOutput {
         if !self.notes.is_empty() {
-            output
-                .text
-                .push_str(&format!("\n\n({})", self.notes.join(" ")));
+            let apart = if output.note.is_empty() { "" } else { "\n" };
+            output.note = format!("{}{apart}{}", output.note, self.notes.join(" "));
         }
         let context = self.context();
         let images = self.turn.project.settings.images;

@@ -158,12 +158,6 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
     if taken.is_empty() {
         return;
     }
-    if output.display.is_none() {
-        // People see the result without the instructions.
-        let apart = if output.note.is_empty() { "" } else { "\n\n" };
-        let text = output.text.trim_end_matches('\n');
-        output.display = Some(format!("{text}{apart}{}", output.note));
-    }
     output.instructions = ProjectInstructions::new(&taken, context);
     output.facts.loaded.extend(sources(taken));
 }
