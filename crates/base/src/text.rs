@@ -199,7 +199,7 @@ pub fn count(n: usize, noun: &str) -> String {
 
 /// Decodes bytes that arrive in pieces. A character that is split over two pieces is joined;
 /// invalid UTF-8 becomes U+FFFD.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Utf8Decoder {
     rest: Vec<u8>,
 }

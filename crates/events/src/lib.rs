@@ -36,7 +36,7 @@ pub use subagent::{
     SpawnSubagent, Subagent, SubagentEnd, SubagentInfo, SubagentReport, SubagentState,
     SubagentStop, SwitchAgent,
 };
-use transcript::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
+use transcript::{Call, CallFacts, CallState, Change, Completed, FailureCause, File, Todo};
 pub use transcript::{Location, ProgramExit, ToolKind};
 
 /// The maximum number of messages that wait for the editor. If it does not read, the session waits
@@ -340,39 +340,44 @@ impl CallUpdate {
             ..Self::default()
         }
     }
+
+    /// Converts the result of a call. A command that did not succeed has failed, however the model
+    /// sees it.
+    pub fn completed(call: &CallId, kind: ToolKind, done: &Completed) -> Self {
+        // A call that only looks at a command has not failed with it.
+        let exit = if kind == ToolKind::Execute {
+            done.facts.exit.as_ref()
+        } else {
+            None
+        };
+        let succeeded = exit.is_none_or(|exit| exit.code == Some(0));
+        let progress = if succeeded {
+            Progress::Completed
+        } else {
+            Progress::Failed
+        };
+        let output = done.display.clone();
+        Self {
+            progress: Some(progress),
+            output: Some(output.unwrap_or_else(|| done.output.to_string())),
+            coloured: done.coloured.clone(),
+            exit: exit.cloned(),
+            metadata: Some(done.facts.to_client_json()).filter(|facts| !facts.is_empty()),
+            attachments: (!done.attachments.is_empty()).then(|| done.attachments.clone()),
+            changes: (!done.changes.is_empty()).then(|| done.changes.clone()),
+            ..Self::of(call)
+        }
+    }
 }
 
-/// Converts the state and output of a call for people, both live and in a replay. A command that
-/// did not succeed has failed, however the model sees it.
+/// Converts the state and output of a call for people, both live and in a replay.
 impl From<&Call> for CallUpdate {
     fn from(call: &Call) -> Self {
         let mut update = Self::of(&call.call);
         update.progress = Some(match &call.state {
             CallState::Pending => Progress::Pending,
             CallState::Running { .. } => Progress::Running,
-            CallState::Completed(done) => {
-                update.output = Some(
-                    done.display
-                        .clone()
-                        .unwrap_or_else(|| done.output.to_string()),
-                );
-                update.coloured.clone_from(&done.coloured);
-                // A call that only looks at a command has not failed with it.
-                if call.kind == ToolKind::Execute {
-                    update.exit = done.facts.exit.clone();
-                }
-                update.metadata =
-                    Some(done.facts.to_client_json()).filter(|facts| !facts.is_empty());
-                update.attachments =
-                    (!done.attachments.is_empty()).then(|| done.attachments.clone());
-                update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
-                let succeeded = update.exit.as_ref().is_none_or(|exit| exit.code == Some(0));
-                if succeeded {
-                    Progress::Completed
-                } else {
-                    Progress::Failed
-                }
-            }
+            CallState::Completed(done) => return Self::completed(&call.call, call.kind, done),
             CallState::Failed {
                 error,
                 cause,

@@ -22,18 +22,48 @@ pub(super) async fn due(update_at: Option<Instant>) {
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// The end of a command's output as a terminal gets it.
+#[derive(Debug, Default, Clone)]
+pub(super) struct TerminalTail {
+    lossy: Utf8Decoder,
+    /// At most twice [`MAX_UPDATE_BYTES`].
+    text: String,
+    /// Whether the text lacks a beginning.
+    is_cut: bool,
+}
+
+impl TerminalTail {
+    /// Takes more output. Returns it as text.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> String {
+        let text = self.lossy.push(bytes);
+        self.text.push_str(&text);
+        if self.text.len() > 2 * MAX_UPDATE_BYTES {
+            self.text = text::tail(&self.text, MAX_UPDATE_BYTES).to_owned();
+            self.is_cut = true;
+        }
+        text
+    }
+
+    /// Returns the end of the output so far if it has colours, from the beginning of a line.
+    pub(super) fn coloured(&self) -> Option<String> {
+        if !self.text.contains("\u{1b}[") {
+            return None;
+        }
+        let end = text::tail(&self.text, MAX_UPDATE_BYTES);
+        let is_cut = self.is_cut || end.len() < self.text.len();
+        let begin = end.find('\n').map_or(0, |at| at + 1);
+        Some(if is_cut { &end[begin..] } else { end }.to_owned())
+    }
+}
+
 /// Output on its way to the editor. While one piece is being sent, the next one accumulates; an
 /// editor that does not read delays neither the command nor its end.
 pub(super) struct LiveOutput {
     context: ToolContext,
-    lossy: Utf8Decoder,
+    tail: TerminalTail,
     news: String,
     skipped: usize,
     last: Option<Instant>,
-    /// The end of what was taken so far, at most twice [`MAX_UPDATE_BYTES`].
-    shown: String,
-    /// Whether `shown` lacks a beginning.
-    is_cut: bool,
     pub(super) sending: Option<Sending>,
 }
 
@@ -41,24 +71,17 @@ impl LiveOutput {
     pub(super) fn new(context: &ToolContext) -> Self {
         Self {
             context: context.clone(),
-            lossy: Utf8Decoder::default(),
+            tail: TerminalTail::default(),
             news: String::new(),
             skipped: 0,
             last: None,
-            shown: String::new(),
-            is_cut: false,
             sending: None,
         }
     }
 
     pub(super) fn take(&mut self, bytes: &[u8]) {
-        let text = self.lossy.push(bytes);
+        let text = self.tail.take(bytes);
         self.news.push_str(&text);
-        self.shown.push_str(&text);
-        if self.shown.len() > 2 * MAX_UPDATE_BYTES {
-            self.shown = text::tail(&self.shown, MAX_UPDATE_BYTES).to_owned();
-            self.is_cut = true;
-        }
         if self.news.len() > 2 * MAX_UPDATE_BYTES {
             let kept = text::tail(&self.news, MAX_UPDATE_BYTES).to_owned();
             self.skipped += self.news.len() - kept.len();
@@ -66,15 +89,9 @@ impl LiveOutput {
         }
     }
 
-    /// Returns the end of the output so far if it has colours, from the beginning of a line.
-    pub(super) fn coloured(&self) -> Option<String> {
-        if !self.shown.contains("\u{1b}[") {
-            return None;
-        }
-        let end = text::tail(&self.shown, MAX_UPDATE_BYTES);
-        let is_cut = self.is_cut || end.len() < self.shown.len();
-        let begin = end.find('\n').map_or(0, |at| at + 1);
-        Some(if is_cut { &end[begin..] } else { end }.to_owned())
+    /// Returns the end of the output so far.
+    pub(super) fn tail(&self) -> &TerminalTail {
+        &self.tail
     }
 
     pub(super) fn has_news(&self) -> bool {
@@ -129,7 +146,7 @@ impl LiveOutput {
 
     async fn finish(mut self, exit: Option<ProgramExit>) {
         self.sent().await;
-        let end = self.lossy.end();
+        let end = self.tail.lossy.end();
         self.news.push_str(&end);
         let stream = self.piece();
         self.context

@@ -367,7 +367,10 @@ impl RunningCall<'_> {
             .event_sender
             .event(Event::Call(Box::new(update)))
             .await;
-        self.turn.resources.shared.jobs.announced(&self.call.call);
+        if let Some(facts) = self.call.state.facts() {
+            let jobs = &self.turn.resources.shared.jobs;
+            jobs.announced(&self.call.call, facts);
+        }
         self.call
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{History, TurnContext};
 use base::id::CallId;
-use events::{CallUpdate, Event, Progress, Severity, ToolKind};
+use events::{CallUpdate, Event, Severity, ToolKind};
 use tools::process::background_jobs::{EndedJob, Jobs};
 use transcript::{
     BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit,
@@ -47,7 +47,10 @@ pub(super) fn lost(state: &mut CallState) -> bool {
     };
     job.state = JobState::Ended(UNKNOWN.into());
     done.display = Some(shown(done.display.as_deref().unwrap_or_default(), UNKNOWN));
-    done.coloured = None;
+    done.coloured = done
+        .coloured
+        .take()
+        .map(|coloured| shown(&coloured, UNKNOWN));
     true
 }
 
@@ -70,24 +73,27 @@ pub async fn settle(history: &mut History, turn: &TurnContext) {
         let Message { id, parts, .. } = &mut history.messages[message];
         let part = &mut parts[part_index];
         if let Content::Tool(call) = &mut part.content
-            && let CallState::Completed(Completed {
-                facts,
-                display,
-                coloured,
-                ..
-            }) = &mut call.state
+            && let CallState::Completed(done) = &mut call.state
         {
             let state = if ended.heard {
                 JobState::Reported
             } else {
                 JobState::Ended
             };
-            *facts = std::mem::take(facts).and(known(&ended, state));
-            *display = Some(shown(&ended.tail, &ended.how));
-            *coloured = None;
+            conclude(done, &ended, state);
             turn.record.part(id, part).await;
         }
     }
+}
+
+/// Replaces the result of a call by the end of its job.
+fn conclude(done: &mut Completed, ended: &EndedJob, state: fn(String) -> JobState) {
+    done.facts = std::mem::take(&mut done.facts).and(known(ended, state));
+    done.display = Some(shown(&ended.tail, &ended.how));
+    done.coloured = ended
+        .coloured
+        .as_deref()
+        .map(|coloured| shown(coloured, &ended.how));
 }
 
 /// Returns the indexes of the message and the part of a call.
@@ -177,21 +183,19 @@ pub(super) fn running(turn: &TurnContext) -> Option<String> {
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::RUNNING, lines.join("\n")))
 }
 
-/// Shows the end of jobs in the calls that started them. Nothing may be shown in a call between two
+/// Shows the end of jobs in the calls that started them, as a replay does. Nothing may be shown in a call between two
 /// turns, so this runs when the next turn begins.
 pub async fn show(turn: &TurnContext) {
     for ended in turn.resources.shared.jobs.unshown() {
+        let mut done = Completed {
+            facts: ended.facts.clone(),
+            ..Completed::default()
+        };
+        conclude(&mut done, &ended, JobState::Ended);
         let update = CallUpdate {
             kind: Some(ToolKind::Execute),
-            progress: if ended.code.is_some_and(|code| code != 0) {
-                Some(Progress::Failed)
-            } else {
-                None
-            },
-            output: Some(shown(&ended.tail, &ended.how)),
-            metadata: Some(known(&ended, JobState::Ended).to_json()),
             earlier: true,
-            ..CallUpdate::of(&ended.call)
+            ..CallUpdate::completed(&ended.call, ToolKind::Execute, &done)
         };
         turn.event_sender.event(Event::Call(Box::new(update))).await;
     }

@@ -23,6 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::files::pattern::SearchPattern;
+use crate::live::TerminalTail;
 use crate::process::captured_output::CapturedOutput;
 use crate::process::control_files::ControlFiles;
 use crate::process::exit_status::ending;
@@ -33,6 +34,7 @@ use base::text;
 use base::worktree::Worktree;
 use events::ProgramExit;
 use sandbox::process::Child;
+use transcript::CallFacts;
 
 /// The maximum number of running jobs of a session.
 pub const MAX_RUNNING: usize = 8;
@@ -58,6 +60,8 @@ pub(crate) struct DetachedCommand {
     pub(crate) pipe: pipe::Receiver,
     pub(crate) open: bool,
     pub(crate) printed: CapturedOutput,
+    /// The output so far as a terminal gets it.
+    pub(crate) tail: TerminalTail,
     pub(crate) lock: CommandSandbox,
     pub(crate) watch: ControlFiles,
     pub(crate) worktree: Arc<Worktree>,
@@ -79,6 +83,10 @@ pub struct EndedJob {
     pub path: Option<PathBuf>,
     /// The end of its output.
     pub tail: String,
+    /// The same as a terminal gets it, if that has colours.
+    pub coloured: Option<String>,
+    /// The facts with which its call was shown as completed.
+    pub facts: CallFacts,
     /// Whether the model knows of the end already, by a result.
     pub heard: bool,
 }
@@ -119,6 +127,7 @@ struct RunningJob {
 
 struct JobProgress {
     printed: CapturedOutput,
+    tail: TerminalTail,
     /// Unread output that cannot change any more.
     fresh: VecDeque<u8>,
     /// The output that could still change at the last read, in its state then.
@@ -130,8 +139,8 @@ struct JobProgress {
     notes: Vec<String>,
     heard: bool,
     settled: bool,
-    /// Whether the call that started it was shown as completed.
-    announced: bool,
+    /// The facts with which the call that started it was shown as completed; `None` before.
+    announced: Option<CallFacts>,
     shown: bool,
     noticed: bool,
 }
@@ -227,6 +236,7 @@ impl Jobs {
             pipe,
             open,
             printed,
+            tail,
             lock,
             watch,
             worktree,
@@ -236,6 +246,7 @@ impl Jobs {
             // The call that leaves it here has shown the output so far.
             seen: printed.live(),
             printed,
+            tail,
             fresh: VecDeque::new(),
             skipped: 0,
             halt: None,
@@ -243,7 +254,7 @@ impl Jobs {
             notes: Vec::new(),
             heard: false,
             settled: false,
-            announced: false,
+            announced: None,
             shown: false,
             noticed: false,
         };
@@ -396,6 +407,8 @@ impl Jobs {
                     code: exit.code,
                     path: state.printed.path(),
                     tail,
+                    coloured: state.tail.coloured(),
+                    facts: state.announced.clone().unwrap_or_default(),
                     heard: state.heard,
                 })
             })
@@ -411,11 +424,12 @@ impl Jobs {
         ended
     }
 
-    /// Records that a call was shown as completed, so that its job may be shown as ended.
-    pub fn announced(&self, call: &CallId) {
+    /// Records that a call was shown as completed with these facts, so that its job may be shown as
+    /// ended.
+    pub fn announced(&self, call: &CallId, facts: &CallFacts) {
         for job in self.list().iter().filter(|job| job.call == *call) {
             let mut state = job.state();
-            state.announced = true;
+            state.announced = Some(facts.clone());
             if state.end.is_some() {
                 self.news.notify_one();
             }
@@ -425,8 +439,8 @@ impl Jobs {
     /// Returns the jobs whose end the editor has not been shown in their calls.
     pub fn unshown(&self) -> Vec<EndedJob> {
         self.ended(|state| {
-            state.noticed |= state.announced;
-            state.announced && !std::mem::replace(&mut state.shown, true)
+            state.noticed |= state.announced.is_some();
+            state.announced.is_some() && !std::mem::replace(&mut state.shown, true)
         })
     }
 
@@ -496,6 +510,7 @@ impl RunningJob {
 
 impl JobProgress {
     fn take(&mut self, bytes: &[u8]) {
+        self.tail.take(bytes);
         let done = self.printed.take(bytes);
         self.add(&done);
     }

@@ -323,15 +323,15 @@ impl Tool for BashTool {
             let shown = printed.shown_output();
             let is_started = matches!(end, CommandEnd::Kept(BackgroundedAt::Start));
             let spent = if is_started { limit } else { None };
-            let worktree = context.project.worktree.clone();
             let running = DetachedCommand {
                 child,
                 pipe,
                 open,
                 printed,
+                tail: live.tail().clone(),
                 lock,
                 watch,
-                worktree,
+                worktree: context.project.worktree.clone(),
                 limit: spent,
             };
             let (id, path) = context
@@ -341,13 +341,13 @@ impl Tool for BashTool {
             let words = end.stays(&id);
             let apart = if shown.text.is_empty() { "" } else { "\n" };
             live.take(format!("{apart}{words}\n").as_bytes());
-            result_notes.coloured = live.coloured();
+            result_notes.coloured = live.tail().coloured();
             live.over(exit.clone(), &context).await;
             result_notes.background = Some((id, words, path));
             return Ok(output(shown, &end, exit, result_notes));
         }
         printed.end();
-        result_notes.coloured = live.coloured();
+        result_notes.coloured = live.tail().coloured();
         // The editor gets the last output even if it is slow, unless the user cancels.
         live.over(exit.clone(), &context).await;
         let shown = printed.shown_output();
