@@ -50,6 +50,8 @@ pub fn message_text(text: &str) -> Cow<'_, str> {
 pub struct ShownCall {
     /// The kind of the tool.
     pub kind: ToolKind,
+    /// The name of the tool that the client knows.
+    name: Option<String>,
     /// The client shows a terminal for the call.
     pub terminal: bool,
     pub has_output_in_terminal: bool,
@@ -173,6 +175,25 @@ impl ShownCall {
             changed = true;
         }
         changed
+    }
+
+    /// Returns the name of the tool if the client does not know it: the first one, and another if
+    /// the model wrote one that is not ours.
+    pub fn new_name(&mut self, update: &CallUpdate) -> Option<String> {
+        let name = update
+            .tool
+            .as_ref()
+            .filter(|name| self.name.as_ref() != Some(name))?;
+        self.name = Some(name.clone());
+        Some(name.clone())
+    }
+
+    /// Drops the content at the end of the call. A late change does not send the name again.
+    pub fn end(&mut self) {
+        *self = Self {
+            name: self.name.take(),
+            ..Self::default()
+        };
     }
 
     /// Holds the changes of an update that has nothing else to show before the call runs, until the

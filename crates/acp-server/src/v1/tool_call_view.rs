@@ -56,6 +56,7 @@ impl ToolCallViews {
         }
         let mut out = Vec::new();
         let mut fields = fields(update);
+        let name = card.new_name(update);
         if first {
             out.push(v1::SessionUpdate::ToolCall(announced(
                 id, update, &fields, card,
@@ -67,8 +68,8 @@ impl ToolCallViews {
                 return out;
             }
         } else {
-            // These fields never change, so they are sent only once.
-            fields.name = None;
+            // A field that has not changed is not sent again.
+            fields.name = name;
             if update.earlier {
                 fields.kind = None;
             }
@@ -111,7 +112,7 @@ impl ToolCallViews {
             out.push(with_meta(id, fields, meta));
             // The id stays known, so that a late change is sent as an update; the content is
             // dropped.
-            self.all.insert(id.clone(), ShownCall::default());
+            card.end();
         } else if fields != v1::ToolCallUpdateFields::new() {
             out.push(with_meta(id, fields, v1::Meta::new()));
         }

@@ -44,7 +44,7 @@ impl ToolCallViews {
         if card.terminal {
             out.extend(begun(id, update));
         }
-        let mut call = fields(id, update, first);
+        let mut call = fields(id, update, first, card.new_name(update));
         let shown = card.content();
         // A new call has no content until an update sets it.
         if changed && !card.holds_changes && !(first && shown.is_empty()) {
@@ -82,9 +82,9 @@ impl ToolCallViews {
             out.push(v2::SessionUpdate::ToolCallUpdate(call));
         }
         if over {
-            // The id stays known, so that a late change does not send the constant fields again;
-            // the content is dropped.
-            *card = ShownCall::default();
+            // The id stays known, so that a late change does not send the kind again; the content is
+            // dropped.
+            card.end();
         }
     }
 
@@ -120,6 +120,7 @@ impl ToolCallViews {
                 ..show.clone()
             },
             true,
+            show.tool.clone(),
         );
         let changes = card.changes();
         Some(if changes.is_empty() {
@@ -146,16 +147,20 @@ fn terminal(update: v2::TerminalUpdate) -> v2::SessionUpdate {
     v2::SessionUpdate::TerminalUpdate(update)
 }
 
-/// Returns all fields of an update except the content. Fields that never change are sent only in
-/// the `first` update.
-fn fields(id: &CallId, update: &CallUpdate, first: bool) -> v2::ToolCallUpdate {
+/// Returns all fields of an update except the content. The kind of an earlier turn's call is sent
+/// only in the `first` update.
+fn fields(
+    id: &CallId,
+    update: &CallUpdate,
+    first: bool,
+    name: Option<String>,
+) -> v2::ToolCallUpdate {
     let locations = update.locations.as_ref().map(|locations| {
         let one = |location: &events::Location| {
             v2::ToolCallLocation::new(location.path.clone()).line(location.line)
         };
         locations.iter().map(one).collect::<Vec<_>>()
     });
-    let name = if first { update.tool.clone() } else { None };
     let sent_kind = if first || !update.earlier {
         update.kind
     } else {

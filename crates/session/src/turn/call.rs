@@ -154,6 +154,7 @@ async fn waiting<'a>(
             tool,
             notes,
             wrong,
+            name,
             kind,
             description,
             size,
@@ -188,6 +189,7 @@ async fn waiting<'a>(
             tool,
             notes,
             wrong,
+            name,
             kind,
             description,
             size,
@@ -306,6 +308,7 @@ struct RunningCall<'a> {
     tool: Option<Arc<dyn AnyTool>>,
     notes: Vec<String>,
     wrong: Option<String>,
+    name: Option<String>,
     kind: Option<ToolKind>,
     description: Option<CallDescription>,
     size: usize,
@@ -358,6 +361,7 @@ impl RunningCall<'_> {
             Err(failure) => self.failed(failure).await,
         };
         let update = CallUpdate {
+            tool: self.name.clone(),
             title,
             locations,
             ..CallUpdate::from(&self.call)
@@ -806,6 +810,7 @@ impl RunningCall<'_> {
     async fn show(&self, changes: Option<Vec<Change>>) {
         let changes = changes.unwrap_or_default();
         let update = CallUpdate {
+            tool: self.name.clone(),
             title: Some(self.call.title.clone()),
             kind: self.kind,
             input: self

@@ -22,6 +22,8 @@ pub(super) struct ResolvedCall {
     pub(super) notes: Vec<String>,
     /// The reason why the arguments are invalid.
     pub(super) wrong: Option<String>,
+    /// The name of the tool, if the call was announced with another one.
+    pub(super) name: Option<String>,
     /// The kind of the call, if another one was announced.
     pub(super) kind: Option<ToolKind>,
     pub(super) description: Option<CallDescription>,
@@ -73,6 +75,7 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
     let mut notes = Vec::new();
     let mut wrong = None;
     let announced = call.kind;
+    let mut name = None;
     if let Value::String(raw) = &*call.input {
         match argument_repair::arguments(&call.tool, raw) {
             Ok(input) => call.input = Arc::new(input),
@@ -101,6 +104,7 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
                 ));
             }
             call.tool = tool.name().to_owned();
+            name = Some(call.tool.clone());
             call.kind = tool.kind();
         }
     }
@@ -111,6 +115,7 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
         tool,
         notes,
         wrong,
+        name,
         kind,
         description: None,
         size,
