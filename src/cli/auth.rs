@@ -119,7 +119,9 @@ fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         .collect();
     let catalog = Catalog::load(environment);
     for (id, env) in catalog.ids() {
-        if let Some((name, _)) = platform::key_variable(env, environment) {
+        let variable = platform::key_variable(env, environment)
+            .or_else(|| platform::token(catalog.npm(id), environment));
+        if let Some((name, _)) = variable {
             found.push(FoundKey {
                 provider: id.clone(),
                 kind: KEY,

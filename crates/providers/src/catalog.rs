@@ -106,6 +106,12 @@ impl Catalog {
             .map_or(id, |provider| &provider.name)
     }
 
+    /// Returns the SDK package of a provider, if it is known.
+    pub fn npm(&self, id: &str) -> Option<&str> {
+        let provider = self.providers.iter().find(|provider| provider.id == id)?;
+        provider.npm.as_deref()
+    }
+
     /// Returns the settings of a provider, without its models, which have to be unpacked.
     pub fn without_models(&self, id: &str) -> Option<ProviderEntry> {
         let provider = self.providers.iter().find(|provider| provider.id == id)?;

@@ -15,7 +15,6 @@ use super::wire::WireFormat;
 use super::{Error, Model, WIRES, is_loopback};
 use crate::entry::LOCATION_OPTIONS;
 use crate::entry::ProviderEntry;
-use crate::entry::Secret;
 use base::environment::Environment;
 use transcript::ModelRef;
 
@@ -481,33 +480,44 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
     Ok(out + rest)
 }
 
+/// Ends of the names of variables with the parts of an address.
+const PLACES: &[&str] = &[
+    "_HOST",
+    "_URL",
+    "_ENDPOINT",
+    "_ACCOUNT",
+    "_ACCOUNT_ID",
+    "_PROJECT",
+    "_PROJECT_ID",
+    "_LOCATION",
+    "_REGION",
+    "_RESOURCE_NAME",
+    "_PRODUCT_ID",
+    "_GATEWAY_ID",
+    "_PROFILE",
+];
+
+/// Ends of the names of variables with credentials that are no key: the parts of a signature, and
+/// files.
+const UNUSED_CREDENTIALS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+
+fn has_end(name: &str, ends: &[&str]) -> bool {
+    ends.iter().any(|end| name.ends_with(end))
+}
+
+fn is_key_name(name: &str) -> bool {
+    !has_end(name, PLACES) && !has_end(name, UNUSED_CREDENTIALS)
+}
+
 /// Returns name and value of the first set variable that holds a key. Names of locations, files and
 /// parts of a signature are skipped.
 pub fn key_variable<'a>(
     names: &'a [String],
     environment: &'a Environment,
 ) -> Option<(&'a str, &'a str)> {
-    const PLACES: &[&str] = &[
-        "_HOST",
-        "_URL",
-        "_ENDPOINT",
-        "_ACCOUNT",
-        "_ACCOUNT_ID",
-        "_PROJECT",
-        "_PROJECT_ID",
-        "_LOCATION",
-        "_REGION",
-        "_RESOURCE_NAME",
-        "_PRODUCT_ID",
-        "_GATEWAY_ID",
-        "_PROFILE",
-    ];
-    // Parts of a signature, and files.
-    const OTHERS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
-    let is_key = |name: &&String| !PLACES.iter().chain(OTHERS).any(|end| name.ends_with(end));
     names
         .iter()
-        .filter(is_key)
+        .filter(|name| is_key_name(name))
         .find_map(|name| Some((name.as_str(), environment.var(name)?)))
 }
 
@@ -557,16 +567,15 @@ fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static 
 pub fn needs_key(
     npm: Option<&str>,
     settings: &ProviderEntry,
-    key: Option<&Secret>,
     name: &str,
+    environment: &Environment,
 ) -> Option<Error> {
-    let local = is_keyless_server(settings);
     let own = settings.headers.iter().any(|(name, _)| {
         let name = name.to_lowercase();
         KEY_HEADERS.contains(&name.as_str())
             || key_header(npm, false).is_some_and(|(header, _)| header == name)
     });
-    if key.is_some() || local {
+    if is_keyless_server(settings) {
         return None;
     }
     let id = &settings.id;
@@ -578,15 +587,13 @@ pub fn needs_key(
     if own || settings.env.is_empty() {
         return None;
     }
-    if is_vertex(npm) {
-        let text = "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, or GOOGLE_VERTEX_API_KEY.";
-        return Some(Error::Keyless(text.into()));
-    }
-    let names: Vec<&str> = match npm {
-        Some("@ai-sdk/amazon-bedrock") => vec!["AWS_BEARER_TOKEN_BEDROCK"],
-        _ => settings.env.iter().map(String::as_str).collect(),
-    };
-    Some(Error::Keyless(keyless(id, &names, name)))
+    Some(Error::Keyless(missing_key(
+        npm,
+        id,
+        name,
+        &settings.env,
+        environment,
+    )))
 }
 
 /// Returns whether a provider is a server on this machine, which is used without a key unless it has
@@ -595,17 +602,44 @@ fn is_keyless_server(settings: &ProviderEntry) -> bool {
     settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local)
 }
 
-/// Returns the remedy for the missing key of a provider of the catalogue.
-pub fn missing_key(id: &str, name: &str, env: &[String]) -> String {
-    let names: Vec<&str> = env.iter().map(String::as_str).collect();
-    keyless(id, &names, name)
-}
-
-fn keyless(id: &str, names: &[&str], name: &str) -> String {
-    format!(
-        "There is no key for {name}. Set {}, or run `adjutant auth login {id}`.",
-        names.join(" or ")
-    )
+/// Returns the sentences for the missing key of a provider whose catalogue entry names the variables
+/// `env`. They name only variables that have an effect, and credentials that are set without one.
+pub fn missing_key(
+    npm: Option<&str>,
+    id: &str,
+    name: &str,
+    env: &[String],
+    environment: &Environment,
+) -> String {
+    let missing = if is_vertex(npm) {
+        "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, or GOOGLE_VERTEX_API_KEY.".to_owned()
+    } else {
+        let keys = env
+            .iter()
+            .map(String::as_str)
+            .filter(|name| is_key_name(name));
+        match keys.collect::<Vec<_>>().join(" or ") {
+            none if none.is_empty() => {
+                format!("There is no key for {name}. Run `adjutant auth login {id}`.")
+            }
+            keys => {
+                format!(
+                    "There is no key for {name}. Set {keys}, or run `adjutant auth login {id}`."
+                )
+            }
+        }
+    };
+    let is_unused =
+        |name: &&str| has_end(name, UNUSED_CREDENTIALS) && environment.var(name).is_some();
+    let unused: Vec<&str> = env.iter().map(String::as_str).filter(is_unused).collect();
+    match unused.as_slice() {
+        [] => missing,
+        [one] => format!("{missing} {one} is set, but adjutant does not use it."),
+        all => format!(
+            "{missing} {} are set, but adjutant does not use them.",
+            all.join(" and ")
+        ),
+    }
 }
 
 fn is_local(base: &str) -> bool {
@@ -668,6 +702,7 @@ pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::Secret;
     use crate::wire::entry;
     use transcript::ModelRef;
 

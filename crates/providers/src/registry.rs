@@ -241,14 +241,15 @@ impl Registry {
                 }
                 continue;
             }
-            let has_key =
-                sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
+            let npm = sources.catalog.npm(id);
+            let has_key = sources.auth.has(id)
+                || platform::key_variable(env, sources.environment).is_some()
+                || platform::token(npm, sources.environment).is_some();
             // A server on this machine lacks no key: it does not run.
             if !has_key && !local::is_known(id) {
-                registry.keyless.insert(
-                    id.to_owned(),
-                    platform::missing_key(id, sources.catalog.name(id), env),
-                );
+                let name = sources.catalog.name(id);
+                let why = platform::missing_key(npm, id, name, env, sources.environment);
+                registry.keyless.insert(id.to_owned(), why);
             }
             if !has_key {
                 if sources.auth.lends(id) {
@@ -713,7 +714,7 @@ impl EntryFactory {
             None if self.auth.tokens(&settings.id).is_some() => (None, KeySource::Kept),
             None => {
                 let name = settings.name.as_deref().unwrap_or(&settings.id);
-                let missing = platform::needs_key(npm, settings, None, name);
+                let missing = platform::needs_key(npm, settings, name, &self.environment);
                 let why = |error: Error| settings.trust_notice().unwrap_or(error.to_string());
                 let access =
                     missing.map_or(KeySource::Free, |error| KeySource::Missing(why(error)));

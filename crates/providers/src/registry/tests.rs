@@ -304,6 +304,108 @@ fn known_provider_without_key_differs_from_unknown_one() {
     assert!(error("nobody/m").starts_with("There is no model \"nobody/m\" here."));
 }
 
+/// Tests that the remedy names the variables that have an effect, and only those.
+#[test]
+fn missing_key_names_the_variables_that_are_used() {
+    /// A provider, the variables that are set, and the reason why it cannot be used.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], String);
+    let bedrock = "There is no key for Amazon Bedrock. Set AWS_BEARER_TOKEN_BEDROCK, or run \
+                   `adjutant auth login amazon-bedrock`.";
+    let vertex = "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth \
+                  print-access-token` prints, or GOOGLE_VERTEX_API_KEY.";
+    let signature = [
+        ("AWS_ACCESS_KEY_ID", "i"),
+        ("AWS_SECRET_ACCESS_KEY", "s"),
+        ("AWS_REGION", "eu-west-1"),
+    ];
+    let unused = "are set, but adjutant does not use them.";
+    let account = [("GOOGLE_APPLICATION_CREDENTIALS", "/account.json")];
+    let file = "GOOGLE_APPLICATION_CREDENTIALS is set, but adjutant does not use it.";
+    let table: &[Case<'_>] = &[
+        ("amazon-bedrock", &[], bedrock.to_owned()),
+        (
+            "amazon-bedrock",
+            &signature,
+            format!("{bedrock} AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY {unused}"),
+        ),
+        ("google-vertex", &[], vertex.to_owned()),
+        ("google-vertex", &account, format!("{vertex} {file}")),
+        (
+            "google-vertex-anthropic",
+            &account,
+            format!("{vertex} {file}"),
+        ),
+        (
+            "azure",
+            &[("AZURE_RESOURCE_NAME", "r")],
+            "There is no key for Azure. Set AZURE_API_KEY, or run `adjutant auth login azure`.".into(),
+        ),
+        (
+            "cloudflare-workers-ai",
+            &[("CLOUDFLARE_ACCOUNT_ID", "a")],
+            "There is no key for Cloudflare Workers AI. Set CLOUDFLARE_API_KEY, or run `adjutant auth \
+             login cloudflare-workers-ai`."
+                .into(),
+        ),
+        (
+            "google",
+            &[],
+            "There is no key for Google. Set GOOGLE_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY or \
+             GEMINI_API_KEY, or run `adjutant auth login google`."
+                .into(),
+        ),
+    ];
+    let catalog = Arc::new(Catalog::bundled());
+    for (provider, vars, expected) in table {
+        let environment = environment(vars);
+        let listed = unconfigured(&catalog, Vec::new(), &environment);
+        let name = format!("{provider}/m");
+        let error = listed.find(&wanted(&name)).err().unwrap().to_string();
+        assert_eq!(
+            error,
+            format!("The model \"{name}\" cannot be used. {expected}")
+        );
+        // The same sentences if the provider is in the settings.
+        let configured = Registry::new(Sources {
+            configured: vec![ProviderEntry {
+                id: (*provider).to_owned(),
+                ..Default::default()
+            }],
+            local: Vec::new(),
+            catalog: &catalog,
+            disabled: &[],
+            enabled: None,
+            everything: false,
+            auth: &Auth::parse("{}"),
+            environment: &environment,
+            client: Arc::new(HttpClient::new(&environment)),
+            public_client: Arc::new(HttpClient::new(&environment)),
+            editor: &EditorEndpoints::default(),
+            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        });
+        let access = configured
+            .providers()
+            .first()
+            .map(|found| found.access.clone());
+        assert_eq!(access, Some(KeySource::Missing(expected.clone())));
+    }
+}
+
+/// Tests that a variable named as the remedy is one.
+#[test]
+fn token_of_vertex_is_a_key() {
+    let catalog = Arc::new(Catalog::bundled());
+    for variable in ["GOOGLE_VERTEX_ACCESS_TOKEN", "GOOGLE_VERTEX_API_KEY"] {
+        let environment = environment(&[(variable, "t")]);
+        let registry = unconfigured(&catalog, Vec::new(), &environment);
+        let default = registry.default_model().id.to_string();
+        assert!(
+            default.starts_with("google-vertex"),
+            "{variable}: {default}"
+        );
+    }
+}
+
 #[test]
 fn login_of_a_plugin_is_no_missing_key() {
     let environment = environment(&[]);
