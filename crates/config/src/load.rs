@@ -33,7 +33,7 @@ use std::path::Path;
 
 use super::contribution::Contribution;
 use super::layers::{self, ParsedLayer};
-use super::node::Node;
+use super::node::{Node, SourceLocation};
 use super::package::{MissingPackage, UnusableScript};
 use super::problem::{Problem, ProblemCode};
 use super::reader::{self, ConfigReader};
@@ -80,6 +80,7 @@ pub fn load_with(
     settings.trust_all |= is_trusted_everywhere;
     settings.trusted = is_trusted_everywhere || trust.decision == trust::Decision::Trusted;
     name_unset_variables(&mut settings, &tree, &loading.disk.problems);
+    name_key_variables(&mut settings, &tree, &loading.disk.key_variables);
     forbid_unclear_endpoints(&mut settings, &loading.disk.problems);
     settings.directories = std::mem::take(&mut loading.directories);
     settings.scripts = std::mem::take(&mut loading.scripts);
@@ -387,6 +388,27 @@ fn name_unset_variables(settings: &mut Settings, tree: &Node, problems: &[Proble
                 provider.unset_key = Some(clause);
             }
         }
+    }
+}
+
+/// Adds to each provider the variable that the settings name for its key. `named` has those of all
+/// layers.
+fn name_key_variables(settings: &mut Settings, tree: &Node, named: &[(SourceLocation, String)]) {
+    for provider in &mut settings.providers {
+        let options = ["provider", provider.id.as_str(), "options"];
+        let Some(options) = tree.at(&options) else {
+            continue;
+        };
+        let headers = options.get("headers").map(Node::entries);
+        let header = headers
+            .unwrap_or_default()
+            .iter()
+            .find(|entry| providers::platform::has_key(&[(entry.key.clone(), String::new())]));
+        let key = options.get("apiKey").or(header.map(|entry| &entry.node));
+        let variable = named
+            .iter()
+            .find(|(at, _)| key.is_some_and(|key| key.at == *at));
+        provider.key_variable = variable.map(|(_, name)| name.clone());
     }
 }
 

@@ -124,6 +124,8 @@ pub struct ConfigReader<'a> {
     pub problems: Vec<Problem>,
     /// The external values in a project's settings.
     pub(crate) uses: Vec<ExternalValue>,
+    /// The values with a provider's key, and the variable that each is from.
+    pub(crate) key_variables: Vec<(SourceLocation, String)>,
     /// Variables that an organisation's settings may mention, from the login to it.
     pub(crate) tokens: Vec<(String, String)>,
     /// The packages that are named as plugins and are not installed.
@@ -163,6 +165,7 @@ impl<'a> ConfigReader<'a> {
             seen: ConfigFingerprint::default(),
             problems: Vec::new(),
             uses: Vec::new(),
+            key_variables: Vec::new(),
             tokens: Vec::new(),
             missing_packages: Vec::new(),
             unusable_scripts: Vec::new(),

@@ -244,7 +244,12 @@ impl Substitution<'_, '_> {
             return token.clone();
         }
         match self.disk.environment.var(name) {
-            Some(value) => value.to_owned(),
+            Some(value) => {
+                if is_reported_on_use(key_path) {
+                    self.disk.key_variables.push((at.clone(), name.to_owned()));
+                }
+                value.to_owned()
+            }
             None => {
                 let text = format!("the environment variable {name} is not set");
                 let severity = if is_reported_on_use(key_path) {

@@ -263,6 +263,7 @@ impl ProviderEntry {
         without_location(&mut self.options);
         self.base_url = Some(endpoint.base_url.clone());
         self.api_key = None;
+        self.key_variable = None;
         self.unset_key = None;
         self.unset_address = None;
         self.waits_for_trust = false;

@@ -319,9 +319,8 @@ impl RequestOrigin {
             Error::Auth(text) if self.of_editor => Error::Keyless(format!(
                 "{text} The request went to {url} with {key}: correct them there."
             )),
-            Error::Auth(text) => {
-                Error::Auth(format!("{text} The request went to {url} with {key}."))
-            }
+            Error::Auth(text) => Error::Auth(format!("{text} {}", self.shown_request())),
+            Error::Quota(text) => Error::Quota(format!("{text} {}", self.shown_request())),
             Error::Unreachable(text) => {
                 Error::Unreachable(format!("{text} {}", self.shown_address()))
             }
@@ -344,8 +343,9 @@ impl RequestOrigin {
                 ))
             }
             Error::BadRequest(text) if has_no_tools(&text) => Error::BadRequest(format!(
-                "{text} Choose another model, or set provider.{provider}.models.{}.tool_call to false in the \
-                 configuration to use this one without tools.",
+                "{text} {} `adjutant models --tools` lists the models that support them; to use this one without \
+                 tools, set provider.{provider}.models.{}.tool_call to false in the configuration.",
+                self.shown_request(),
                 self.model
             )),
             Error::BadRequest(text) if is_unknown_model(&text) && !self.of_editor => {
@@ -354,7 +354,7 @@ impl RequestOrigin {
                     Some(command) => format!("`{command}` fetches it."),
                     None => format!("`adjutant models {provider}` lists its models."),
                 };
-                Error::BadRequest(format!("{text} {remedy}"))
+                Error::BadRequest(format!("{text} {} {remedy}", self.shown_request()))
             }
             Error::BadRequest(text) if text.contains(REDIRECTS) && !self.of_editor => {
                 Error::BadRequest(format!(
@@ -372,6 +372,11 @@ impl RequestOrigin {
             }
             other => other,
         }
+    }
+
+    /// Returns the sentence about the address and the source of the key.
+    fn shown_request(&self) -> String {
+        format!("The request went to {} with {}.", self.url, self.key)
     }
 
     /// Returns the sentence about the address, with the variable that it is from.
@@ -696,15 +701,23 @@ mod tests {
                  meant, set provider.ollama.options.baseURL in the configuration to it."
             )
         );
+        let went = format!("The request went to {url} with the key from ACME_KEY.");
+        assert_eq!(
+            explained(Error::Quota("No credit.".into())),
+            format!("No credit. {went}")
+        );
         assert_eq!(
             explained(Error::BadRequest("gemma3 does not support tools.".into())),
-            "gemma3 does not support tools. Choose another model, or set provider.ollama.models.gemma3.tool_call \
-             to false in the configuration to use this one without tools."
+            format!(
+                "gemma3 does not support tools. {went} `adjutant models --tools` lists the models that support \
+                 them; to use this one without tools, set provider.ollama.models.gemma3.tool_call to false in the \
+                 configuration."
+            )
         );
         let missing = "Acme answered 404 Not Found: model 'gemma3:4b' not found.";
         assert_eq!(
             explained(Error::BadRequest(missing.into())),
-            format!("{missing} `ollama pull gemma3:4b` fetches it.")
+            format!("{missing} {went} `ollama pull gemma3:4b` fetches it.")
         );
         let moved = "Acme answered 308 Permanent Redirect: it redirects to https://b/v1/x.";
         assert_eq!(
@@ -724,7 +737,7 @@ mod tests {
         let missing = "Acme answered 404 Not Found: The model x does not exist.";
         assert_eq!(
             explained(Error::BadRequest(missing.into())),
-            format!("{missing} `ollama pull gemma3:4b` fetches it.")
+            format!("{missing} {went} `ollama pull gemma3:4b` fetches it.")
         );
         let other = "Acme answered 400 Bad Request: no.";
         assert_eq!(explained(Error::BadRequest(other.into())), other);

@@ -42,6 +42,8 @@ pub struct ProviderEntry {
     pub base_url: Option<String>,
     /// The key, if the settings contain it.
     pub api_key: Option<Secret>,
+    /// The variable in the settings that the key is from, for errors about it.
+    pub key_variable: Option<String>,
     /// The variable that `base_url` is from, for errors about it.
     pub address_variable: Option<String>,
     /// Variables that may hold the key.
@@ -263,7 +265,11 @@ impl ProviderEntry {
             self.address_variable.clone_from(&over.address_variable);
         }
         overlay_option(&mut self.base_url, &over.base_url);
+        if over.api_key.is_some() {
+            self.key_variable = None;
+        }
         overlay_option(&mut self.api_key, &over.api_key);
+        overlay_option(&mut self.key_variable, &over.key_variable);
         overlay_option(&mut self.login, &over.login);
         overlay_option(&mut self.cache_key, &over.cache_key);
         overlay_option(&mut self.whitelist, &over.whitelist);

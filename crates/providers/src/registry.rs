@@ -906,13 +906,19 @@ fn described(
         KeySource::Configured if settings.source.is_empty() => {
             "the key from the settings".to_owned()
         }
-        KeySource::Configured => format!("the key from {}", settings.source),
+        KeySource::Configured => match &settings.key_variable {
+            Some(variable) => format!("the key from {variable}, named in {}", settings.source),
+            None => format!("the key from {}", settings.source),
+        },
         KeySource::Editor => "the headers that the editor has set".to_owned(),
         KeySource::Kept if needs_login => "the login in auth.json".to_owned(),
         KeySource::Kept => "the key from auth.json".to_owned(),
         KeySource::Variable(name) => format!("the key from {name}"),
         KeySource::Free | KeySource::Missing(_) if platform::has_key(&target.headers) => {
-            "the key in the configured headers".to_owned()
+            match &settings.key_variable {
+                Some(variable) => format!("the key from {variable} in the configured headers"),
+                None => "the key in the configured headers".to_owned(),
+            }
         }
         KeySource::Free | KeySource::Missing(_) => match &settings.unset_key {
             Some(unset) => format!("no key, because {unset}"),

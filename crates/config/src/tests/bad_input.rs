@@ -596,6 +596,10 @@ fn variables_and_files_in_values_are_substituted() {
         Some("va\"lue")
     );
     assert_eq!(
+        loaded.settings.providers[0].key_variable.as_deref(),
+        Some("KEY")
+    );
+    assert_eq!(
         loaded.settings.providers[0]
             .limits
             .total
