@@ -15,6 +15,7 @@ use super::view::{SessionActivity, SessionView, UpdateLines};
 use super::{ask, elicit, files, form};
 use super::{login, options};
 use base::id::{CallId, MessageId, SessionId};
+use base::reported;
 use events::{
     CallUpdate, Event, Progress, Severity, Subagent, SubagentState, SubagentStop, TurnMessage,
 };
@@ -268,6 +269,23 @@ impl OpeningUpdates {
     }
 }
 
+/// Returns whether the notice that only the offline model is there is due: if no session of the
+/// directory has shown it today, or if there was another model in the meantime.
+async fn misses_models(server: &Server, session: &SessionHandle) -> bool {
+    let is_missing = !session.project().models.is_anybody_there();
+    // A client that shows no notices has not shown this one.
+    if server.capabilities().quiet {
+        return is_missing;
+    }
+    let environment = server.shared.environment.clone();
+    let cwd = session.cwd.clone();
+    let texts = is_missing.then(|| CONNECT.to_owned());
+    let shown = base::task::spawn_blocking(move || {
+        reported::shown_before(&environment, &cwd, "models", texts.as_slice())
+    });
+    is_missing && shown.await.unwrap_or_default().is_empty()
+}
+
 impl UpdateSender {
     /// Creates a sender that has shown nothing yet.
     pub fn new(server: &Arc<Server>, session: &SessionHandle) -> Self {
@@ -463,7 +481,7 @@ impl UpdateSender {
         let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
             return;
         };
-        if !self.session.project().models.is_anybody_there() {
+        if misses_models(&self.server, &self.session).await {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
             let notice = Event::Notice {
                 severity: Severity::Info,
