@@ -257,6 +257,9 @@ pub fn main() -> ExitCode {
                 if let Some(advice) = meant::run_option(&e, first.as_deref()) {
                     return terminal::misused(&advice);
                 }
+                if let Some(advice) = meant::server_to_add(&e) {
+                    return terminal::misused(advice);
+                }
                 let e = meant::with_near_name(e, first.as_deref());
                 return terminal::parsed(&meant::with_next_step(e, first.as_deref()));
             }

@@ -17,6 +17,13 @@ pub(super) enum Meaning {
     Advice(String),
 }
 
+/// Words of other programs that mean a command here, among which the meaning of a misspelt word is
+/// sought. Those that take a prompt are not among them, because a prompt may begin with any word.
+const OTHER_WORDS: &[&str] = &[
+    "version", "login", "logout", "explain", "continue", "resume", "init", "review", "undo",
+    "revert", "export", "import", "usage", "cost", "settings", "plugins", "update", "upgrade",
+];
+
 /// The longest prompt that is repeated in a message, in characters.
 const MAX_PROMPT_CHARS: usize = 60;
 
@@ -152,6 +159,16 @@ pub(super) fn meaning_of_other_command(words: impl Iterator<Item = OsString>) ->
     if !instead.is_empty() {
         return advice(instead.to_owned());
     }
+    if let Some(word) = near_other_word(first, rest) {
+        let words = std::iter::once(word.into()).chain(rest.iter().cloned());
+        return match meaning_of_other_command(words)? {
+            Meaning::Advice(text) => advice(text),
+            Meaning::Words(words) => advice(format!(
+                "there is no command {first:?}; did you mean `adjutant {}`?",
+                words.join(" ".as_ref()).display()
+            )),
+        };
+    }
     let is_prompt = first.trim().contains(char::is_whitespace)
         || (rest.len() > 1 && !first.starts_with('-') && near_command(first).is_none());
     if is_prompt {
@@ -232,6 +249,38 @@ fn near_command(word: &str) -> Option<String> {
         .map(clap::Command::get_name)
         .collect();
     near_name(word, &names).map(str::to_owned)
+}
+
+/// Returns the word of another program that is nearest to the first one of a command line, unless a
+/// command is nearer or a prompt begins with it.
+fn near_other_word(first: &str, rest: &[OsString]) -> Option<&'static str> {
+    if rest.len() > 1 || first.starts_with('-') {
+        return None;
+    }
+    let command = super::Cli::command();
+    let commands = command.get_subcommands().map(clap::Command::get_name);
+    let all: Vec<&str> = commands.chain(OTHER_WORDS.iter().copied()).collect();
+    let near = near_name(first, &all)?;
+    OTHER_WORDS.iter().copied().find(|word| *word == near)
+}
+
+/// Returns the advice about `mcp add` without the server, or with a program that has no `--` before
+/// it.
+pub(super) fn server_to_add(error: &clap::Error) -> Option<&'static str> {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return None;
+    };
+    let is_without_server = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) => {
+            missing.iter().any(|name| name.starts_with("--url"))
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => !word.starts_with('-'),
+        _ => false,
+    };
+    (is_without_server && usage.to_string().contains("adjutant mcp add")).then_some(
+        "mcp add needs the server: `adjutant mcp add NAME -- PROGRAM ARGUMENT` adds a program, \
+         `adjutant mcp add NAME --url URL` a remote server",
+    )
 }
 
 /// Returns the name that begins with the word, or begins it, or is nearest to it.
@@ -353,7 +402,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 22] = [
+        let table: [(&[&str], &str); 32] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -390,6 +439,22 @@ mod tests {
             (&["-c"], "`adjutant run -c"),
             (&["resume"], "`adjutant run -c"),
             (&["init"], "--command init"),
+            (&["veresion"], "did you mean `adjutant --version`?"),
+            (&["versions"], "did you mean `adjutant --version`?"),
+            (&["logn"], "did you mean `adjutant auth login`?"),
+            (
+                &["lgin", "openai"],
+                "did you mean `adjutant auth login openai`?",
+            ),
+            (&["resum"], "`adjutant run -c"),
+            (&["setings"], "`adjutant config`"),
+            (
+                &["chart", "the", "data"],
+                "`adjutant run \"chart the data\"`",
+            ),
+            (&["model"], ""),
+            (&["docter"], ""),
+            (&["auth", "lgin"], ""),
             (&["fix the bug"], "`adjutant run \"fix the bug\"`"),
             (&["fix", "the", "bug"], "`adjutant run \"fix the bug\"`"),
             (&["sesions", "list", "--all"], ""),
@@ -437,6 +502,24 @@ mod tests {
             let parsed = <super::super::Cli as clap::Parser>::try_parse_from(words);
             let error = parsed.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnknownArgument, "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn incomplete_server_is_explained() {
+        let table: [(&[&str], bool); 7] = [
+            (&["mcp", "add", "foo"], true),
+            (&["mcp", "add"], true),
+            (&["mcp", "add", "foo", "--write"], true),
+            (&["mcp", "add", "foo", "npx", "server"], true),
+            (&["mcp", "add", "foo", "--nonsense"], false),
+            (&["mcp", "tools"], false),
+            (&["sessions", "delete"], false),
+        ];
+        for (words, expected) in table {
+            let words = std::iter::once("adjutant").chain(words.iter().copied());
+            let error = <super::super::Cli as clap::Parser>::try_parse_from(words).unwrap_err();
+            assert_eq!(server_to_add(&error).is_some(), expected, "{error}");
         }
     }
 
