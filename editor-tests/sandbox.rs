@@ -796,8 +796,14 @@ fn doctor_reports_failed_mechanisms() {
         "{text}"
     );
     assert_eq!(code, Some(0), "{text}");
+    let works = text.contains("Everything works.") || text.contains("Works; not found: ");
+    assert!(works && text.contains("off in the settings"), "{text}");
+    // Without git, bash and bubblewrap.
+    project.set("PATH", Some("/proc/nobody"));
+    let (code, text) = doctor(&project);
+    assert_eq!(code, Some(0), "{text}");
     assert!(
-        text.contains("Everything works.") && text.contains("off in the settings"),
+        text.ends_with("\nWorks; not found: git, bash, bwrap.\n"),
         "{text}"
     );
     let mut project = Project::new();

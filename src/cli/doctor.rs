@@ -49,6 +49,8 @@ struct DoctorReport {
     lines: Vec<String>,
     data: serde_json::Map<String, Value>,
     broken: Vec<String>,
+    /// The optional programs that are not there.
+    missing: Vec<&'static str>,
 }
 
 impl DoctorReport {
@@ -75,8 +77,10 @@ impl DoctorReport {
 
     fn text(&self) -> String {
         let mut lines = self.lines.clone();
-        if self.broken.is_empty() {
+        if self.broken.is_empty() && self.missing.is_empty() {
             lines.push(format!("\n{WORKS}"));
+        } else if self.broken.is_empty() {
+            lines.push(format!("\n{WORKS_WITHOUT} {}.", self.missing.join(", ")));
         } else {
             lines.push(format!("\n{BROKEN}"));
             lines.extend(self.broken.iter().map(|what| format!("- {what}")));
@@ -147,8 +151,10 @@ const OPTIONAL_PROGRAMS: &[(&str, &str)] = &[
 
 /// The column of the texts, after the names.
 pub(super) const DOCTOR_COLUMN: usize = 13;
-/// The last line of a report without faults, and the line before the faults.
+/// The last line of a report without faults, its beginning if optional programs are missing, and the
+/// line before the faults.
 pub(super) const WORKS: &str = "Everything works.";
+pub(super) const WORKS_WITHOUT: &str = "Works; not found:";
 pub(super) const BROKEN: &str = "Does not work:";
 
 async fn versions(report: &mut DoctorReport, environment: &Environment) {
@@ -186,6 +192,7 @@ async fn versions(report: &mut DoctorReport, environment: &Environment) {
             }
             _ => {
                 report.say(key, &format!("not found: {without}"));
+                report.missing.push(*key);
                 None
             }
         };

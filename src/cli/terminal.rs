@@ -113,11 +113,12 @@ pub(super) fn diff(text: &str, environment: &Environment) {
 
 /// Prints the report of `doctor`, with colours on a terminal.
 pub(super) fn report(text: &str, environment: &Environment) {
-    use super::doctor::{BROKEN, DOCTOR_COLUMN, WORKS};
+    use super::doctor::{BROKEN, DOCTOR_COLUMN, WORKS, WORKS_WITHOUT};
     let palette = palette(environment);
     let style = |line: &str| match line {
         WORKS => styled::GOOD,
         BROKEN => styled::BAD,
+        _ if line.starts_with(WORKS_WITHOUT) => styled::GOOD,
         _ if line.starts_with("- ") => styled::BAD,
         _ => anstyle::Style::new(),
     };
