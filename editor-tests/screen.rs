@@ -19,13 +19,14 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 26] = [
+pub const ALL: [(&str, fn()); 27] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph appears before its end", streamed),
     ("narrower window keeps nothing of the spinner", narrowed),
     ("keys typed next to the spinner leave nothing", typed),
     ("line typed before a question is no answer", typed_ahead),
+    ("interrupt leaves one line", interrupted),
     ("running call shows its time and last lines", timed),
     ("subagent's calls are indented", subagent),
     ("plain terminal gets the facts in ASCII lines", plain),
@@ -207,7 +208,8 @@ fn answer() {
         screen.contains("    a.txt +1 -0\n    1 +new line\n"),
         "{screen}"
     );
-    assert!(screen.contains("  [x] look\n  [>] mend\n"), "{screen}");
+    let list = "• Todo list: 1 of 2 open\n  [x] look\n  [>] mend\n";
+    assert!(screen.contains(list), "{screen}");
     assert_eq!(
         line(&screen, "all in"),
         "It is all in a.txt, here (https://x.example)."
@@ -372,6 +374,30 @@ fn typed() {
         if signal == Signal::INT {
             assert!(shown.len() == 2 && shown[1].trim_end() == next, "{screen}");
         }
+    }
+}
+
+/// An interrupt leaves one line, whether a question is open or a call runs.
+fn interrupted() {
+    let ask = json!({ "permission": { "bash": { "*": "ask" } } });
+    for (settings, shown) in [
+        (ask, "any other text rejects"),
+        (json!({}), "running sleep"),
+    ] {
+        let (_model, project) = stage("call bash {\"command\":\"sleep 600\"}", &settings);
+        let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+        terminal.wait(shown);
+        interrupt(&terminal, Signal::INT);
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(130), "{screen}");
+        assert!(!screen.contains("withdrawn"), "{screen}");
+        assert!(!screen.contains("✗"), "{screen}");
+        let mut last = screen
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty());
+        let next = "interrupted; `adjutant run -c PROMPT` continues the session";
+        assert_eq!(last.next_back(), Some(next), "{screen}");
     }
 }
 

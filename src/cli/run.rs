@@ -598,6 +598,7 @@ async fn converse(
             response = &mut asked => break response,
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted.context("no signals")?;
+                client.interrupt();
                 let cancel = v1::CancelNotification::new(session.clone());
                 peer.notify("session/cancel", &cancel).await;
             }

@@ -75,6 +75,8 @@ struct RunProgress {
     before: String,
     /// The calls in progress.
     calls: HashMap<v1::ToolCallId, CallProgress>,
+    /// The todo list that a call in progress has set.
+    plan: Option<(v1::ToolCallId, v1::Plan)>,
     /// Whether there was text since the last call.
     answered: bool,
     /// The text since the last call, if only a result is printed.
@@ -192,6 +194,13 @@ impl Client {
     /// Returns whether the next command is named if the run ends early.
     pub(super) fn shows_hints(&self) -> bool {
         self.format == OutputFormat::Text && !self.quiet && self.screen.shows_calls()
+    }
+
+    /// Hides the calls and questions that an interrupt ends, if the run ends with a line about it.
+    pub(super) fn interrupt(&self) {
+        if self.shows_hints() {
+            self.screen.interrupt();
+        }
     }
 
     /// Returns whether a request was refused.
@@ -367,7 +376,7 @@ impl Client {
                 client.call(call);
             }
             v1::SessionUpdate::ToolCallUpdate(update) => client.news(&note.session_id, update),
-            v1::SessionUpdate::Plan(plan) => client.plan(&plan),
+            v1::SessionUpdate::Plan(plan) => client.plan(plan),
             v1::SessionUpdate::ConfigOptionUpdate(update) => {
                 client.show_model(&update.config_options);
             }
@@ -580,6 +589,13 @@ impl Client {
                 || WAITING.to_owned(),
                 |call| self::activity(call.kind, &call.title),
             );
+        let plan = progress
+            .plan
+            .take_if(|(call, _)| *call == update.tool_call_id);
+        // The last line of the run has the reason of these failures.
+        if failed && self.screen.is_interrupted() {
+            return;
+        }
         let heading = progress.heading(session);
         drop(progress);
         let printed = fields.content.as_deref().and_then(program_output);
@@ -607,6 +623,9 @@ impl Client {
             let ended = self.over(&call, failed, &output, printed);
             words.push(&ended.indented(2 * depth));
             self.screen.message(&words);
+            if let Some((_, plan)) = plan {
+                self.show_todos(&plan);
+            }
             self.screen.doing(&next);
         }
     }
@@ -617,12 +636,23 @@ impl Client {
         shown.display().to_string()
     }
 
-    /// Shows the list of todos.
-    fn plan(&self, plan: &v1::Plan) {
+    /// Shows the list of todos below the line of the call that has set it, which is its title.
+    fn plan(&self, plan: v1::Plan) {
         if !self.screen.shows_calls() {
             return;
         }
+        let mut progress = self.progress();
+        let latest = progress.calls.iter().max_by_key(|(_, call)| call.begun);
+        if let Some(call) = latest.map(|(id, _)| id.clone()) {
+            progress.plan = Some((call, plan));
+            return;
+        }
+        drop(progress);
         self.screen.end_line();
+        self.show_todos(&plan);
+    }
+
+    fn show_todos(&self, plan: &v1::Plan) {
         let palette = self.screen.aside;
         for entry in &plan.entries {
             let mark = match entry.status {

@@ -45,6 +45,8 @@ struct State {
     echo: Echo,
     /// Whether the last output did not end a line.
     within: bool,
+    /// True once the user has interrupted a run that ends with a line about it.
+    is_interrupted: bool,
     /// True if the run is over, so that a late message starts no spinner.
     is_finished: bool,
     /// True if our own marks are limited to ASCII.
@@ -219,11 +221,23 @@ impl Screen {
     /// Ends a question that needs no answer any more.
     pub(in crate::cli) fn withdraw(&self) {
         let mut state = self.state();
-        state
-            .delayed
-            .insert(0, Output::Message(Palette::plain("(question withdrawn)")));
+        if !state.is_interrupted {
+            state
+                .delayed
+                .insert(0, Output::Message(Palette::plain("(question withdrawn)")));
+        }
         state.end_question(false);
         state.turn();
+    }
+
+    /// Hides the questions and calls that end from now on, because the user has interrupted the run.
+    pub(in crate::cli) fn interrupt(&self) {
+        self.state().is_interrupted = true;
+    }
+
+    /// Returns whether the user has interrupted a run that ends with a line about it.
+    pub(in crate::cli) fn is_interrupted(&self) -> bool {
+        self.state().is_interrupted
     }
 
     /// Removes the spinner for good.
