@@ -78,7 +78,7 @@ pub(crate) fn command() -> Command {
     let options = format!(
         "{header}Options:{header:#}\n  -h, --help     Print help, also after a command\n  -V, --version  Print the version"
     );
-    let pages = "`adjutant help COMMAND` describes a command, `adjutant man COMMAND | man -l -` shows its page.";
+    let pages = "`adjutant help COMMAND` describes a command,\n`adjutant man COMMAND | man -l -` shows its page.";
     command
         .help_template(format!(
             "{{about-section}}\n{{usage-heading}} {{usage}}\n\n{subjects}{examples}\n{options}\n\n{pages}\n"
