@@ -299,7 +299,7 @@ mod tests {
 
     /// Another reason to ask must not hide that fetched text is run.
     #[test]
-    fn effect_outside_the_sandbox_is_named_beside_another() {
+    fn effect_outside_the_sandbox_is_named_with_another() {
         let lab = PathFixture::new();
         let rules = bash_rules(&lab.context, &[("*", Allow)]);
         for line in [
