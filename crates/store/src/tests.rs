@@ -207,11 +207,14 @@ async fn import_does_not_hold_up_other_sessions() {
         store.flush(&other.id).await.unwrap();
     };
     let mut import = std::pin::pin!(store.import(feed));
-    tokio::select! {
-        biased;
-        result = &mut import => panic!("the import ends before its messages: {result:?}"),
-        () = use_other => {}
-    }
+    let used = tokio::time::timeout(Duration::from_secs(60), async {
+        tokio::select! {
+            biased;
+            result = &mut import => panic!("the import ends before its messages: {result:?}"),
+            () = use_other => {}
+        }
+    });
+    used.await.expect("the other session waits for the import");
     end.send(message("b", &["two"])).unwrap();
     drop(end);
     import.await.unwrap();
