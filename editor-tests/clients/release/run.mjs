@@ -1,9 +1,10 @@
-// Ready programs: the archive as the release workflow makes it, and the files of the Debian package, each unpacked into
-// an empty root and run there by an ordinary user, without Node, git, bash and bubblewrap; and what `cargo binstall`,
-// Homebrew and editors read. node run.mjs ADJUTANT, from the top of the repository.
+// Ready programs: the archive as the release workflow makes it, unpacked, and the Debian package, installed with dpkg,
+// each in an empty root and run there by an ordinary user, without Node, git, bash and bubblewrap; the npm packages,
+// which npx fetches from a registry on loopback; and what `cargo binstall`, Homebrew and editors read.
+// node run.mjs ADJUTANT, from the top of the repository.
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { execFile, execFileSync, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import {
@@ -12,6 +13,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
+import { createServer } from "node:http";
 import { createInterface } from "node:readline";
 import { archive, targets } from "../../../.github/targets.mjs";
 import { run } from "../check.mjs";
@@ -60,17 +62,17 @@ function inside(root, command, ...args) {
 const env = { HOME: "/home/user", PATH: "/usr/bin:/bin", ADJUTANT_DISABLE_TITLES: "1", ADJUTANT_LOCAL_SERVERS: "none" };
 const start = (root, command, ...args) => spawnSync(...inside(root, command, ...args), { env, encoding: "utf8" });
 
-/** Runs what a new user would: the version, a first prompt, the doctor. */
-async function firstSteps(root, command) {
-  const shown = start(root, command, "--version");
-  assert.equal(shown.stdout, `adjutant ${version}\n`, shown.stderr);
-
+/** Sends a first prompt to an agent of ACP, and waits for the whole answer. */
+async function firstAnswer(command, args, options) {
   const begin = performance.now();
-  const agent = spawn(...inside(root, command, "acp"), { env, stdio: ["pipe", "pipe", "inherit"] });
+  const agent = spawn(command, args, { ...options, stdio: ["pipe", "pipe", "inherit"] });
+  const cwd = options.cwd ?? "/home/user/project";
+  // An agent that cannot start has no input; its exit code tells that.
+  agent.stdin.on("error", () => {});
   const say = (id, method, params) => agent.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`);
   const capabilities = { fs: { readTextFile: false, writeTextFile: false } };
   say(0, "initialize", { protocolVersion: 1, clientCapabilities: capabilities });
-  say(1, "session/new", { cwd: "/home/user/project", mcpServers: [] });
+  say(1, "session/new", { cwd, mcpServers: [] });
   let answer = "";
   let first;
   for await (const line of createInterface({ input: agent.stdout })) {
@@ -89,6 +91,13 @@ async function firstSteps(root, command) {
   assert.equal(code, 0);
   assert.notEqual(answer, "");
   console.log(`      the first answer came after ${Math.round(first)} ms`);
+}
+
+/** Runs what a new user would: the version, a first prompt, the doctor. */
+async function firstSteps(root, command) {
+  const shown = start(root, command, "--version");
+  assert.equal(shown.stdout, `adjutant ${version}\n`, shown.stderr);
+  await firstAnswer(...inside(root, command, "acp"), { env });
 
   const doctor = start(root, command, "doctor");
   assert.match(doctor.stdout, new RegExp(`^adjutant +${version.replaceAll(".", "\\.")},`), doctor.stderr);
@@ -97,6 +106,71 @@ async function firstSteps(root, command) {
   assert.match(doctor.stdout, /^bwrap +not found: .*install the package bubblewrap/m);
   const found = JSON.parse(start(root, command, "doctor", "--json").stdout);
   for (const level of ["readOnly", "workspaceWrite"]) assert.notEqual(found.sandbox[level].mechanism, "bwrap");
+}
+
+/** Makes the Debian package of the files and the fields in Cargo.toml, as cargo-deb does. */
+function debianPackage(architecture) {
+  const { assets, maintainer, section, recommends } = adjutantPackage.metadata.deb;
+  const tree = join(scratch, "deb");
+  for (const [from, to, mode] of assets) {
+    const built = from === "target/release/adjutant";
+    assert.ok(built || existsSync(from), `${from} does not exist`);
+    const path = join(tree, to.endsWith("/") ? join(to, from.split("/").at(-1)) : to);
+    mkdirSync(dirname(path), { recursive: true });
+    copyFileSync(built ? program : from, path);
+    chmodSync(path, parseInt(mode, 8));
+  }
+  const fields = {
+    Package: "adjutant", Version: version, Architecture: architecture, Maintainer: maintainer, Section: section,
+    Priority: "optional", Recommends: recommends, Description: adjutantPackage.description,
+  };
+  mkdirSync(join(tree, "DEBIAN"));
+  const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}\n`);
+  writeFileSync(join(tree, "DEBIAN", "control"), lines.join(""));
+  const file = join(scratch, "adjutant.deb");
+  execFileSync("dpkg-deb", ["--root-owner-group", "-Zgzip", "-z1", "--build", tree, file]);
+  return file;
+}
+
+/** Installs a Debian package into a root that has no others. */
+function install(root, file) {
+  const database = join(root, "var/lib/dpkg");
+  for (const folder of ["updates", "info"]) mkdirSync(join(database, folder), { recursive: true });
+  for (const list of ["status", "available"]) writeFileSync(join(database, list), "");
+  const dpkg = ["dpkg", `--root=${root}`, "--force-depends", "--force-not-root", "--install", file];
+  const command = process.getuid() === 0 ? dpkg : ["unshare", "--map-root-user", ...dpkg];
+  // Programs that packages with scripts would need.
+  const programs = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
+  execFileSync(command[0], command.slice(1), { env: programs, stdio: ["ignore", "pipe", "inherit"] });
+}
+
+/** Packs a folder as npm does, but fast. */
+function packed(folder) {
+  const file = `${folder}.tgz`;
+  execFileSync("tar", ["-I", "gzip -1", "-cf", file, "--transform", "s,^[.],package,", "-C", folder, "."]);
+  return file;
+}
+
+/** Serves npm packages on loopback, each a folder with a package.json. */
+async function registry(folders) {
+  const files = new Map(folders.map((folder) => [folder.split("/").at(-1), packed(folder)]));
+  const server = createServer((request, response) => {
+    const [, name, kind] = decodeURIComponent(request.url).split("/");
+    const file = files.get(name);
+    if (file === undefined) return response.writeHead(404).end("{}");
+    const data = readFileSync(file);
+    if (kind !== undefined) return response.end(data);
+    const manifest = JSON.parse(readFileSync(join(file.replace(/\.tgz$/, ""), "package.json"), "utf8"));
+    const integrity = `sha512-${createHash("sha512").update(data).digest("base64")}`;
+    const tarball = `http://${request.headers.host}/${name}/file.tgz`;
+    const versions = { [manifest.version]: { ...manifest, dist: { tarball, integrity } } };
+    const document = { name, "dist-tags": { latest: manifest.version }, versions };
+    response.setHeader("content-type", "application/json");
+    response.end(JSON.stringify(document));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return server;
 }
 
 /** Expands a template of `cargo binstall`. */
@@ -130,19 +204,14 @@ const passed = await run([
     for (const text of texts) assert.ok(existsSync(join(root, name, text)), text);
     if (runs) await firstSteps(root, `/${name}/adjutant`);
   }],
-  ["the files of the Debian package exist and run in an empty root", async () => {
-    const { assets, recommends } = adjutantPackage.metadata.deb;
-    assert.match(recommends, /\bbubblewrap\b.*\bgit\b/);
+  ["dpkg installs the Debian package into an empty root, where it runs", async () => {
+    assert.match(adjutantPackage.metadata.deb.recommends, /\bbubblewrap\b.*\bgit\b/);
+    if (!runs || spawnSync("dpkg", ["--version"]).status !== 0) return console.log("      skipped: no dpkg here");
+    const architecture = execFileSync("dpkg", ["--print-architecture"], { encoding: "utf8" }).trim();
     const root = emptyRoot("debian");
-    for (const [from, to, mode] of assets) {
-      const built = from === "target/release/adjutant";
-      assert.ok(built || existsSync(from), `${from} does not exist`);
-      const path = join(root, to.endsWith("/") ? join(to, from.split("/").at(-1)) : to);
-      mkdirSync(dirname(path), { recursive: true });
-      copyFileSync(built ? program : from, path);
-      chmodSync(path, parseInt(mode, 8));
-    }
-    if (runs) await firstSteps(root, "/usr/bin/adjutant");
+    install(root, debianPackage(architecture));
+    for (const text of texts) assert.ok(existsSync(join(root, "usr/share/doc/adjutant", text)), text);
+    await firstSteps(root, "/usr/bin/adjutant");
   }],
   ["cargo binstall finds the archive of each target, and the program in it", async () => {
     const { "pkg-url": url, "bin-dir": path, "pkg-fmt": format } = adjutantPackage.metadata.binstall;
@@ -188,11 +257,28 @@ const passed = await run([
     const { npx } = manifest.distribution;
     only(npx, ["package", "args", "env"]);
     assert.deepEqual([npx.package, ...(npx.args ?? [])], [`adjutant-acp@${version}`]);
+  }],
+  ["npx fetches and starts what the manifest names", async () => {
+    const { npx } = JSON.parse(readFileSync(".github/registry/agent.json", "utf8")).distribution;
     const out = join(scratch, "npm");
     execFileSync("node", [".github/npm/build.mjs", version, out, `${platform}=${program}`]);
-    const packed = JSON.parse(readFileSync(join(out, "adjutant-acp", "package.json"), "utf8"));
-    // npx runs the only command of a package, or the one with its name.
-    assert.deepEqual([packed.name, packed.version, Object.keys(packed.bin)], ["adjutant-acp", version, ["adjutant-acp"]]);
+    const server = await registry(["adjutant-acp", `adjutant-acp-${platform}`].map((name) => join(out, name)));
+    const home = join(scratch, "home");
+    const cwd = join(home, "project");
+    mkdirSync(cwd, { recursive: true });
+    const own = {
+      // No adjutant that is installed here.
+      ...env, HOME: home, PATH: `${dirname(process.execPath)}:/usr/bin:/bin`, npm_config_update_notifier: "false",
+      npm_config_registry: `http://127.0.0.1:${server.address().port}/`, npm_config_cache: join(home, "npm"),
+    };
+    const args = ["--yes", npx.package, ...(npx.args ?? [])];
+    const shown = await new Promise((done) => {
+      execFile("npx", [...args, "--version"], { cwd, env: own }, (_, stdout, stderr) => done({ stdout, stderr }));
+    });
+    assert.equal(shown.stdout, `adjutant ${version}\n`, shown.stderr);
+    // Once more, from the cache.
+    await firstAnswer("npx", args, { cwd, env: own });
+    server.close();
   }],
   ["the npm packages are those of the same targets", async () => {
     const workflow = readFileSync(".github/workflows/release.yml", "utf8");
