@@ -1,4 +1,4 @@
-// The examples of the manual: node run.mjs path/to/adjutant path/to/docs/examples [python with acp] [python with mcp]
+// The examples of the manual, and its blocks of code: node run.mjs path/to/adjutant path/to/docs/examples [python with acp] [python with mcp]
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -7,6 +7,7 @@ import { delimiter, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { place, run } from "../check.mjs";
+import { parseBlocks, rejectMistakes } from "./blocks.mjs";
 
 const [binary, examples, python, mcpPython] = process.argv.slice(2);
 const { home, project, env } = place();
@@ -63,6 +64,11 @@ const checks = [
     assert.equal(ran.code, 0, ran.stderr);
     assert.match(ran.stdout, /a\.py/);
   }],
+  ["every block of the manual can be parsed", async () => {
+    rejectMistakes();
+    const counts = parseBlocks(join(resolve(examples), ".."));
+    for (const language of ["sh", "lua", "elisp", "js", "python"]) assert.ok(counts[language] > 0, language);
+  }],
   ["client.ts has correct types", async () => {
     const options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node"];
     options.push("--typeRoots", join(here, "node_modules", "@types"));
@@ -90,6 +96,19 @@ const checks = [
     const show = await adjutant(["sessions", "show", "last"]);
     assert.match(show.stdout, /\+print\(2\)/);
     assert.match(show.stdout, /Review this change/);
+  }],
+  ["the job of review.yml adds a review to the summary", async () => {
+    const job = readFileSync(join(resolve(examples), "review.yml"), "utf8");
+    const [, step] = /- run: (docs\/examples\/review\.sh .*)/.exec(job);
+    const copy = join(project, "docs", "examples");
+    mkdirSync(copy, { recursive: true });
+    cpSync(join(examples, "review.sh"), join(copy, "review.sh"));
+    await start("git", ["update-ref", "refs/remotes/origin/main", "main"]);
+    const summary = join(home, "summary.md");
+    const { code, stderr } = await start("sh", ["-c", step], { BASE: "main", GITHUB_STEP_SUMMARY: summary });
+    // As above: the offline model cannot review.
+    assert.equal(code, 3, stderr);
+    assert.match(readFileSync(summary, "utf8"), /not a language model/);
   }],
   ["the team's settings are understood", async () => {
     const { code, stdout } = await adjutant(["config", "check"], trusted);
