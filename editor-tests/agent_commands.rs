@@ -1,9 +1,10 @@
-//! Counts of the permission questions that a user gets while a model works: the command lines that a frontier model
-//! ran while it solved real tasks, judged under a few sets of rules. None of these questions improves safety. The
-//! lines come from the published runs of mini-swe-agent on SWE-bench Verified (MIT); `/testbed` is the project.
+//! Counts of the permission questions that a user gets while a model works: the command lines that
+//! a frontier model ran while it solved real tasks, judged under a few sets of rules. None of these
+//! questions improves safety. The lines come from the published runs of mini-swe-agent on SWE-bench
+//! Verified (MIT); `/testbed` is the project.
 //!
-//! The suite compares the counts with limits that may only fall; `cargo bench --bench bench -- asked` prints them
-//! all.
+//! The suite compares the counts with limits that may only fall;
+//! `cargo bench --bench bench -- asked` prints them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -55,7 +56,8 @@ pub const RULE_SETS: [RuleSet; 5] = [
     },
 ];
 
-/// Mechanisms that a machine may have: none, bubblewrap, or Landlock on a kernel that does not restrict signals.
+/// Mechanisms that a machine may have: none, bubblewrap, or Landlock on a kernel that does not
+/// restrict signals.
 pub const MACHINES: [&str; 3] = ["none", "bubblewrap", "Landlock"];
 
 /// Returns the guarantee of a machine's sandbox for the commands of an agent.
@@ -217,8 +219,8 @@ fn policy(top: &Path, set: &RuleSet) -> (Rules, PermissionContext) {
     )
 }
 
-/// Limits: agent, machine, commands asked about, tasks with a question. A change that lowers a count lowers its limit
-/// here too.
+/// Limits: agent, machine, commands asked about, tasks with a question. A change that lowers a
+/// count lowers its limit here too.
 const MOST: [(&str, &str, usize, usize); 5] = [
     ("build", "none", 330, 125),
     ("build", "bubblewrap", 4, 2),

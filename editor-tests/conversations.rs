@@ -1,5 +1,5 @@
-//! Conversations that a page cannot express: a client that does not read, a session with ten thousand messages.
-//! Each names its row of `data/jsonrpc_cases.csv`.
+//! Conversations that a page cannot express: a client that does not read, a session with ten
+//! thousand messages. Each names its row of `data/jsonrpc_cases.csv`.
 
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,8 @@ fn reads_slowly() {
     flood(ReadPace::Slow);
 }
 
-/// Streams 40 MiB from the model while the client does not read. The agent must stop reading from the model rather
-/// than buffer all of it, and must still receive the cancel.
+/// Streams 40 MiB from the model while the client does not read. The agent must stop reading from
+/// the model rather than buffer all of it, and must still receive the cancel.
 fn flood(pace: ReadPace) {
     let words = "the same words over and over again, ".repeat(28);
     let script = format!("text: {words}\n").repeat(40 << 10) + "\n---\ntext: Here I am.\n";
@@ -48,7 +48,8 @@ fn flood(pace: ReadPace) {
     let mut most = 0;
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(2) {
-        // A measurement, not a synchronisation: whatever happens in these two seconds must be bounded.
+        // A measurement, not a synchronisation: whatever happens in these two seconds must be
+        // bounded.
         std::thread::sleep(Duration::from_millis(50));
         most = most.max(memory(client.editor.pid()));
     }

@@ -1,8 +1,8 @@
-//! A PostgreSQL server of the tests' own: an ordinary user's, in a temporary directory, on a port of loopback. It
-//! ends with the process that started it, however that ends.
+//! A PostgreSQL server of the tests' own: an ordinary user's, in a temporary directory, on a port
+//! of loopback. It ends with the process that started it, however that ends.
 //!
-//! With `ADJUTANT_TEST_STORE=own` all pages keep their sessions in it; with an address they do in that database; with
-//! `none` it is as if this machine had no PostgreSQL.
+//! With `ADJUTANT_TEST_STORE=own` all pages keep their sessions in it; with an address they do in
+//! that database; with `none` it is as if this machine had no PostgreSQL.
 
 #![expect(
     clippy::disallowed_methods,
@@ -36,8 +36,8 @@ pub(crate) fn wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty() && url != NONE)
 }
 
-/// Starts the server, waits for the end of its own input, and ends it. As root it becomes an ordinary user, for the
-/// server refuses root.
+/// Starts the server, waits for the end of its own input, and ends it. As root it becomes an
+/// ordinary user, for the server refuses root.
 const WATCH: &str = r#"
 bin=$1 dir=$2 port=$3
 as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"; else "$@"; fi; }

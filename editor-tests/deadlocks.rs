@@ -1,10 +1,11 @@
-//! Every pair of activities that wait: for the client to read, for its answer, for the store, for the end of a
-//! turn. Two sessions do one of them each, concurrently, with a client that reads slowly, stops for a while, or
-//! writes slowly. Both must complete, and other requests must be answered in the meantime.
+//! Every pair of activities that wait: for the client to read, for its answer, for the store, for
+//! the end of a turn. Two sessions do one of them each, concurrently, with a client that reads
+//! slowly, stops for a while, or writes slowly. Both must complete, and other requests must be
+//! answered in the meantime.
 //!
-//! Plain `cargo test` tries those pairs in which one session has much to show and another one waits for answers,
-//! twice each; `ADJUTANT_FAULTS=all` every pair in one more way, and `ADJUTANT_WAITS=n` every pair in every way,
-//! n times.
+//! Plain `cargo test` tries those pairs in which one session has much to show and another one waits
+//! for answers, twice each; `ADJUTANT_FAULTS=all` every pair in one more way, and
+//! `ADJUTANT_WAITS=n` every pair in every way, n times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -181,8 +182,8 @@ fn roomy(rules: Value) -> Value {
 
 /// Runs two activities at once; `Err` is the reason of a failure.
 fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
-    // More than the pipe and the queue hold, several times over; a trickle takes its time. In long runs the size is
-    // random, so that waits meet at other places each time.
+    // More than the pipe and the queue hold, several times over; a trickle takes its time. In long
+    // runs the size is random, so that waits meet at other places each time.
     let much = if std::env::var_os("ADJUTANT_WAITS").is_some() {
         fastrand::usize(1..=6)
     } else {
@@ -254,8 +255,8 @@ impl Activity {
         match self {
             Self::Words => answer(piece.repeat(15 * scale)),
             Self::Cancel | Self::Close => answer(piece.repeat(15 * scale) + "hang"),
-            // Concurrent calls of one answer: some of them wait for the client, others have ended and are reported
-            // meanwhile.
+            // Concurrent calls of one answer: some of them wait for the client, others have ended
+            // and are reported meanwhile.
             Self::Read | Self::Permission => {
                 let end = if self == Self::Read { "txt" } else { "asked" };
                 for step in 0..scale {

@@ -15,7 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::project::Project;
 
-/// The limit of every wait that has no limit of its own. Generous, for an unoptimised binary on a busy machine.
+/// The limit of every wait that has no limit of its own. Generous, for an unoptimised binary on a
+/// busy machine.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The time in which the agent must exit after the end of its input.
@@ -213,7 +214,8 @@ impl Drop for Editor {
     }
 }
 
-/// Reads lines at the client's pace and sends them on, until the output ends or the receiver is dropped.
+/// Reads lines at the client's pace and sends them on, until the output ends or the receiver is
+/// dropped.
 fn read_lines(mut stdout: ChildStdout, pace: &SharedPace, line_sender: &Sender<String>) {
     let mut chunk = vec![0; 64 << 10];
     let mut line = Vec::new();

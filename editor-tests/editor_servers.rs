@@ -1,8 +1,9 @@
-//! MCP servers that live in a client: `mcpServers` of the type `acp`, whose `mcp/message` are answered
-//! automatically by the mock server of `mcp.rs`.
+//! MCP servers that live in a client: `mcpServers` of the type `acp`, whose `mcp/message` are
+//! answered automatically by the mock server of `mcp.rs`.
 //!
-//! Their further tools: `hang` (no answer), `refuse` (the client refuses the request), `flood` (ten thousand
-//! notifications before the answer). A server with the id `unknown` is given, but not there.
+//! Their further tools: `hang` (no answer), `refuse` (the client refuses the request), `flood` (ten
+//! thousand notifications before the answer). A server with the id `unknown` is given, but not
+//! there.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub struct EditorServers {
 
 struct EditorServer {
     server: Server,
-    /// The requests for changes of lists: the id of the client's protocol, and that of the request to the server.
+    /// The requests for changes of lists: the id of the client's protocol, and that of the request
+    /// to the server.
     listening: Vec<(Value, Value)>,
 }
 

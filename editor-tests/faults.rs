@@ -1,7 +1,8 @@
 //! Rows of the fault catalogue that need processes: killed writers, full disks, vanished clients.
 //!
-//! The killed writers are this same program, started again with [`WRITER`] set. Rows that kill hundreds
-//! of agents run in a shorter form, unless `ADJUTANT_FAULTS=all` is set, as `.ci/run` does.
+//! The killed writers are this same program, started again with [`WRITER`] set. Rows that kill
+//! hundreds of agents run in a shorter form, unless `ADJUTANT_FAULTS=all` is set, as `.ci/run`
+//! does.
 //!
 //! | row | what | where |
 //! |---|---|---|
@@ -264,7 +265,7 @@ async fn append(store: &Store, id: &SessionId, count: usize) {
     }
 }
 
-/// Appends until the disk is full, then frees space and goes on.
+/// Appends until the disk is full, then frees space and continues.
 async fn until_full(store: &Store, id: &SessionId) {
     append(store, id, 40).await;
     let all = getrlimit(Resource::Fsize).maximum;
@@ -363,8 +364,8 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
         .block_on(work)
 }
 
-/// Returns the number of stored messages that have their parts; each must equal the expected one, or have no parts
-/// yet.
+/// Returns the number of stored messages that have their parts; each must equal the expected one,
+/// or have no parts yet.
 fn stored_count(dir: &Path, id: &str) -> usize {
     let stored = block_on(async {
         let store = Store::start(dir);
@@ -549,8 +550,9 @@ fn killed_agents() {
     });
 }
 
-/// Fails the n-th flush of a thread, once. Data that was not safe is not reported as safe; the store goes on. A file
-/// is created by its own thread, with a few flushes: if one of those fails, it fails each time.
+/// Fails the n-th flush of a thread, once. Data that was not safe is not reported as safe; the
+/// store continues. A file is created by its own thread, with a few flushes: if one of those fails,
+/// it fails each time.
 fn failed_flushes() {
     const MAKING: usize = 4;
     let works = Command::new("strace")
@@ -591,8 +593,8 @@ fn failed_flushes() {
     });
 }
 
-/// Limits files to n × 512 bytes, for every n: data reported as safe is safe, and nothing is missing once there is
-/// space again.
+/// Limits files to n × 512 bytes, for every n: data reported as safe is safe, and nothing is
+/// missing once there is space again.
 fn full_disks() {
     run_in_parallel(400, |blocks| {
         let dir = memory_directory();
@@ -677,7 +679,8 @@ fn killed_migrations() {
     });
 }
 
-/// Ends the client while the agent is idle, in a turn, waits for an answer, or loads a session: the agent exits.
+/// Ends the client while the agent is idle, in a turn, waits for an answer, or loads a session: the
+/// agent exits.
 fn vanished_editors() {
     run_in_parallel(40, |number| {
         let state = ends::STATES[number % 4];
@@ -692,8 +695,8 @@ fn vanished_editors() {
     });
 }
 
-/// Takes calls of the system from this process: they fail with an error from now on, where an argument
-/// has certain bits, if one is named.
+/// Takes calls of the system from this process: they fail with an error from now on, where an
+/// argument has certain bits, if one is named.
 fn forbid(calls: &[(i64, Option<(u8, u64)>)], errno: i32) {
     let having = |(argument, bits): &(u8, u64)| {
         let masked = SeccompCmpOp::MaskedEq(*bits);
@@ -724,7 +727,8 @@ fn refuse(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) {
     seccompiler::apply_filter_all_threads(&program).unwrap();
 }
 
-/// Children that fork, hide in sessions of their own and ignore signals; the agent ends in five ways.
+/// Children that fork, hide in sessions of their own and ignore signals; the agent ends in five
+/// ways.
 fn orphans() {
     const WAYS: [&str; 5] = ["end of input", "TERM", "KILL", "cancel", "time"];
     run_in_parallel(WAYS.len() * 20, |number| {
@@ -752,7 +756,8 @@ fn orphans() {
             _ => {}
         }
         client.editor.finish();
-        // A killed agent can end nothing itself: another process does, which takes a moment. Outside Linux there is none.
+        // A killed agent can end nothing itself: another process does, which takes a moment.
+        // Outside Linux there is none.
         let left = project.left_after(RESPONSE_TIMEOUT, |_| {
             way != "KILL" || cfg!(target_os = "linux")
         });

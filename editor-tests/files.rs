@@ -1,5 +1,5 @@
-//! Tests of settings and instructions in files, and of the web pages that they name: through the command line, and
-//! through conversations with local test servers.
+//! Tests of settings and instructions in files, and of the web pages that they name: through the
+//! command line, and through conversations with local test servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -111,7 +111,8 @@ fn trusted() {
     );
 }
 
-/// Checks that a process cannot answer for the user if `ADJUTANT_CHILD` marks it as started by an agent.
+/// Checks that a process cannot answer for the user if `ADJUTANT_CHILD` marks it as started by an
+/// agent.
 fn marked_processes_do_not_answer() {
     let project = loose();
     let binary = env!("CARGO_BIN_EXE_adjutant");
@@ -134,8 +135,8 @@ fn marked_processes_do_not_answer() {
     assert_eq!(output, "No decisions.\n");
 }
 
-/// Checks the same for a process that removes `ADJUTANT_CHILD`, calls adjutant by another name, or outlives its parents:
-/// it is recognised as a descendant of adjutant, or by the sandbox.
+/// Checks the same for a process that removes `ADJUTANT_CHILD`, calls adjutant by another name, or
+/// outlives its parents: it is recognised as a descendant of adjutant, or by the sandbox.
 fn unmarked_processes_do_not_answer() {
     let binary = env!("CARGO_BIN_EXE_adjutant");
     let mut commands = vec![
@@ -191,7 +192,8 @@ fn unmarked_processes_do_not_answer() {
     }
 }
 
-/// Returns whether this machine has a sandbox that still confines a command after its parents have ended.
+/// Returns whether this machine has a sandbox that still confines a command after its parents have
+/// ended.
 fn sandboxed() -> bool {
     let doctor = adjutant(&loose(), &["doctor", "--json"], "");
     let report: Value = serde_json::from_slice(&doctor.stdout).unwrap();
@@ -203,7 +205,8 @@ fn sandboxed() -> bool {
 
 fn untrusted_run() {
     let project = loose();
-    // `--allow` and `--deny` answer questions about calls, not the question about trust, whose answer is stored.
+    // `--allow` and `--deny` answer questions about calls, not the question about trust, whose
+    // answer is stored.
     for more in [&[][..], &["--allow"], &["--deny"]] {
         let words = [&["run", "run `true`"], more].concat();
         let output = adjutant(&project, &words, "");
@@ -322,7 +325,8 @@ fn defaults_fetched() {
     });
     let mut client = Client::new(member(&server));
     let session = client.open();
-    // The session opens without waiting for the server; a later turn has the agent, without a restart.
+    // The session opens without waiting for the server; a later turn has the agent, without a
+    // restart.
     let begun = Instant::now();
     let found = (2..).find(|id| {
         client.prompt(*id, &session, "hello");

@@ -1,5 +1,5 @@
-//! Hosts that share a database: a session continues on another one with all its data, and prompts wait in the
-//! store for the next free host.
+//! Hosts that share a database: a session continues on another one with all its data, and prompts
+//! wait in the store for the next free host.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -121,8 +121,8 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
-/// Moves a session to another host: file contents, whole results and grants are there, and the project may have
-/// another path.
+/// Moves a session to another host: file contents, whole results and grants are there, and the
+/// project may have another path.
 fn everything() {
     let Some(database) = Database::get() else {
         return;
@@ -378,8 +378,8 @@ fn lost() {
     );
 }
 
-/// At any moment: a prompt is answered all the same, no call that ended is made once more, and none is left out that
-/// was not interrupted. `ADJUTANT_LEASES=n` kills n hosts.
+/// At any moment: a prompt is answered all the same, no call that ended is made once more, and none
+/// is left out that was not interrupted. `ADJUTANT_LEASES=n` kills n hosts.
 fn killed_hosts() {
     const CALLS: usize = 4;
     let Some(database) = Database::get() else {
@@ -702,7 +702,7 @@ fn serve_over_tls(database: &Database, certificate: &Path, key: &Path) {
     database.control(&["restart", "-m", "fast"]);
 }
 
-/// Stops the server and all it has started as they are, or lets them go on.
+/// Stops the server and all it has started as they are, or lets them continue.
 fn signal(database: &Database, signal: Signal) {
     let Some(dir) = &database.dir else { return };
     let text = std::fs::read_to_string(dir.join("data/postmaster.pid")).unwrap();

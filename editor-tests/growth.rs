@@ -1,5 +1,6 @@
-//! Costs that must grow in proportion to the input, counted without a clock: the bytes that a process reads and
-//! writes, the number of calls, and its memory, at two sizes. `bench/growth.py` measures the same in milliseconds.
+//! Costs that must grow in proportion to the input, counted without a clock: the bytes that a
+//! process reads and writes, the number of calls, and its memory, at two sizes. `bench/growth.py`
+//! measures the same in milliseconds.
 
 use std::fs;
 
@@ -82,8 +83,8 @@ impl Counted {
     }
 }
 
-/// Checks that the additional cost of `many` is at most its share of the additional cost of `few`, plus `chance`
-/// calls.
+/// Checks that the additional cost of `many` is at most its share of the additional cost of `few`,
+/// plus `chance` calls.
 fn check(name: &str, [none, few, many]: [Counted; 3], chance: u64) {
     let times = u64::try_from(TIMES).unwrap();
     for (what, none, few, many) in [
@@ -194,8 +195,8 @@ fn opening() {
 
 fn loading() {
     let id = SessionId::new("ses_0000000000000001aaaaaaaaaa");
-    // The results of calls of the last hundred messages are read with them, and those before one batch after the
-    // other.
+    // The results of calls of the last hundred messages are read with them, and those before one
+    // batch after the other.
     let counted = [2, 4 * FEW, 4 * FEW * TIMES].map(|more| {
         let messages = 100 + more;
         let project = Project::new();
@@ -232,7 +233,8 @@ fn loading() {
         client.leave();
         counted
     });
-    // As many updates are written at once as there are: on a busy machine each in a call of its own.
+    // As many updates are written at once as there are: on a busy machine each in a call of its
+    // own.
     check(
         "messages",
         counted,
@@ -240,7 +242,8 @@ fn loading() {
     );
 }
 
-/// Edits a line of a file that has been read before, with undo. The edit needs the old text and the new one.
+/// Edits a line of a file that has been read before, with undo. The edit needs the old text and the
+/// new one.
 fn editing() {
     const BYTES: u64 = 32 << 20;
     let line = "a line of the file, and some words to make it as long as lines are, of which the last is: ";

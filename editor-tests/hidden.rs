@@ -1,5 +1,5 @@
-//! Files hidden from commands, the programs that see them nevertheless, and the files that a yes opens: through the
-//! real binary, in the sandbox of this machine.
+//! Files hidden from commands, the programs that see them nevertheless, and the files that a yes
+//! opens: through the real binary, in the sandbox of this machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -466,8 +466,8 @@ fn doctor_lists_hidden_files() {
     );
 }
 
-/// Removes the sandbox after its trial, or replaces it by another program of its name: a command that was allowed
-/// because of it is not started.
+/// Removes the sandbox after its trial, or replaces it by another program of its name: a command
+/// that was allowed because of it is not started.
 fn commands_without_tested_sandbox_are_refused() {
     let Some(dir) = elsewhere() else { return };
     let real = std::env::var("PATH")

@@ -11,8 +11,8 @@ use transcript::{
     Role, Text, ToolKind, Usage, User,
 };
 
-/// Writes a session of so many messages: a prompt, and an answer with a call that has so many bytes of
-/// output. As with every conversation of that size, nearly all of it was summarised.
+/// Writes a session of so many messages: a prompt, and an answer with a call that has so many bytes
+/// of output. As with every conversation of that size, nearly all of it was summarised.
 pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usize) {
     let mut random = fastrand::Rng::with_seed(1);
     let runtime = tokio::runtime::Builder::new_current_thread()

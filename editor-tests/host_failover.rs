@@ -34,7 +34,8 @@ pub const ALL: [(&str, fn()); 5] = [
     ("session starts with a given id", begun_under_an_id),
 ];
 
-/// Returns the text that a client sees of a turn whose first host is lost, or stops, while a command runs.
+/// Returns the text that a client sees of a turn whose first host is lost, or stops, while a
+/// command runs.
 fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> String {
     let model = Model::answering_with(|request| {
         let messages = request["messages"].as_array().unwrap();
@@ -171,8 +172,8 @@ fn session_without_messages() {
     }
 }
 
-/// The settings of the next host disable the provider whose endpoint the editor has set. It is not asked there, at
-/// any address.
+/// The settings of the next host disable the provider whose endpoint the editor has set. It is not
+/// asked there, at any address.
 fn refused_endpoint() {
     let model = Model::start(model::script("text: One.\n---\ntext: Two.").unwrap());
     let usual = Server::start(|_| (500, String::new(), String::new()));

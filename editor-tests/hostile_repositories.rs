@@ -1,5 +1,5 @@
-//! Hostile repositories, whose files would loosen the user's own settings: their withheld parts, and the verdicts
-//! without them. Harmless repositories need no trust.
+//! Hostile repositories, whose files would loosen the user's own settings: their withheld parts,
+//! and the verdicts without them. Harmless repositories need no trust.
 
 use serde_json::{Value, json};
 

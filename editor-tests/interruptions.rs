@@ -1,6 +1,7 @@
-//! Interrupts a turn after each of its lines: by a cancel, and by the death of the process. Each time the client
-//! gets one answer, nothing is left open, and the next prompt works: the mock provider refuses a request in which
-//! a call has no result. Also interrupts a load while the history is being sent.
+//! Interrupts a turn after each of its lines: by a cancel, and by the death of the process. Each
+//! time the client gets one answer, nothing is left open, and the next prompt works: the mock
+//! provider refuses a request in which a call has no result. Also interrupts a load while the
+//! history is being sent.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -102,8 +103,8 @@ fn cut_after(line: usize, cut: Cut) -> bool {
         }
     }
     let name = format!("{cut:?} after line {line} of {said}");
-    // The rest of the script is obsolete. A last request may still be on its way, from a process that is gone: it
-    // gets such an answer as well.
+    // The rest of the script is obsolete. A last request may still be on its way, from a process
+    // that is gone: it gets such an answer as well.
     model.send(model::script(&["text: Here."; 3].join("\n---\n")).unwrap());
     match (cut, &end) {
         (Cut::Cancel, Some(end)) => {
@@ -250,7 +251,7 @@ fn comes_between(
     if what == Between::Mode {
         assert!(answers[&2]["result"].is_object(), "{name}: {}", answers[&2]);
     }
-    // Whatever became of it, the session can be loaded, and goes on.
+    // Whatever became of it, the session can be loaded, and continues.
     client.ask(3, "session/load", &load);
     while !answers.contains_key(&3) {
         client.hear_answers(&mut answers, name);

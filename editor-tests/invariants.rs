@@ -1,5 +1,6 @@
-//! Invariants of every conversation, so that no transcript repeats them. They observe both directions, and collect
-//! violations instead of panicking, so that a test shows all of them at once.
+//! Invariants of every conversation, so that no transcript repeats them. They observe both
+//! directions, and collect violations instead of panicking, so that a test shows all of them at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -218,7 +219,7 @@ impl Invariants {
         if update["sessionUpdate"] == "subagent_update"
             && let Some(child) = update["sessionId"].as_str()
         {
-            // From here on it may be heard of, as long as its parent's turn runs.
+            // From this point on it may be heard of, as long as its parent's turn runs.
             self.sessions.insert(child.into());
             self.children.insert(child.into(), session.clone());
         }

@@ -1,5 +1,5 @@
-//! Invariants that hold in version 2 of the protocol only; `invariants.rs` delegates to them once version 2 is
-//! negotiated.
+//! Invariants that hold in version 2 of the protocol only; `invariants.rs` delegates to them once
+//! version 2 is negotiated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -60,7 +60,8 @@ impl InvariantsV2 {
         *self.turns.entry(session.into()).or_default() += 1;
     }
 
-    /// Checks that a session was resumed as requested: with one end of a replay, or none, and a state after it.
+    /// Checks that a session was resumed as requested: with one end of a replay, or none, and a
+    /// state after it.
     ///
     /// # Errors
     /// The violation.
@@ -75,8 +76,8 @@ impl InvariantsV2 {
         Ok(())
     }
 
-    /// Checks an update of the agent. `root`: the session itself, or the one that a subagent works for in the end.
-    /// `replays`: the client waits for it to be resumed.
+    /// Checks an update of the agent. `root`: the session itself, or the one that a subagent works
+    /// for in the end. `replays`: the client waits for it to be resumed.
     ///
     /// # Errors
     /// The violation.
@@ -119,7 +120,8 @@ impl InvariantsV2 {
         if OF_A_TURN.contains(&kind) && !works && !replays {
             return Err("a turn speaks although the session is idle".into());
         }
-        // A question before the prompt is part of the conversation is a call; text is an answer to it.
+        // A question before the prompt is part of the conversation is a call; text is an answer to
+        // it.
         let inserted = self.turns.get(root).is_some_and(|turns| *turns > 0);
         if kind.starts_with("agent_") && !inserted && !replays {
             return Err("the agent speaks before the prompt is part of the conversation".into());

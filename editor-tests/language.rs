@@ -1,10 +1,11 @@
-//! A mock language server: the tests' own program, started with `--language-server` and a behaviour (`${MCP}`
-//! on a page is that program).
+//! A mock language server: the tests' own program, started with `--language-server` and a behaviour
+//! (`${MCP}` on a page is that program).
 //!
-//! Its language has `.x` files: `def a` declares a name, `use a` uses one, and both may be preceded by spaces. A
-//! used name without a declaration is an error, `odd` a warning. It publishes them automatically (`push`), or on
-//! request (`pull`). Faulty behaviours: `mute` never answers, `silent` reports nothing about files, `crash` ends
-//! when a file changes, `flood` never stops sending.
+//! Its language has `.x` files: `def a` declares a name, `use a` uses one, and both may be preceded
+//! by spaces. A used name without a declaration is an error, `odd` a warning. It publishes them
+//! automatically (`push`), or on request (`pull`). Faulty behaviours: `mute` never answers,
+//! `silent` reports nothing about files, `crash` ends when a file changes, `flood` never stops
+//! sending.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};

@@ -1,5 +1,5 @@
-//! Model servers of this machine, as they answer today: Ollama, LM Studio, llama.cpp and vLLM, also slow ones, with
-//! models that cannot call tools or have a small context window.
+//! Model servers of this machine, as they answer today: Ollama, LM Studio, llama.cpp and vLLM, also
+//! slow ones, with models that cannot call tools or have a small context window.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -67,7 +67,8 @@ fn answer(text: &str) -> Response {
     (200, "content-type: text/event-stream\r\n".into(), body)
 }
 
-/// Starts an Ollama with a model that cannot call tools and one that can, whose window is known when it is loaded.
+/// Starts an Ollama with a model that cannot call tools and one that can, whose window is known
+/// when it is loaded.
 fn ollama(delay: Duration, window: u64) -> Server {
     ollama_that_waits(move || sleep(delay), window)
 }
@@ -179,7 +180,7 @@ fn slow_ollama_is_found() {
     }
 }
 
-/// The search goes on, and the next prompt waits for it.
+/// The search continues, and the next prompt waits for it.
 fn cancelled_during_the_search() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let closed_gate = gate.clone();

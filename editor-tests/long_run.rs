@@ -1,5 +1,6 @@
-//! A long run: many steps in one turn, with compactions and much output of tools. The same code runs short as a
-//! test (of its results, never of its duration) and whole as a benchmark (of the time per step and the memory).
+//! A long run: many steps in one turn, with compactions and much output of tools. The same code
+//! runs short as a test (of its results, never of its duration) and whole as a benchmark (of the
+//! time per step and the memory).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -36,7 +37,7 @@ pub struct Report {
     pub steps: Vec<Request>,
     /// Resources of the process during the run.
     pub looks: Vec<Look>,
-    /// Processor time it had used when the first step was done, the second …
+    /// CPU time it had used when the first step was done, the second …
     pub used: Vec<Duration>,
     /// Lines about compactions.
     pub compactions: usize,
@@ -254,7 +255,7 @@ pub fn shortened() {
         "{} bytes of results are kept, of {read}",
         kept.output
     );
-    // As large as the reads between two summaries, however long it goes on.
+    // As large as the reads between two summaries, however long it continues.
     let largest = report
         .steps
         .iter()
@@ -348,7 +349,7 @@ pub fn proc(pid: i32, what: &str) -> std::path::PathBuf {
     Path::new("/proc").join(pid.to_string()).join(what)
 }
 
-/// Returns the processor time of the current threads of a process, from the scheduler.
+/// Returns the CPU time of the current threads of a process, from the scheduler.
 pub fn processor(pid: i32) -> Duration {
     let threads = std::fs::read_dir(proc(pid, "task"))
         .into_iter()

@@ -14,7 +14,7 @@ pub struct ReceivedRequest {
     pub head: Vec<String>,
     /// The body.
     pub body: String,
-    /// The same, also if it is not text.
+    /// The same, even if it is not text.
     pub bytes: Vec<u8>,
 }
 

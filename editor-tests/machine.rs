@@ -1,9 +1,10 @@
-//! The pages on which no model answers, run again on a machine unlike the one of the tests: for an ordinary user
-//! with their own home, in a network with a model server at every default port. The output of a page must not
-//! depend on any of it.
+//! The pages on which no model answers, run again on a machine unlike the one of the tests: for an
+//! ordinary user with their own home, in a network with a model server at every default port. The
+//! output of a page must not depend on any of it.
 //!
-//! The suite's own program is started again twice: as the machine ([`serve_if_asked`]), which is a network namespace
-//! with servers at the ports, and in it as the suite ([`is_asked`]). An unsupported setting is skipped and reported.
+//! The suite's own program is started again twice: as the machine ([`serve_if_asked`]), which is a
+//! network namespace with servers at the ports, and in it as the suite ([`is_asked`]). An
+//! unsupported setting is skipped and reported.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -118,7 +119,8 @@ pub fn serve_if_asked() {
     }
     let program = std::env::current_exe().unwrap();
     let mut suite = if is_outer_root() {
-        // The program and the pages may lie where only root looks: to look there is all that is left of root.
+        // The program and the pages may lie where only root looks: to look there is all that is
+        // left of root.
         let mut suite = Command::new("setpriv");
         let user = [
             &format!("--reuid={NOBODY}"),
@@ -171,7 +173,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns whether this is the machine's root, and not the root of a user namespace with a single user.
+/// Returns whether this is the machine's root, and not the root of a user namespace with a single
+/// user.
 fn is_outer_root() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])

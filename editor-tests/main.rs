@@ -1,5 +1,5 @@
-//! Tests of adjutant from outside: everything that its pages promise, through stdin and stdout of the real
-//! binary, with a mock provider over real HTTP.
+//! Tests of adjutant from outside: everything that its pages promise, through stdin and stdout of
+//! the real binary, with a mock provider over real HTTP.
 //!
 //! Every page `editor-tests/*/*.md` is one test; so is every group of rows of the wire cases.
 //!

@@ -1,9 +1,10 @@
-//! A mock MCP server: as a program (the tests' own, started with `--mcp-server`; `${MCP}` on a page) and
-//! at an address (`=== /path mcp …` in a `web` block), over streamable HTTP or the older HTTP with events.
+//! A mock MCP server: as a program (the tests' own, started with `--mcp-server`; `${MCP}` on a
+//! page) and at an address (`=== /path mcp …` in a `web` block), over streamable HTTP or the older
+//! HTTP with events.
 //!
-//! The rest of a page's line after `mcp` selects its behaviour at the address: `events` (it answers with streams),
-//! `older` (only HTTP with events), `needs Name:value` (a header without which it answers 401), `moved URL`
-//! (a redirect), `login` (see `oauth.rs`). Its tools are in [`TOOLS`].
+//! The rest of a page's line after `mcp` selects its behaviour at the address: `events` (it answers
+//! with streams), `older` (only HTTP with events), `needs Name:value` (a header without which it
+//! answers 401), `moved URL` (a redirect), `login` (see `oauth.rs`). Its tools are in [`TOOLS`].
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

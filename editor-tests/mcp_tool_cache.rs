@@ -1,5 +1,5 @@
-//! Cached tools of an MCP server, offered from its last start until it is ready: the first request of a process
-//! has them, and a call waits for the server.
+//! Cached tools of an MCP server, offered from its last start until it is ready: the first request
+//! of a process has them, and a call waits for the server.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,8 @@ pub const ALL: [(&str, fn()); 8] = [
     ),
 ];
 
-/// A server that waits for a line from the pipe `gate`, if there is one. Its tools are in `tools.txt`.
+/// A server that waits for a line from the pipe `gate`, if there is one. Its tools are in
+/// `tools.txt`.
 const SERVER: &str = r#"
 [ -p gate ] && read -r word <gate
 [ "$word" = die ] && { echo "out of order" >&2; exit 1; }
@@ -124,7 +125,7 @@ fn close_gate(project: &Project) {
     project.shell("mkfifo gate");
 }
 
-/// Lets the one server go on that waits.
+/// Lets the one server continue that waits.
 fn open_gate(project: &Project, word: &str) {
     project.write("gate", &format!("{word}\n"));
     project.shell("rm gate");

@@ -1,6 +1,6 @@
-//! A mock provider: OpenAI Chat Completions over HTTP and server-sent events, on a loopback port, following a
-//! script. It also inspects: a request that a real provider would refuse, or that would miss its prompt cache,
-//! fails the test.
+//! A mock provider: OpenAI Chat Completions over HTTP and server-sent events, on a loopback port,
+//! following a script. It also inspects: a request that a real provider would refuse, or that would
+//! miss its prompt cache, fails the test.
 //!
 //! A script is a list of answers, separated by `---`. An answer is a few lines:
 //!
@@ -28,8 +28,8 @@
 //! hang                         nothing more comes, ever
 //! ```
 //!
-//! A request without tools that no answer is waiting for is a side call (a title): it is answered by
-//! itself.
+//! A request without tools that no answer is waiting for is a side call (a title): it is answered
+//! by itself.
 
 // Benchmarks take this file in from a folder of their own.
 #[path = "model/answers.rs"]
@@ -55,7 +55,8 @@ const TITLE: &str = "A pretended title";
 /// A request as it came.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// From the end of the previous answer until the agent connected, when its next request was complete.
+    /// From the end of the previous answer until the agent connected, when its next request was
+    /// complete.
     pub gap: Duration,
     /// The same until the first line of it was here, which waits for its bytes to be moved.
     pub received: Duration,
@@ -468,7 +469,8 @@ fn respond(
 }
 
 impl State {
-    /// Takes the answer to a request out of the script, and its number; none where there is none left.
+    /// Takes the answer to a request out of the script, and its number; none where there is none
+    /// left.
     fn pick(
         &mut self,
         body: &Value,
@@ -608,7 +610,7 @@ impl State {
             wrong(format!("calls without a result at the end: {open:?}"));
         }
         // Append-only: but for the very first of a session, a request repeats one before it word
-        // for word and goes on from there.
+        // for word and continues from there.
         let fresh = messages
             .iter()
             .all(|message| message["role"] != "assistant");
@@ -672,7 +674,7 @@ fn all_text(value: &Value) -> String {
     }
 }
 
-/// Returns the first message of a conversation that is no system prompt.
+/// Returns the first message of a conversation that is not a system prompt.
 fn first_words(body: &Value) -> String {
     let mut messages = body["messages"].as_array().into_iter().flatten();
     messages

@@ -1,5 +1,6 @@
-//! Models that call tools badly: thirteen small tasks, each done by a model that makes a common mistake first, and
-//! knows only the results of its calls. Counts the steps until the files are right.
+//! Models that call tools badly: thirteen small tasks, each done by a model that makes a common
+//! mistake first, and knows only the results of its calls. Counts the steps until the files are
+//! right.
 //!
 //! ```text
 //! ADJUTANT_HANDS=1 cargo test --test editor model_mistakes/    prints a row for each: steps, bytes of the requests
@@ -503,8 +504,8 @@ impl Responder {
     }
 }
 
-/// The most bytes of a first request: system prompt, tools, and a short prompt, with a model that edits by
-/// text and one that edits by patches.
+/// The most bytes of a first request: system prompt, tools, and a short prompt, with a model that
+/// edits by text and one that edits by patches.
 const FIRST: usize = 14_000;
 
 fn first_request() {
@@ -549,8 +550,8 @@ fn first_request() {
 /// The most bytes of a system prompt that differ between two sessions of a project.
 const OWN: usize = 400;
 
-/// Two sessions of a project have the same system prompt up to the session's own part at its end, which
-/// follows the project's instructions. Providers' caches depend on it.
+/// Two sessions of a project have the same system prompt up to the session's own part at its end,
+/// which follows the project's instructions. Providers' caches depend on it.
 fn shared_prompt() {
     let (tell, told) = std::sync::mpsc::channel();
     let model = Model::answering_with(move |request| {

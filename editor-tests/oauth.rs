@@ -28,8 +28,9 @@ pub const ALL: [(&str, fn()); 8] = [
     ("client can be a metadata document", as_a_document),
 ];
 
-/// Returns an authorization server and, behind the same port, the MCP server it guards. Tokens are `access-1`,
-/// `access-2` …; the first expires at once. The tool's text `narrow` needs the scope `write`.
+/// Returns an authorization server and, behind the same port, the MCP server it guards. Tokens are
+/// `access-1`, `access-2` …; the first expires at once. The tool's text `narrow` needs the scope
+/// `write`.
 fn guarded() -> Server {
     let tokens = Mutex::new(0);
     let wide = Mutex::new(false);
@@ -379,8 +380,8 @@ fn meanwhile() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// An editor that shows addresses is given the login as a link, once; the session goes on meanwhile, and has the
-/// server's tools afterwards.
+/// An editor that shows addresses is given the login as a link, once; the session continues
+/// meanwhile, and has the server's tools afterwards.
 fn as_a_link() {
     let server = guarded();
     let script = "has not: \"name\":\"guard_say\"\npause\ntext: Without.\n---\nhas: \"name\":\"guard_say\"\nbegins anew\ntext: With.";

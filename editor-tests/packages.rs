@@ -1,5 +1,5 @@
-//! Plugins that are npm packages: the installation, its time, and the extent of a consent. The registry is
-//! a mock on a loopback port. Skipped where there is no npm.
+//! Plugins that are npm packages: the installation, its time, and the extent of a consent. The
+//! registry is a mock on a loopback port. Skipped where there is no npm.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -261,7 +261,8 @@ fn package_is_fetched_on_request() {
     assert_eq!(code, Some(1));
 }
 
-/// Checks that a flag is no answer about the project, and that the answer is about the plugins that it names.
+/// Checks that a flag is not an answer about the project, and that the answer is about the plugins
+/// that it names.
 fn flag_does_not_answer_about_the_project() {
     if !has_npm() {
         return;

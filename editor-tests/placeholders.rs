@@ -1,5 +1,5 @@
-//! Placeholders for values that differ from run to run, so that a page stays valid: ids by the order of their
-//! first occurrence, directories, times.
+//! Placeholders for values that differ from run to run, so that a page stays valid: ids by the
+//! order of their first occurrence, directories, times.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A directory to work in: a project, a home, a temporary directory, and an environment without anything of
-//! the machine that runs the tests.
+//! A directory to work in: a project, a home, a temporary directory, and an environment without
+//! anything of the machine that runs the tests.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::database::{self, Database};
 
-/// A variable that every process of a test inherits; a process that has it afterwards is a leftover. Commands inherit
-/// variables with such a name.
+/// A variable that every process of a test inherits; a process that has it afterwards is a
+/// leftover. Commands inherit variables with such a name.
 const MARKER: &str = "CARGO_ADJUTANT_TEST";
 
 thread_local! {
@@ -28,8 +28,8 @@ thread_local! {
     static IN_DATABASE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Pages that run again with a database, which cover the states of a session. None of them kills an agent and loads
-/// its session at once: its lease would not have expired yet.
+/// Pages that run again with a database, which cover the states of a session. None of them kills an
+/// agent and loads its session at once: its lease would not have expired yet.
 pub const DATABASE_PAGES: &[&str] = &[
     "sessions/archive",
     "sessions/close",
@@ -136,8 +136,8 @@ impl Project {
         .map(|(name, directory)| (name, self.root.join(directory).display().to_string()))
     }
 
-    /// Returns a path of a transcript: `~/x` lies in the home, `tmp:x` in the temporary directory, anything
-    /// else in the project.
+    /// Returns a path of a transcript: `~/x` lies in the home, `tmp:x` in the temporary directory,
+    /// anything else in the project.
     pub fn path(&self, text: &str) -> PathBuf {
         match text.strip_prefix("~/") {
             Some(rest) => self.root.join("home").join(rest),
@@ -148,8 +148,8 @@ impl Project {
         }
     }
 
-    /// Writes a file and the directories above it; later than every file written before, also where the
-    /// system's clock of file times stood still in between.
+    /// Writes a file and the directories above it; later than every file written before, also where
+    /// the system's clock of file times stood still in between.
     pub fn write(&self, path: &str, text: &str) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -235,8 +235,8 @@ impl Project {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Writes the user's own OpenCode settings. Commands run without a sandbox, because its restrictions differ from
-    /// machine to machine. `sandbox.rs` tests the sandbox.
+    /// Writes the user's own OpenCode settings. Commands run without a sandbox, because its
+    /// restrictions differ from machine to machine. `sandbox.rs` tests the sandbox.
     pub fn settings(&self, more: &Value) {
         self.write(
             "~/.config/opencode/opencode.json",
@@ -244,8 +244,8 @@ impl Project {
         );
     }
 
-    /// Selects the mock provider at `base` as the model in the user's own OpenCode settings. `more` is merged over
-    /// it.
+    /// Selects the mock provider at `base` as the model in the user's own OpenCode settings. `more`
+    /// is merged over it.
     pub fn provider(&self, base: &str, more: &Value) {
         let mut settings = json!({
             "$schema": "https://opencode.ai/config.json",
@@ -274,7 +274,8 @@ impl Project {
         self.processes().into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Waits until no process of this project that is `meant` is left: those that are, when the patience is over.
+    /// Waits until no process of this project that is `meant` is left: those that are, when the
+    /// patience is over.
     pub fn left_after(&self, timeout: Duration, meant: impl Fn(&str) -> bool) -> Vec<String> {
         let end = Instant::now() + timeout;
         loop {
@@ -368,7 +369,8 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-/// Returns a descriptor that becomes readable when the process ends; `None` if there is no such process.
+/// Returns a descriptor that becomes readable when the process ends; `None` if there is no such
+/// process.
 #[cfg(target_os = "linux")]
 fn ending(pid: i32) -> Option<rustix::fd::OwnedFd> {
     use rustix::process::{PidfdFlags, pidfd_open};

@@ -138,7 +138,8 @@ fn chat(delta: &Value, reason: &str) -> Vec<Value> {
     vec![json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": reason }] })]
 }
 
-/// The provider: a search is answered, words without tools are a title, and a call is made until it has a result.
+/// The provider: a search is answered, words without tools are a title, and a call is made until it
+/// has a result.
 fn serve(dialect: &'static Dialect) -> Server {
     Server::start(move |received: &ReceivedRequest| {
         let body = &received.body;

@@ -1,5 +1,5 @@
-//! Models, keys and logins: the output of the commands, and the requests that run next to a conversation. All of them
-//! go to servers of these tests.
+//! Models, keys and logins: the output of the commands, and the requests that run next to a
+//! conversation. All of them go to servers of these tests.
 
 mod endpoints;
 mod login;

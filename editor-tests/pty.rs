@@ -18,7 +18,8 @@ pub fn spawn(mut command: Command, rows: u16, columns: u16) -> (Child, File) {
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
     resize(&ours, rows, columns);
-    // The command holds the other end, and goes with the end of this function: else ours would not end.
+    // The command holds the other end, and goes with the end of this function: else ours would not
+    // end.
     let theirs = theirs(&ours);
     let end = || Stdio::from(theirs.try_clone().unwrap());
     if !command.get_envs().any(|(name, _)| name == "TERM") {

@@ -455,8 +455,8 @@ fn second_version() {
     }
 }
 
-/// Hands over sessions in version 2: a turn that ended at a step reports it in its last update, a waiting prompt in
-/// its error.
+/// Hands over sessions in version 2: a turn that ended at a step reports it in its last update, a
+/// waiting prompt in its error.
 fn handed_over_in_second() {
     let command = "until [ -e go ]; do sleep 0.02; done";
     let (project, model) = model_that(&format!("call bash {}", json!({ "command": command })));

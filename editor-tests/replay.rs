@@ -1,5 +1,6 @@
-//! Checks that a client shows the same after a conversation and after loading it again: random histories of turns,
-//! undone and redone ones, summaries and forks, live and replayed. The files match the last state.
+//! Checks that a client shows the same after a conversation and after loading it again: random
+//! histories of turns, undone and redone ones, summaries and forks, live and replayed. The files
+//! match the last state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -129,7 +130,8 @@ fn acts(random: &mut fastrand::Rng) -> Vec<Act> {
         let act = match random.u8(..8) {
             0..=2 => Act::Say,
             3 | 4 => Act::Undo,
-            // A change that was undone before the conversation went on would return without its turn.
+            // A change that was undone before the conversation went on would return without its
+            // turn.
             5 | 6 if hidden > 0 => Act::Redo,
             _ if visible > 0 && acts.last() == Some(&Act::Say) => Act::Compact,
             _ => Act::Say,
@@ -239,7 +241,8 @@ fn same_state() {
                 let id = 10 + number as u64;
                 client.prompt(id, &session, &words);
                 let (answer, updates) = client.answer(id);
-                // A summary does not shorten a short conversation; then nothing changes, and that is reported.
+                // A summary does not shorten a short conversation; then nothing changes, and that
+                // is reported.
                 let in_vain =
                     *act == Act::Compact && answer.to_string().contains("would not be shorter");
                 assert!(

@@ -1,11 +1,12 @@
 //! Runs the pages again with a client that speaks version 2 of the protocol.
 //!
-//! The client's messages are translated into version 2; the output must satisfy that version's schema and
-//! invariants, use up the model's script, leave the files of the page, and have the same summary as the page:
-//! responses and errors, stop reasons, texts, calls and their results, questions and their options.
+//! The client's messages are translated into version 2; the output must satisfy that version's
+//! schema and invariants, use up the model's script, leave the files of the page, and have the same
+//! summary as the page: responses and errors, stop reasons, texts, calls and their results,
+//! questions and their options.
 //!
-//! Pages about features that version 2 lacks or reports elsewhere are skipped. Every second one of the others is
-//! run, chosen by its name; `ADJUTANT_BOTH=all` runs all.
+//! Pages about features that version 2 lacks or reports elsewhere are skipped. Every second one of
+//! the others is run, chosen by its name; `ADJUTANT_BOTH=all` runs all.
 
 use std::path::Path;
 
@@ -143,8 +144,8 @@ pub struct Summary {
     calls: Vec<[String; 3]>,
     /// The answers offered to each question.
     questions: Vec<String>,
-    /// Some of a call is left open by `…`, or subagents have sessions of their own: the page shows only those of
-    /// their calls that were asked about.
+    /// Some of a call is left open by `…`, or subagents have sessions of their own: the page shows
+    /// only those of their calls that were asked about.
     open: bool,
 }
 
@@ -160,8 +161,8 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
                 sum.ends.push(reason.into());
             } else if line.get("error").is_some() {
                 if prompts.contains(&line["id"]) {
-                    // A prompt that was cancelled while it waited was never part of the conversation: version 2
-                    // answers with an error.
+                    // A prompt that was cancelled while it waited was never part of the
+                    // conversation: version 2 answers with an error.
                     let cancelled = line["error"]["code"] == json!(-32800);
                     sum.ends
                         .push(if cancelled { "cancelled" } else { "error" }.into());

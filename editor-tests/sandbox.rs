@@ -1,8 +1,9 @@
-//! Capabilities of a command in a sandbox, tested from outside: through the real binary, with every mechanism that
-//! this system has, and with none.
+//! Capabilities of a command in a sandbox, tested from outside: through the real binary, with every
+//! mechanism that this system has, and with none.
 //!
-//! The expectations follow from the report of `adjutant doctor`: with a claimed mechanism the forbidden acts must
-//! fail; without one the questions must mention it. So these tests hold on any system, and fail if a claim is false.
+//! The expectations follow from the report of `adjutant doctor`: with a claimed mechanism the
+//! forbidden acts must fail; without one the questions must mention it. So these tests hold on any
+//! system, and fail if a claim is false.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -142,8 +143,8 @@ pub fn why(told: &Value, mechanism: &str) {
     );
 }
 
-/// Returns a directory outside of the temporary ones, if this machine has a writable one: an ordinary user may have
-/// only their home.
+/// Returns a directory outside of the temporary ones, if this machine has a writable one: an
+/// ordinary user may have only their home.
 pub fn elsewhere() -> Option<tempfile::TempDir> {
     let places = [
         env!("CARGO_TARGET_TMPDIR"),
@@ -346,8 +347,8 @@ fn planner_background_command_writes_nothing() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Runs a planner's commands: one that can change nothing runs without a question; one that a rule asks about, or may
-/// cover, and one that reads secrets are asked about.
+/// Runs a planner's commands: one that can change nothing runs without a question; one that a rule
+/// asks about, or may cover, and one that reads secrets are asked about.
 fn planner_asks_only_if_needed() {
     let probe = Project::new();
     probe.settings(&json!({ "sandbox": "auto" }));
@@ -405,8 +406,9 @@ fn planner_asks_only_if_needed() {
     }
 }
 
-/// Sets approvals to `sandboxed`: a rule's question is skipped in a tested sandbox, where the command has no network.
-/// Risks that the sandbox does not contain are asked about. Without a sandbox the option is not offered.
+/// Sets approvals to `sandboxed`: a rule's question is skipped in a tested sandbox, where the
+/// command has no network. Risks that the sandbox does not contain are asked about. Without a
+/// sandbox the option is not offered.
 fn sandboxed_approvals_skip_contained_questions() {
     let probe = Project::new();
     probe.settings(&json!({ "sandbox": "auto" }));
@@ -601,8 +603,8 @@ fn network_is_open_if_allowed() {
     }
 }
 
-/// Disables the sandbox: a planner's command that is not known to be harmless is asked about, even if a rule allows
-/// it.
+/// Disables the sandbox: a planner's command that is not known to be harmless is asked about, even
+/// if a rule allows it.
 fn absent_sandbox_makes_planner_ask() {
     let rule = json!({ "sandbox": "auto", "agent": { "plan": { "permission": { "bash": { "sh look.sh": "allow" } } } } });
     for (command, asked) in [("sh look.sh", 1), ("ls", 0)] {
@@ -652,8 +654,8 @@ fn missing_required_sandbox_refuses_commands() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Runs a known-harmless command: it cannot change anything, whatever its agent may do. Landlock alone is used if
-/// it has every guarantee, which takes a third of the time.
+/// Runs a known-harmless command: it cannot change anything, whatever its agent may do. Landlock
+/// alone is used if it has every guarantee, which takes a third of the time.
 fn harmless_command_cannot_change_anything() {
     let table = [
         ("landlock", "cat file", "landlock, read-only"),
@@ -689,8 +691,8 @@ fn harmless_command_cannot_change_anything() {
     }
 }
 
-/// Checks with every mechanism that a command has its own session: so it has no terminal, and all its processes can
-/// be ended together. The command prints its process id and its session's.
+/// Checks with every mechanism that a command has its own session: so it has no terminal, and all
+/// its processes can be ended together. The command prints its process id and its session's.
 fn command_has_own_process_session() {
     if !cfg!(target_os = "linux") {
         return;
@@ -745,7 +747,7 @@ fn command_ends_with_adjutant() {
     }
 }
 
-/// Ends a command in bubblewrap: it gets SIGTERM first, and its left processes go on.
+/// Ends a command in bubblewrap: it gets SIGTERM first, and its left processes continue.
 fn command_in_bubblewrap_gets_sigterm_first() {
     let asked = json!({ "command": "trap 'echo asked > asked; exit 0' TERM; echo begun; sleep 1000 & wait", "timeout": 1000 });
     let left = json!({ "command": "sleep 1000 & echo left" });

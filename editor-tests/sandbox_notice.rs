@@ -21,8 +21,8 @@ pub const ALL: [(&str, fn()); 2] = [
     ),
 ];
 
-/// Shows a notice if the client knows them, whatever the command's result. The session does not store it, so each
-/// client that loads the session gets it anew.
+/// Shows a notice if the client knows them, whatever the command's result. The session does not
+/// store it, so each client that loads the session gets it anew.
 fn sandbox_notice_is_shown_once() {
     let call = |command: &str| {
         format!(

@@ -1,8 +1,8 @@
-//! Probes of a command in a sandbox, one a row: as root and as an ordinary user, with every mechanism of this
-//! machine, in `plan` and in `build`, with and without the network.
+//! Probes of a command in a sandbox, one a row: as root and as an ordinary user, with every
+//! mechanism of this machine, in `plan` and in `build`, with and without the network.
 //!
-//! All probes of one setting run in one command. A setting that this machine does not support is skipped, and
-//! reported on standard error.
+//! All probes of one setting run in one command. A setting that this machine does not support is
+//! skipped, and reported on standard error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -70,9 +70,9 @@ use Where::{Build, Bwrap, Everywhere, Landlock, Offline, Online, Plan, Root};
 const CAN: bool = true;
 const CANNOT: bool = false;
 
-/// A name, a line for bash, the settings, and whether it succeeds. `$AGENT` is adjutant's process, `$OTHER` an
-/// unrelated one of the same user, `$OUT` a directory that is not a temporary one, `$PORT` a port of this machine
-/// with a listener.
+/// A name, a line for bash, the settings, and whether it succeeds. `$AGENT` is adjutant's process,
+/// `$OTHER` an unrelated one of the same user, `$OUT` a directory that is not a temporary one,
+/// `$PORT` a port of this machine with a listener.
 type Row = (&'static str, &'static str, Where, bool);
 
 const FILES: &[Row] = &[
@@ -393,9 +393,9 @@ const TOOLS: &[(&str, &str)] = &[
 /// Those that look into another process.
 const TRACING: [&str; 2] = ["gcc with its leak checker", "strace"];
 
-/// System calls by their numbers on x86-64 which a kernel never answers with "not permitted" if they are allowed, and
-/// which do nothing with these arguments. `B`: memory of 4 KiB; `V`: a vector of 8 bytes of it; `A`: adjutant's
-/// process; `O`: the other one.
+/// System calls by their numbers on x86-64 which a kernel never answers with "not permitted" if
+/// they are allowed, and which do nothing with these arguments. `B`: memory of 4 KiB; `V`: a vector
+/// of 8 bytes of it; `A`: adjutant's process; `O`: the other one.
 type Call = (&'static str, &'static str, Where);
 
 const REFUSED: &[Call] = &[
@@ -644,8 +644,8 @@ impl Stage {
         if nobody {
             // Its own may lie where only root looks.
             let copy = project.path("tmp:adjutant");
-            // Not by us: a program that another test starts meanwhile would hold it open for writing, and it could
-            // not be run.
+            // Not by us: a program that another test starts meanwhile would hold it open for
+            // writing, and it could not be run.
             assert!(
                 Command::new("cp")
                     .args([&binary, &copy])

@@ -1,5 +1,5 @@
-//! Lines of `data/sandbox_cases.csv` that are asked about without a sandbox and not in one, each run in the live
-//! sandbox, through the real binary, with every mechanism that this system has.
+//! Lines of `data/sandbox_cases.csv` that are asked about without a sandbox and not in one, each
+//! run in the live sandbox, through the real binary, with every mechanism that this system has.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ pub const ALL: [(&str, fn()); 2] = [
     ),
 ];
 
-/// Runs every line whose question the sandbox removes, in the live sandbox: files outside and control files are
-/// unchanged.
+/// Runs every line whose question the sandbox removes, in the live sandbox: files outside and
+/// control files are unchanged.
 fn lines_of_the_table(mechanism: &str) {
     const LINES: usize = 25;
     let rows = csv(include_str!("data/sandbox_cases.csv"));

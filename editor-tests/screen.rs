@@ -108,8 +108,8 @@ impl Terminal {
         }
     }
 
-    /// Makes the window narrower, while the program is stopped. Like most terminals, it wraps the lines
-    /// that are too long now, and the cursor stays at its character.
+    /// Makes the window narrower, while the program is stopped. Like most terminals, it wraps the
+    /// lines that are too long now, and the cursor stays at its character.
     fn narrow(&mut self, columns: u16) {
         const MARK: &str = "\u{7}all is drawn\u{7}";
         let program = Pid::from_child(&self.child);
@@ -269,8 +269,8 @@ fn widths() {
     }
 }
 
-/// A line of a paragraph is shown while the paragraph still grows, and the words of the next line above
-/// the spinner.
+/// A line of a paragraph is shown while the paragraph still grows, and the words of the next line
+/// above the spinner.
 fn streamed() {
     let (_model, project) = stage("text: \"A few words \"\nhang", &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
@@ -342,7 +342,8 @@ fn interrupt(terminal: &Terminal, signal: Signal) {
     rustix::process::kill_process(Pid::from_child(&terminal.child), signal).unwrap();
 }
 
-/// However the run ends, the keys typed meanwhile are not on the screen, and the terminal is as before.
+/// However the run ends, the keys typed meanwhile are not on the screen, and the terminal is as
+/// before.
 fn typed() {
     let echoes = |terminal: &File| {
         let modes = rustix::termios::tcgetattr(terminal).unwrap().local_modes;
@@ -442,9 +443,9 @@ fn timed() {
     );
 }
 
-/// Of a long output the last lines are shown, and the place of the others: in the export of the session,
-/// or in a file if the result is cut. The last lines are those of the program, also if the raw output
-/// ends before them.
+/// Of a long output the last lines are shown, and the place of the others: in the export of the
+/// session, or in a file if the result is cut. The last lines are those of the program, even if the
+/// raw output ends before them.
 fn long_output() {
     let (_model, project) = stage(
         "call bash {\"command\":\"seq 5\"}\n---\ncall bash {\"command\":\"seq 6\"}\n---\n\
@@ -787,7 +788,7 @@ fn piped() {
         stderr_without_session(&output).0,
         "Let me see.\nOne more look.\n"
     );
-    // A question without a user is refused to the model, which goes on.
+    // A question without a user is refused to the model, which continues.
     let refused = "text: Let me see.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\nsees: no user is present\ntext: I could not look.";
     for (strict, code) in [
         (&["run", "Do it."][..], 0),

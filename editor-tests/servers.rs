@@ -46,8 +46,8 @@ done
 exec sleep 1000
 "#;
 
-/// A call that is larger than the pipe is never read to its end, and neither is the news that it was
-/// cancelled. The turn ends all the same, and the session goes on.
+/// A call that is larger than the pipe is never read to its end, and neither is the news that it
+/// was cancelled. The turn ends all the same, and the session continues.
 fn does_not_read() {
     let call = json!({ "words": "and on and on ".repeat(40 << 10) });
     let script = format!("call deaf_tell {call}\n---\ntext: Still here.");
@@ -86,8 +86,8 @@ while read -r line; do
 done
 "#;
 
-/// Asks a client without forms, which declines automatically; that does not extend the call's timeout. The user gets
-/// one notice.
+/// Asks a client without forms, which declines automatically; that does not extend the call's
+/// timeout. The user gets one notice.
 fn asks_without_end() {
     let model = Model::start(
         model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap(),
@@ -162,8 +162,8 @@ fn behind_a_proxy() {
     );
 }
 
-/// Checks that the user chooses the certificate authority: without it the failure is reported, with it the server
-/// works.
+/// Checks that the user chooses the certificate authority: without it the failure is reported, with
+/// it the server works.
 fn vouched_for() {
     let server = mcp::Server::default();
     let (address, stopped, authority) = providers::vouched(move |body| {

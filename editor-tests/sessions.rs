@@ -59,8 +59,8 @@ fn load(client: &mut Client, id: u64, session: &str) -> (Value, Vec<Value>) {
     client.answer(id)
 }
 
-/// Takes a session over: the second client gets an error, asks again, and gets the session; the first one's turn is
-/// cancelled, its user is notified, and can take it back.
+/// Takes a session over: the second client gets an error, asks again, and gets the session; the
+/// first one's turn is cancelled, its user is notified, and can take it back.
 fn taken_over() {
     let (model, project) = project("text: Once upon a time\nhang\n---\ntext: The end.\n");
     let mut first = Client::new(project.clone());
@@ -175,8 +175,8 @@ fn loaded_after_exit() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Stores files with whole results for a week. The process that opens a session first looks for old ones; no other
-/// does within the hour.
+/// Stores files with whole results for a week. The process that opens a session first looks for old
+/// ones; no other does within the hour.
 fn results_of_last_week() {
     let (_model, project) = project("text: Hello.\n---\ntext: Hello.\n");
     let week = std::time::Duration::from_secs(7 * 24 * 60 * 60);
@@ -247,7 +247,8 @@ fn answers(client: &mut Client, count: usize) -> Vec<Value> {
     answers
 }
 
-/// Sets a title while the session is loaded: it remains, no title is generated, and no client is notified of one.
+/// Sets a title while the session is loaded: it remains, no title is generated, and no client is
+/// notified of one.
 fn titled_while_loaded() {
     let (model, project) = project("text: Hello.\n");
     let id = SessionId::new("ses_00000001");
@@ -292,7 +293,8 @@ fn titled_while_loaded() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Tests it also while the earlier one waits, for the load of its session and for the trial of the sandbox.
+/// Tests it also while the earlier one waits, for the load of its session and for the trial of the
+/// sandbox.
 fn the_later_choice_stays() {
     let model = Model::start(model::script("text: Hello.\n").unwrap());
     let project = Project::new();
@@ -448,7 +450,8 @@ fn command_line() {
     );
 }
 
-/// Sets a retention period: the first session that a process opens has older ones deleted, children too.
+/// Sets a retention period: the first session that a process opens has older ones deleted, children
+/// too.
 fn pruned() {
     const DAY: u64 = 24 * 60 * 60 * 1000;
     let project = Project::new();

@@ -1,4 +1,5 @@
-//! Traces and metrics as a collector receives them, and the trace contexts that clients send and servers get.
+//! Traces and metrics as a collector receives them, and the trace contexts that clients send and
+//! servers get.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! Command lines on a page: a `terminal` block holds lines that begin with `$ `, which a shell runs in the project
-//! with `adjutant` on its `PATH`, and the output of each, standard error included. `…` stands for anything within a
-//! line, and alone on a line for any number of lines; an exit code other than 0 appears as `[code]`.
+//! Command lines on a page: a `terminal` block holds lines that begin with `$ `, which a shell runs
+//! in the project with `adjutant` on its `PATH`, and the output of each, standard error included.
+//! `…` stands for anything within a line, and alone on a line for any number of lines; an exit code
+//! other than 0 appears as `[code]`.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Terminal injection: hostile text from every source, through every command that shows something, on a
-//! pseudo-terminal and in a pipe. Also the modes of stored files, which only their owner may read.
+//! Terminal injection: hostile text from every source, through every command that shows something,
+//! on a pseudo-terminal and in a pipe. Also the modes of stored files, which only their owner may
+//! read.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -36,13 +37,13 @@ pub const ALL: [(&str, fn()); 5] = [
     ),
 ];
 
-/// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions, a character
-/// without width, a tag, erasing, a line break of that kind, and a line that overwrites itself. No `/`, because it is
-/// a file's name too.
+/// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions,
+/// a character without width, a tag, erasing, a line break of that kind, and a line that overwrites
+/// itself. No `/`, because it is a file's name too.
 const HOSTILE: &str = "zqx\x1b]0;t\x07\x1b]52;c;aGk=\x07\x1b[45m\x1b[6n\u{9b}5n\u{9d}0;t\u{9c}\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{7f}\u{85}\x08¶\r¶";
 
-/// Returns the first sequence of an output that a terminal would act on or hide. On a terminal these are allowed:
-/// cursor movements of the spinner, our colours and weights, and `\r\n`.
+/// Returns the first sequence of an output that a terminal would act on or hide. On a terminal
+/// these are allowed: cursor movements of the spinner, our colours and weights, and `\r\n`.
 fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     let text = match std::str::from_utf8(output) {
         Ok(text) => text.to_owned(),
@@ -74,8 +75,8 @@ const OUR_STYLES: [&str; 11] = [
     "0m", "1m", "2m", "3m", "4m", "31m", "32m", "33m", "34m", "35m", "36m",
 ];
 
-/// Returns the text after one of our own sequences: the spinner's, which erase the rest of the screen and go up, and
-/// those that begin or end one of our styles.
+/// Returns the text after one of our own sequences: the spinner's, which erase the rest of the
+/// screen and go up, and those that begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
     if let Some(rest) = OUR_STYLES.iter().find_map(|s| sequence.strip_prefix(s)) {
@@ -90,8 +91,8 @@ const QUIET: Timespec = Timespec {
     tv_nsec: 300_000_000,
 };
 
-/// Runs a command on a terminal of its own, where these lines are typed (the first answers whether the
-/// project is trusted, where something asks that); gives all that came out of it.
+/// Runs a command on a terminal of its own, where these lines are typed (the first answers whether
+/// the project is trusted, where something asks that); gives all that came out of it.
 fn on_terminal(command: Command, typed: &str) -> Vec<u8> {
     let (mut child, mut ours) = pty::spawn(command, 50, 1000);
     // A line is typed when nothing more comes, because lines typed before a question do not answer
@@ -132,8 +133,8 @@ fn adjutant(project: &Project, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it on a terminal and in a pipe; both must be clean, and both must have shown something of the
-/// hostile words.
+/// Runs it on a terminal and in a pipe; both must be clean, and both must have shown something of
+/// the hostile words.
 fn check(project: &Project, args: &[&str], typed: &str) {
     let on_terminal = on_terminal(adjutant(project, args), typed);
     let piped = adjutant(project, args).output().unwrap();
@@ -301,8 +302,8 @@ fn every_command() {
     }
 }
 
-/// Words of the model in whatever pieces, titles of calls, questions, the provider's and the servers'
-/// complaints.
+/// Words of the model in whatever pieces, titles of calls, questions, the provider's and the
+/// servers' complaints.
 fn runs() {
     let words = serde_json::to_string(HOSTILE).unwrap();
     let letters: Vec<String> = HOSTILE

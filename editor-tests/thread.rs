@@ -1,6 +1,6 @@
-//! Tools must not block the thread that reads messages, whatever a model's arguments or a file contain: compares
-//! the processor time of this thread for a call at two sizes. Waiting and other threads do not count, so that the
-//! result is the same on a busy machine.
+//! Tools must not block the thread that reads messages, whatever a model's arguments or a file
+//! contain: compares the CPU time of this thread for a call at two sizes. Waiting and other
+//! threads do not count, so that the result is the same on a busy machine.
 
 use std::fs;
 use std::time::Duration;
@@ -37,12 +37,12 @@ pub const ALL: [(&str, fn()); 5] = [
     ),
 ];
 
-/// The largest additional processor time of the thread for the larger call, however large its files and its output
-/// are: both the displayed part and the next request have a limit.
+/// The largest additional CPU time of the thread for the larger call, however large its files
+/// and its output are: both the displayed part and the next request have a limit.
 const BOUND: Duration = Duration::from_millis(250);
 
-/// Additional time for each MiB of arguments, which pass through the provider, the client, the store and the next
-/// request.
+/// Additional time for each MiB of arguments, which pass through the provider, the client, the
+/// store and the next request.
 const BOUND_OF_MIB: Duration = Duration::from_millis(150);
 
 /// A call: a tool and its arguments.
@@ -448,7 +448,8 @@ const ARGUMENTS: [Scene; 12] = [
     }),
 ];
 
-/// Returns the time of the processor that the thread of the runtime has taken: the first one of the process.
+/// Returns the time of the processor that the thread of the runtime has taken: the first one of the
+/// process.
 fn taken(pid: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -493,7 +494,8 @@ fn check(scenes: &[Scene]) {
     );
 }
 
-/// Measures the processor time of the thread for either call, and the bytes of the larger one's arguments.
+/// Measures the CPU time of the thread for either call, and the bytes of the larger one's
+/// arguments.
 fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
     let model = Model::unwatched(Vec::new());
     let project = Project::new();
@@ -539,7 +541,8 @@ fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
     (times[1], times[2], bytes)
 }
 
-/// Waits for the answer to a prompt, and allows every request. Skips the updates unparsed: they are too many.
+/// Waits for the answer to a prompt, and allows every request. Skips the updates unparsed: they are
+/// too many.
 fn finished(client: &mut Client, id: u64) {
     loop {
         let line = client

@@ -1,6 +1,6 @@
 //! The schemas of tools as providers receive them. The schemas of 43 published MCP servers
-//! (`data/tool_schemas.jsonl.gz`: names and structure, without descriptions) pass through the real binary in each
-//! wire format, and are checked against the documented rules of the provider.
+//! (`data/tool_schemas.jsonl.gz`: names and structure, without descriptions) pass through the real
+//! binary in each wire format, and are checked against the documented rules of the provider.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -23,8 +23,8 @@ const ROWS: &[u8] = include_bytes!("data/tool_schemas.jsonl.gz");
 struct Wire {
     /// The SDK package.
     npm: &'static str,
-    /// Returns the name and the schema of each function that a request declares. The schema is null if the function has
-    /// no arguments.
+    /// Returns the name and the schema of each function that a request declares. The schema is null
+    /// if the function has no arguments.
     declared: fn(&Value) -> Vec<(String, Value)>,
     /// Returns the rules that a schema violates.
     problems: fn(&Value) -> Vec<String>,
@@ -179,8 +179,8 @@ fn published_schemas_follow_the_rules() {
     );
 }
 
-/// Returns the differences between a published schema and the sent one: missing arguments, other required arguments,
-/// and missing values of enumerations.
+/// Returns the differences between a published schema and the sent one: missing arguments, other
+/// required arguments, and missing values of enumerations.
 fn differences(published: &Value, sent: &Value, open_objects: bool) -> Vec<String> {
     let names = |schema: &Value| -> BTreeSet<String> {
         schema["properties"]
@@ -219,7 +219,8 @@ fn differences(published: &Value, sent: &Value, open_objects: bool) -> Vec<Strin
     differences
 }
 
-/// Collects the strings in enumerations and constants. Includes those of `additionalProperties` with `open_objects`.
+/// Collects the strings in enumerations and constants. Includes those of `additionalProperties`
+/// with `open_objects`.
 fn collect_choices(schema: &Value, open_objects: bool, out: &mut BTreeSet<String>) {
     match schema {
         Value::Object(map) => {
@@ -283,8 +284,8 @@ const FORMATS: [&str; 9] = [
     "uuid",
 ];
 
-/// Checks the rules that all providers share: an object at the top, known types and formats, arrays with items, references
-/// with a target, required arguments that exist.
+/// Checks the rules that all providers share: an object at the top, known types and formats, arrays
+/// with items, references with a target, required arguments that exist.
 fn common_problems(schema: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     if schema["type"] != "object" || !schema["properties"].is_object() {
@@ -346,7 +347,8 @@ fn common_problems(schema: &Value) -> Vec<String> {
     problems
 }
 
-/// Checks a schema against OpenAI's rules for function calling without `strict`, in Chat Completions and in Responses.
+/// Checks a schema against OpenAI's rules for function calling without `strict`, in Chat
+/// Completions and in Responses.
 fn openai(schema: &Value) -> Vec<String> {
     let mut problems = common_problems(schema);
     if !jsonschema::meta::is_valid(schema) {
@@ -355,8 +357,8 @@ fn openai(schema: &Value) -> Vec<String> {
     problems
 }
 
-/// Checks a schema against Anthropic's rules for `input_schema`: JSON Schema draft 2020-12, with plain names of
-/// arguments.
+/// Checks a schema against Anthropic's rules for `input_schema`: JSON Schema draft 2020-12, with
+/// plain names of arguments.
 fn anthropic(schema: &Value) -> Vec<String> {
     let mut problems = common_problems(schema);
     if let Err(error) = jsonschema::draft202012::meta::validate(schema) {

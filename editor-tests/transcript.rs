@@ -12,28 +12,28 @@
 //! | `terminal` | commands, each after `$ `, and what they print; see `terminal.rs` |
 //! | `agent` | what must come out, in the short form of `short_form.rs` or one JSON message per line; `agent unordered` for concurrent calls |
 //!
-//! JSON lines are literal, except that `"jsonrpc":"2.0"` is omitted on both sides (a line that begins with `raw ` is
-//! sent unchanged), and that placeholders replace values that differ from run to run: `${SESSION}`, `${SESSION2}`,
-//! `${CWD}`, `${HOME}`, `${TMP}`, `${ASK}` (the id of the agent's newest request), `${MCP}` (the program of `mcp.rs`,
-//! with `--mcp-server`, and of `language.rs`), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` matches
-//! anything: a value, a piece of a string, the other members of an object (`"…":"…"`), the rest of an array.
+//! JSON lines are literal, except that `"jsonrpc":"2.0"` is omitted on both sides (a line that
+//! begins with `raw ` is sent unchanged), and that placeholders replace values that differ from run
+//! to run: `${SESSION}`, `${SESSION2}`, `${CWD}`, `${HOME}`, `${TMP}`, `${ASK}` (the id of the
+//! agent's newest request), `${MCP}` (the program of `mcp.rs`, with `--mcp-server`, and of
+//! `language.rs`), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` matches anything:
+//! a value, a piece of a string, the other members of an object (`"…":"…"`), the rest of an array.
 //!
 //! Every `editor` block waits until each of its requests is answered, unless it is marked
-//! `editor unanswered`. Consecutive chunks of one message are shown as one, because their number is random.
-//! Messages that may come at any time ([`ASIDE`]) are shown only on pages that mention them, and in no order
-//! with the rest; so are some members ([`ASIDE_MEMBERS`]).
+//! `editor unanswered`. Consecutive chunks of one message are shown as one, because their number is
+//! random. Messages that may come at any time ([`ASIDE`]) are shown only on pages that mention
+//! them, and in no order with the rest; so are some members ([`ASIDE_MEMBERS`]).
 //!
-//! A client that offers files (`# open a session with fs`) answers requests about them automatically: with the
-//! text on the disk, or with the buffer that `# hold path "text"` has opened.
-//! A client that gives a session MCP servers of the type `acp` answers requests to them automatically; see
-//! `editor_servers.rs`.
-//! A client of version 2 (`# open a session in version 2`) needs a page whose environment allows it; the output
-//! of its terminals is shown as text.
-//! A client with forms (`# open a session with forms`, `… with forms and addresses`) answers them on
+//! A client that offers files (`# open a session with fs`) answers requests about them
+//! automatically: with the text on the disk, or with the buffer that `# hold path "text"` has
+//! opened. A client that gives a session MCP servers of the type `acp` answers requests to them
+//! automatically; see `editor_servers.rs`. A client of version 2 (`# open a session in version 2`)
+//! needs a page whose environment allows it; the output of its terminals is shown as text. A client
+//! with forms (`# open a session with forms`, `… with forms and addresses`) answers them on
 //! `# answer form {…}`.
 //!
-//! `BLESS=1` writes the output into the `agent` blocks, in the short form unless the page is about the wire; messages
-//! that still match stay as they are.
+//! `BLESS=1` writes the output into the `agent` blocks, in the short form unless the page is about
+//! the wire; messages that still match stay as they are.
 
 mod buffers;
 mod compare;
@@ -61,8 +61,8 @@ pub fn own_tests() {
     short_form::own_tests();
 }
 
-/// Messages that may come at any time: updates about the session, not the turn; reads of buffers, any number of them;
-/// requests to servers in the client; withdrawn questions.
+/// Messages that may come at any time: updates about the session, not the turn; reads of buffers,
+/// any number of them; requests to servers in the client; withdrawn questions.
 const ASIDE: &[&str] = &[
     "available_commands_update",
     "session_info_update",
@@ -74,7 +74,8 @@ const ASIDE: &[&str] = &[
     "$/cancel_request",
 ];
 
-/// Members that are shown only on pages that mention a word, in the results of requests and in updates.
+/// Members that are shown only on pages that mention a word, in the results of requests and in
+/// updates.
 const ASIDE_MEMBERS: &[(&str, &str)] = &[("totalTokens", "usage"), ("availableModels", "models")];
 
 /// The silence after which a blessed block ends.

@@ -1,5 +1,5 @@
-//! `/undo` takes back what its own session's calls and programs wrote, and nothing that others wrote meanwhile: the
-//! user, another session, another process.
+//! `/undo` takes back what its own session's calls and programs wrote, and nothing that others
+//! wrote meanwhile: the user, another session, another process.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -72,7 +72,8 @@ pub const ALL: [(&str, fn()); 15] = [
 const GATE: &str = "gate";
 const SECOND_GATE: &str = "second-gate";
 
-/// Returns a project with files of the user's, and a gate; `None` if this machine lacks the mechanism.
+/// Returns a project with files of the user's, and a gate; `None` if this machine lacks the
+/// mechanism.
 fn stage(mechanism: &str, script: &str) -> Option<(Project, Model)> {
     let model = Model::start(model::script(script).unwrap());
     let mut project = Project::new();
@@ -329,8 +330,8 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Adjutant is killed while a program that hides from it still runs: a process of ours answers in its place, and ends
-/// with the program.
+/// Adjutant is killed while a program that hides from it still runs: a process of ours answers in
+/// its place, and ends with the program.
 fn daemon_that_outlives_adjutant_can_write() {
     let daemon = format!(
         "cat {GATE}; echo late > late.txt; mv late.txt later.txt; echo written > {SECOND_GATE}"
@@ -371,8 +372,8 @@ fn daemon_that_outlives_adjutant_can_write() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Adjutant is killed while a command runs: nothing of it continues, neither the programs of its shell nor one that has
-/// left its session. Both commands write, one of them only to its output.
+/// Adjutant is killed while a command runs: nothing of it continues, neither the programs of its
+/// shell nor one that has left its session. Both commands write, one of them only to its output.
 fn programs_end_with_a_killed_adjutant(mechanism: &str) {
     let commands = [
         format!("cat {GATE} | cat; echo over"),
@@ -428,8 +429,8 @@ fn holder_of(adjutant: i32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Without reports of the system, files that changed meanwhile may be anybody's: they are named, and set back only
-/// by force.
+/// Without reports of the system, files that changed meanwhile may be anybody's: they are named,
+/// and set back only by force.
 fn changes_without_reports_are_asked_about() {
     let command = format!("cat {GATE}; echo a > a.txt");
     let Some((project, model)) = stage("none", &format!("{}\n---\ntext: Done.", call(&command)))

@@ -1,5 +1,5 @@
-//! Repositories of every shape, created by git: a session's changes in them can be undone, and no byte of git's
-//! own files changes, the user's index, stash, refs and settings included.
+//! Repositories of every shape, created by git: a session's changes in them can be undone, and no
+//! byte of git's own files changes, the user's index, stash, refs and settings included.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,8 +45,8 @@ pub const ALL: [(&str, fn()); 5] = [
 
 const SUPER: &str = "git init -q lib; echo m > lib/m.txt; git -C lib add -A; git -C lib commit -qm first; git init -q super; cd super; git config --global protocol.file.allow always";
 
-/// State of the user's repository: commits, a staged and a stashed change, a tag, settings of their own, and files
-/// that are ignored in two ways.
+/// State of the user's repository: commits, a staged and a stashed change, a tag, settings of their
+/// own, and files that are ignored in two ways.
 const USERS: &str = "
     printf 'old\\n' > a.txt; printf 'b\\n' > b.txt; echo '*.log' > .gitignore
     git add -A; git commit -qm files

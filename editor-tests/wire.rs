@@ -1,9 +1,9 @@
-//! Lines that the wire must survive: every row of `data/jsonrpc_cases.csv`, run as its `required` column
-//! states. After each a request with its own id is sent: its answer shows that the stream goes on, and that
-//! everything before it has arrived.
+//! Lines that the wire must survive: every row of `data/jsonrpc_cases.csv`, run as its `required`
+//! column states. After each a request with its own id is sent: its answer shows that the stream
+//! continues, and that everything before it has arrived.
 //!
-//! Rows that are conversations (S…) are pages, which contain a line "Wire cases: …". Rows that need more than a
-//! page (a client that does not read, ten thousand messages) are in `conversations.rs`.
+//! Rows that are conversations (S…) are pages, which contain a line "Wire cases: …". Rows that need
+//! more than a page (a client that does not read, ten thousand messages) are in `conversations.rs`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -122,8 +122,8 @@ pub fn run(group: &str) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Runs the same rows with a client that speaks version 2, translated into it. Rows about the handshake are run
-/// before one.
+/// Runs the same rows with a client that speaks version 2, translated into it. Rows about the
+/// handshake are run before one.
 pub fn run_second(group: &str) {
     let mut project = Project::new();
     project.set("ADJUTANT_ACP_V2", Some("1"));
@@ -168,7 +168,8 @@ pub fn run_second(group: &str) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Checks every method in the protocol's own table, in each version: a served one is known, another one is refused.
+/// Checks every method in the protocol's own table, in each version: a served one is known, another
+/// one is refused.
 pub fn the_table_is_true() {
     let page = include_str!("../protocol/README.md");
     let table = page
@@ -277,7 +278,7 @@ fn run_row(editor: &mut Editor, row: &Row, latest: u64) -> Vec<String> {
             "RP06: the answer is not the latest supported version: {answers:?}"
         ));
     }
-    // More than 48 MiB of a 40 MiB line were buffered: that is no bound.
+    // More than 48 MiB of a 40 MiB line were buffered: that is not a bound.
     if row.id == "RX04" && memory(editor.pid()).saturating_sub(before) > 48 << 20 {
         problems.push("RX04: the memory grew with the line".into());
     }

@@ -1,5 +1,5 @@
-//! The prompts and reminders that adjutant sends to models, and the answers of the offline model, as
-//! constants. Each text is a Markdown file in this directory.
+//! The prompts and reminders that adjutant sends to models, and the answers of the offline model,
+//! as constants. Each text is a Markdown file in this directory.
 
 pub mod agent {
     //! System prompts of built-in agents, and the tasks given to those that work in the background.

@@ -77,8 +77,8 @@ struct Cli {
 enum Command {
     /// Serve an editor over the Agent Client Protocol
     ///
-    /// Speaks ACP on standard input and output. This is the default command if standard input is not a
-    /// terminal.
+    /// Speaks ACP on standard input and output. This is the default command if standard input is
+    /// not a terminal.
     Acp(acp::Args),
     /// Serve editors on this machine and others, over WebSocket and HTTP
     ///
@@ -93,9 +93,9 @@ enum Command {
     ///
     /// The answer goes to standard output, everything else to standard error.
     ///
-    /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a limit was
-    /// reached), 5 something was not permitted, 129 hung up, 130 interrupted, 131
-    /// quit, 143 terminated.
+    /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a
+    /// limit was reached), 5 something was not permitted, 129 hung up, 130 interrupted, 131 quit,
+    /// 143 terminated.
     Run(Box<run::Args>),
     /// Show, check and change the settings
     Config(config::Args),
@@ -111,15 +111,16 @@ enum Command {
     Extensions(extensions::Args),
     /// Print the events of your sessions as lines of JSON
     ///
-    /// The events have the format of OpenCode. They come from every adjutant process that you run on
-    /// this machine, including those started later. For `adjutant serve` on another machine, read its
-    /// /events.
+    /// The events have the format of OpenCode. They come from every adjutant process that you run
+    /// on this machine, including those started later. For `adjutant serve` on another machine,
+    /// read its /events.
     Events(events::Args),
     /// List, read and manage earlier sessions
     Sessions(sessions::Args),
     /// Count tokens and cost by day, model and project
     ///
-    /// Counts the sessions of every project that are stored here. Input excludes tokens that providers had cached.
+    /// Counts the sessions of every project that are stored here. Input excludes tokens that
+    /// providers had cached.
     Stats(stats::Args),
     /// List, show and create agents
     Agents(agents::Args),
@@ -137,21 +138,22 @@ enum Command {
     Mcp(mcp::Args),
     /// List models with their limits, prices and capabilities
     ///
-    /// At a terminal, only a few models of each provider are shown: first those that you use, then the
-    /// best. In a pipe, all are listed. Prices are in US dollars per million tokens, for input and
-    /// output.
+    /// At a terminal, only a few models of each provider are shown: first those that you use, then
+    /// the best. In a pipe, all are listed. Prices are in US dollars per million tokens, for input
+    /// and output.
     Models(models::Args),
     /// Check what works on this machine
     ///
-    /// Tries everything that it reports (the sandbox, providers, MCP servers) instead of relying on the
-    /// settings. Exits with 1 if something does not work; with --report, only if the report cannot be
-    /// written.
+    /// Tries everything that it reports (the sandbox, providers, MCP servers) instead of relying on
+    /// the settings. Exits with 1 if something does not work; with --report, only if the report
+    /// cannot be written.
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     ///
     /// It also completes models, modes, agents, sessions and servers that exist.
     ///
-    /// For bash, for example: adjutant completions bash > ~/.local/share/bash-completion/completions/adjutant
+    /// For bash, for example: adjutant completions bash >
+    /// ~/.local/share/bash-completion/completions/adjutant
     Completions {
         /// Shell to complete in
         shell: pages::Shell,
@@ -183,7 +185,8 @@ struct JsonListing {
 }
 
 impl Command {
-    /// Returns whether the command changes permissions or acts in the user's name, which no agent may do.
+    /// Returns whether the command changes permissions or acts in the user's name, which no agent
+    /// may do.
     fn is_for_the_user(&self) -> bool {
         match self {
             Self::Trust(args) => !args.only_lists(),

@@ -1,4 +1,5 @@
-//! adjutant, a coding agent that runs behind an editor: its command line, and the map of its crates.
+//! adjutant, a coding agent that runs behind an editor: its command line, and the map of its
+//! crates.
 //!
 //! The table is ordered from the client inwards. A crate uses only crates below it: calls go down,
 //! messages come up.

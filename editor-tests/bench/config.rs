@@ -138,7 +138,8 @@ fn rules(words: [&str; 4], actions: [&str; 2]) -> serde_json::Value {
     (0..40).map(rule).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// 40 rules of a user's, 40 of a project's and 10 agents of its own: nothing is loosened, or much is.
+/// 40 rules of a user's, 40 of a project's and 10 agents of its own: nothing is loosened, or much
+/// is.
 #[divan::bench(args = ["tighter", "looser"])]
 fn load_40_rules_and_40_and_10_agents(bencher: Bencher<'_, '_>, how: &str) {
     let user = rules(["git push", "rm", "npm run", "cargo"], ["ask", "deny"]);

@@ -1,6 +1,6 @@
 //! The long run, whole: a thousand steps with five summaries and 20 MB of output, eight sessions at
-//! once, a cancel in a flood, and what MCP servers cost. Printed, because what matters is a curve. Run it with
-//! `cargo bench --bench long`, or some of it with one of the names in `main` after it:
+//! once, a cancel in a flood, and what MCP servers cost. Printed, because what matters is a curve.
+//! Run it with `cargo bench --bench long`, or some of it with one of the names in `main` after it:
 //! `cargo bench --bench long flood`.
 
 #![expect(
@@ -193,7 +193,8 @@ fn cancel_in_a_flood(lines: usize) -> Duration {
     took
 }
 
-/// Measures the processor time of eight sessions in one process, and of eight processes with one each.
+/// Measures the CPU time of eight sessions in one process, and of eight processes with one
+/// each.
 fn eight_sessions() -> (Duration, Duration) {
     (together(8), (0..8).map(|_| together(1)).sum())
 }
@@ -223,7 +224,7 @@ fn together(sessions: usize) -> Duration {
     of_children() - before
 }
 
-/// Returns the processor time of ended child processes.
+/// Returns the CPU time of ended child processes.
 fn of_children() -> Duration {
     // In hundredths of a second, on every Linux.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();

@@ -1,5 +1,5 @@
-//! Costs of MCP servers: ten of them, two dead, before the first request; a call beyond its round trip; a thousand
-//! tools in a request; the memory of an idle server.
+//! Costs of MCP servers: ten of them, two dead, before the first request; a call beyond its round
+//! trip; a thousand tools in a request; the memory of an idle server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -86,8 +86,8 @@ fn remote(address: SocketAddr) -> Value {
     json!({"type": "remote", "url": format!("http://{address}/mcp"), "oauth": false})
 }
 
-/// A session with these servers: how long it took to open, how long until the model was asked after that, the bytes
-/// it was asked with, and the memory of the process.
+/// A session with these servers: how long it took to open, how long until the model was asked after
+/// that, the bytes it was asked with, and the memory of the process.
 fn session(servers: &Value) -> (Duration, Duration, usize, u64) {
     let model = Model::unwatched(model::script("text: Hello.").unwrap());
     let project = Project::new();
@@ -96,7 +96,8 @@ fn session(servers: &Value) -> (Duration, Duration, usize, u64) {
     let start = Instant::now();
     let id = client.open(&project);
     let opened = start.elapsed();
-    // As while a user types: the servers are ready when the prompt comes, except those that never start.
+    // As while a user types: the servers are ready when the prompt comes, except those that never
+    // start.
     std::thread::sleep(Duration::from_millis(500));
     let start = Instant::now();
     client.prompt(1, &id);

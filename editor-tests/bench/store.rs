@@ -132,7 +132,8 @@ fn many(open: impl FnOnce() -> Store, cwd: &Path) {
     });
 }
 
-/// Measures a start with ten thousand stored sessions: until its first session, and a page of their list.
+/// Measures a start with ten thousand stored sessions: until its first session, and a page of their
+/// list.
 fn crowd() {
     const TIMES: usize = 9;
     let empty = Project::new();

@@ -1,5 +1,5 @@
-//! Faults while files are edited and restored: killed processes, refused system calls, users who edit at the same
-//! time.
+//! Faults while files are edited and restored: killed processes, refused system calls, users who
+//! edit at the same time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -183,8 +183,8 @@ pub(super) fn write_without(what: &str, dir: &Path) {
     }
 }
 
-/// FW02: fails every system call of a write in every way, and fills the disk after every number of bytes. The old
-/// file is unchanged, and the reason is reported.
+/// FW02: fails every system call of a write in every way, and fills the disk after every number of
+/// bytes. The old file is unchanged, and the reason is reported.
 pub(super) fn refused_writes() {
     let calls = CALLS
         .iter()
@@ -248,7 +248,8 @@ const USERS: [&str; 20] = [
     "printf 'a\\nold\\nb\\n' > a.txt; git tag here; git branch there",
 ];
 
-/// Returns every file below a directory, as a user would tell it from another: mode, words, where it leads.
+/// Returns every file below a directory, as a user would tell it from another: mode, words, where
+/// it leads.
 fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_path_buf()];
@@ -276,9 +277,10 @@ fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
     found
 }
 
-/// FW08: the agent has changed files, by edits or by a command; the user does something; the turn is undone. Files
-/// that are still as the agent left them are as before, all others are as the user left them, and the repository is
-/// unchanged, byte by byte. The redo restores exactly the undone changes.
+/// FW08: the agent has changed files, by edits or by a command; the user does something; the turn
+/// is undone. Files that are still as the agent left them are as before, all others are as the user
+/// left them, and the repository is unchanged, byte by byte. The redo restores exactly the undone
+/// changes.
 pub(super) fn undo_preserves_users_changes() {
     run_in_parallel(USERS.len() * 2, |number| {
         let user = USERS[number / 2];
@@ -398,8 +400,8 @@ fn words(output: &Output) -> String {
     )
 }
 
-/// FW10: an undo of fifty files is killed. Each file is old or new; the undo can be finished, or taken
-/// back.
+/// FW10: an undo of fifty files is killed. Each file is old or new; the undo can be finished, or
+/// taken back.
 pub(super) fn killed_undos() {
     let kills = repetitions(200, 48);
     let halves = std::sync::atomic::AtomicUsize::new(0);

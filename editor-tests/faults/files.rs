@@ -11,8 +11,8 @@ use crate::project::Project;
 
 const SESSIONS: usize = 200;
 
-/// Two hundred sessions that were all prompted go on in 256 files; one that would be too many is refused
-/// with words, and keeps no other from working.
+/// Two hundred sessions that were all prompted continue in 256 files; one that would be too many is
+/// refused with words, and keeps no other from working.
 pub fn few() {
     let model =
         Model::unwatched(model::script(&["text: Here."; 2 * SESSIONS].join("\n---\n")).unwrap());

@@ -1,6 +1,6 @@
-//! Answers without end, or of an absurd size, on every wire format: text, arguments, calls, one line, headers, the
-//! text of an error, a compressed body. In each case the prompt is answered once, the resident memory stays within
-//! bounds, and the next prompt works.
+//! Answers without end, or of an absurd size, on every wire format: text, arguments, calls, one
+//! line, headers, the text of an error, a compressed body. In each case the prompt is answered
+//! once, the resident memory stays within bounds, and the next prompt works.
 //!
 //! Plain `cargo test` tries each with one wire; `ADJUTANT_FAULTS=all` with all four.
 

@@ -34,8 +34,8 @@ pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after:
     }
 }
 
-/// FD05: fails every flush from the n-th on. Nothing is reported as safe that is not, the process lives, and earlier
-/// data is intact.
+/// FD05: fails every flush from the n-th on. Nothing is reported as safe that is not, the process
+/// lives, and earlier data is intact.
 pub(super) fn failing_flushes() {
     run_in_parallel(40, |after| {
         let dir = memory_directory();
@@ -76,7 +76,8 @@ pub(super) async fn fill_disk(store: &Store, id: &SessionId, dir: &Path) {
     ));
 }
 
-/// FD06: fills a real disk, of 448 KiB in memory. (64 KiB would be too small for the empty databases.)
+/// FD06: fills a real disk, of 448 KiB in memory. (64 KiB would be too small for the empty
+/// databases.)
 pub(super) fn small_disk() {
     let dir = memory_directory();
     let mut command = Command::new("unshare");
@@ -286,8 +287,8 @@ fn each(dir: &Path, work: &mut dyn FnMut(&Path, bool)) {
     }
 }
 
-/// FD13: ten thousand messages with 200 MB of output. How long anything takes is a benchmark's question;
-/// here it is how much is held, and that a list reads none of it.
+/// FD13: ten thousand messages with 200 MB of output. How long anything takes is a benchmark's
+/// question; here it is how much is held, and that a list reads none of it.
 pub(super) fn long_session() {
     let project = Arc::new(Project::new());
     project.settings(&Value::Null);

@@ -1,5 +1,5 @@
-//! Sessions in a database: owners that are killed, or stopped for so long that another process takes their
-//! session, and a database that is restarted. `ADJUTANT_LEASES=n` kills n owners.
+//! Sessions in a database: owners that are killed, or stopped for so long that another process
+//! takes their session, and a database that is restarted. `ADJUTANT_LEASES=n` kills n owners.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ async fn taken_over(store: &Store) -> Option<StoredSession> {
     }
 }
 
-/// Returns the number of messages, each whole and in its place. The last one may lack its part, which was not
-/// reported as safe.
+/// Returns the number of messages, each whole and in its place. The last one may lack its part,
+/// which was not reported as safe.
 fn whole(stored: Option<StoredSession>) -> usize {
     let mut messages = stored.map(|stored| stored.messages).unwrap_or_default();
     messages.pop_if(|last| last.parts.is_empty());
@@ -100,7 +100,8 @@ pub fn killed_owners() {
     assert!(longest < 1_000 + 2_000, "{longest}");
 }
 
-/// Stops an owner until its lease has expired: later writes are refused and were not reported as safe.
+/// Stops an owner until its lease has expired: later writes are refused and were not reported as
+/// safe.
 pub fn stopped_owner() {
     let Some(database) = Database::get() else {
         return;
@@ -138,7 +139,8 @@ pub fn stopped_owner() {
     assert_eq!(stored.messages, expected);
 }
 
-/// Restarts the database in a turn: the turn goes on, the user gets one notice, and everything is stored afterwards.
+/// Restarts the database in a turn: the turn continues, the user gets one notice, and everything is
+/// stored afterwards.
 pub fn restarted() {
     let Ok(database) = Database::start() else {
         return;

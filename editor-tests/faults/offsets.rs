@@ -1,6 +1,6 @@
-//! Breaks off, stops, damages or repeats a provider's answer at any byte, on every wire format; the answer has text
-//! and two calls. In each case the prompt is answered once, no call is run with half of its arguments, none is run
-//! twice, and the next prompt works.
+//! Breaks off, stops, damages or repeats a provider's answer at any byte, on every wire format; the
+//! answer has text and two calls. In each case the prompt is answered once, no call is run with
+//! half of its arguments, none is run twice, and the next prompt works.
 //!
 //! Plain `cargo test` tries some bytes; `ADJUTANT_OFFSETS=n` every n-th one.
 
@@ -24,7 +24,8 @@ use crate::project::Project;
 /// Number of concurrent sessions; most of them wait for a retry.
 const AT_ONCE: usize = 96;
 
-/// The longest duration of a prompt: a failed attempt, the wait before the next one, and a busy machine.
+/// The longest duration of a prompt: a failed attempt, the wait before the next one, and a busy
+/// machine.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// The most that may be resident, in kB.
@@ -272,8 +273,8 @@ impl Wire {
 
     /// Words and two calls, of the case with this number, event by event.
     fn answer(self, number: usize) -> Vec<String> {
-        // Pieces none of which can be missing, or be there twice, without the whole being no object, or another
-        // one than the tool takes.
+        // Pieces none of which can be missing, or be there twice, without the whole being no
+        // object, or another one than the tool takes.
         let calls = [
             (
                 "write",

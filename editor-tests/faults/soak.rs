@@ -1,10 +1,10 @@
-//! A random editor and a random model, for a while: one process with many sessions; prompts, words in the middle of
-//! turns, cancels, modes, options, closes, deletes, loads, forks, lines that are none, questions without an
-//! answer; a model that fails, hangs, breaks off, calls everything. The process ends in each of three ways and
-//! is started again. Every request is answered once, every line is valid, what it takes of the system stays
-//! level, nothing is left behind.
+//! A random editor and a random model, for a while: one process with many sessions; prompts, words
+//! in the middle of turns, cancels, modes, options, closes, deletes, loads, forks, lines that are
+//! none, questions without an answer; a model that fails, hangs, breaks off, calls everything. The
+//! process ends in each of three ways and is started again. Every request is answered once, every
+//! line is valid, what it takes of the system stays level, nothing is left behind.
 //!
-//! `ADJUTANT_SOAK=n` goes on for n seconds; `ADJUTANT_SOAK_SEED` is another seed.
+//! `ADJUTANT_SOAK=n` continues for n seconds; `ADJUTANT_SOAK_SEED` is another seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};

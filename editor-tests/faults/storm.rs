@@ -1,6 +1,7 @@
-//! A kill storm: random activity in several sessions, a kill -9 at a random moment, and again. Everything that was
-//! reported to the client or answered by then must be there when the sessions are loaded: calls (those of commands
-//! too) with their reported state, titles, modes, options and plans; deleted sessions are gone, others are whole.
+//! A kill storm: random activity in several sessions, a kill -9 at a random moment, and again.
+//! Everything that was reported to the client or answered by then must be there when the sessions
+//! are loaded: calls (those of commands too) with their reported state, titles, modes, options and
+//! plans; deleted sessions are gone, others are whole.
 //!
 //! `ADJUTANT_STORM=n` kills n times; `ADJUTANT_STORM_SEED` begins with another seed.
 
@@ -60,7 +61,8 @@ impl Chosen {
             || self.asked.iter().any(|asked| Some(asked.as_str()) == now)
     }
 
-    /// Returns the position of a value among the unanswered requests, from 1; 0 if it is none of them.
+    /// Returns the position of a value among the unanswered requests, from 1; 0 if it is none of
+    /// them.
     fn rank(&self, now: Option<&str>) -> usize {
         self.asked
             .iter()
@@ -68,7 +70,8 @@ impl Chosen {
             .map_or(0, |at| at + 1)
     }
 
-    /// Records an answer: earlier requests are settled. A later answer to one of them changes nothing.
+    /// Records an answer: earlier requests are settled. A later answer to one of them changes
+    /// nothing.
     fn answered(&mut self, value: &str) {
         if let Some(at) = self.asked.iter().position(|asked| asked == value) {
             self.asked.drain(..=at);
@@ -105,7 +108,8 @@ struct Known {
 }
 
 enum Asked {
-    /// A new session, or a fork, with its first prompt: the original may be deleted before the answer.
+    /// A new session, or a fork, with its first prompt: the original may be deleted before the
+    /// answer.
     Open(String),
     Prompt(String, bool),
     Title(String, String),

@@ -1,6 +1,6 @@
-//! FD18: a session that a power cut, a disk or an edit has damaged cannot be read, or only in part. Listing, showing
-//! and opening it report the damage and the place of the damaged file, and the session can be continued: no loss is
-//! silent.
+//! FD18: a session that a power cut, a disk or an edit has damaged cannot be read, or only in part.
+//! Listing, showing and opening it report the damage and the place of the damaged file, and the
+//! session can be continued: no loss is silent.
 
 use std::fs;
 use std::path::{Path, PathBuf};

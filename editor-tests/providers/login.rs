@@ -13,8 +13,8 @@ use crate::loopback::Server;
 use crate::program::{stderr_of, stdout_of};
 use crate::project::Project;
 
-/// Returns an authorisation server and, behind the same port, the model it guards. Tokens are `access-1`,
-/// `access-2` …; the model takes the second only.
+/// Returns an authorisation server and, behind the same port, the model it guards. Tokens are
+/// `access-1`, `access-2` …; the model takes the second only.
 fn guarded() -> Server {
     let tokens = Mutex::new(0);
     let pending = AtomicBool::new(true);

@@ -68,8 +68,8 @@ fn guarded_by(
     (address, stopped)
 }
 
-/// Starts a TLS server with a certificate of the test's own authority; returns its port, the means to stop it, and
-/// the authority.
+/// Starts a TLS server with a certificate of the test's own authority; returns its port, the means
+/// to stop it, and the authority.
 pub fn vouched(
     answer: impl Fn(&str) -> (u16, &'static str, String) + Send + 'static,
 ) -> (SocketAddr, Arc<AtomicBool>, String) {
@@ -183,8 +183,8 @@ pub(super) fn proxies() {
     client.leave();
 }
 
-/// A model on a connection that stays open: three calls, then words. Gives back how many connections
-/// were made and how many requests came over them.
+/// A model on a connection that stays open: three calls, then words. Gives back how many
+/// connections were made and how many requests came over them.
 pub(super) fn one_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

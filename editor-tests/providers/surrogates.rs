@@ -7,8 +7,8 @@ use crate::loopback::{ReceivedRequest, Server};
 use crate::program::stdout_of;
 use crate::project::Project;
 
-/// The provider's package, the version in its base URL, and its answer of a text in pieces and of a call whose
-/// arguments arrive in pieces.
+/// The provider's package, the version in its base URL, and its answer of a text in pieces and of a
+/// call whose arguments arrive in pieces.
 struct Wire {
     package: &'static str,
     base: &'static str,
@@ -126,8 +126,8 @@ fn messages(block: &Value, pieces: Vec<Value>, reason: &str) -> Vec<Value> {
     begin.into_iter().chain(pieces).chain(end).collect()
 }
 
-/// Returns an answer to a request: a call if its conversation has none, otherwise a text. `FIRST` and `SECOND` stand
-/// for the halves of an emoji, which a string of Rust cannot hold.
+/// Returns an answer to a request: a call if its conversation has none, otherwise a text. `FIRST`
+/// and `SECOND` stand for the halves of an emoji, which a string of Rust cannot hold.
 fn answer(wire: &Wire, request: &ReceivedRequest) -> (u16, String, String) {
     let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
     let events = if body["tools"].as_array().is_none_or(Vec::is_empty) {

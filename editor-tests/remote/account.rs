@@ -1,5 +1,6 @@
-//! Shared account data of a server, which no user may change. The table of `crates/remote/README.md` states the owner
-//! of every method, command and answer; these tests compare it with the program, in both versions of the protocol.
+//! Shared account data of a server, which no user may change. The table of
+//! `crates/remote/README.md` states the owner of every method, command and answer; these tests
+//! compare it with the program, in both versions of the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -147,7 +148,8 @@ impl Shared {
         std::fs::read_to_string(self.project.path("~/.local/share/adjutant").join(name)).ok()
     }
 
-    /// Logs out as a user, checks that the keys are removed unless it is refused, and returns the answer.
+    /// Logs out as a user, checks that the keys are removed unless it is refused, and returns the
+    /// answer.
     fn logs_out(&self, served: &Served, user: usize, version: u8) -> Value {
         self.project
             .write("~/.local/share/adjutant/auth.json", KEYS);

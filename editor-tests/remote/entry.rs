@@ -263,8 +263,8 @@ pub(super) fn roots() {
     );
 }
 
-/// Returns a path that is in the project if `..` means the parent of a link's target, and outside if `..` removes the
-/// component before it.
+/// Returns a path that is in the project if `..` means the parent of a link's target, and outside
+/// if `..` removes the component before it.
 fn disguised(project: &Project, outside: &Path) -> PathBuf {
     let up = project.cwd().components().count();
     let deep = (0..up).map(|n| n.to_string()).collect::<PathBuf>();
@@ -283,8 +283,8 @@ fn disguised(project: &Project, outside: &Path) -> PathBuf {
     path
 }
 
-/// Returns an authority of the test's own, and writes certificates that it has signed: for this machine and for a
-/// client.
+/// Returns an authority of the test's own, and writes certificates that it has signed: for this
+/// machine and for a client.
 pub fn authority(project: &Project) -> (rcgen::Certificate, rcgen::KeyPair) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

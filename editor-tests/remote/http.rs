@@ -53,8 +53,9 @@ impl Events {
     }
 }
 
-/// Breaks a client's stream in the middle of a turn, with events on their way; the client resumes after the last
-/// event that it has received: nothing is missing, the prompt's own answer included, and nothing is repeated.
+/// Breaks a client's stream in the middle of a turn, with events on their way; the client resumes
+/// after the last event that it has received: nothing is missing, the prompt's own answer included,
+/// and nothing is repeated.
 pub(super) fn a_stream_goes_on() {
     let (project, model) = model_that("text: one\npause\ntext: two\npause\ntext: three.");
     let served = Served::start(&project, &[]);

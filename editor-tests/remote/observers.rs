@@ -22,8 +22,8 @@ fn until(events: &mut Events, kind: &str) -> Vec<String> {
     }
 }
 
-/// Observers receive the events of their own user's sessions, need the same token as an editor, and see only the
-/// session that they ask for.
+/// Observers receive the events of their own user's sessions, need the same token as an editor, and
+/// see only the session that they ask for.
 pub(super) fn observers_receive_events_of_their_own_user() {
     let (project, model) = model_that("text: Hello.");
     let file = project.path("~/tokens").display().to_string();
@@ -72,8 +72,8 @@ pub(super) fn observers_receive_events_of_their_own_user() {
     let first = his.receive();
     assert_eq!(first["properties"]["sessionID"], Value::from(&*session));
     drop(other);
-    // A client that was cut off continues after the last event that it has received, and one that waited for the
-    // server begins with the first.
+    // A client that was cut off continues after the last event that it has received, and one that
+    // waited for the server begins with the first.
     let again = |last: &str| {
         let headers = format!("Authorization: Bearer {ada}\r\nLast-Event-ID: {last}");
         Events::open_at(&served, "/events", &headers)

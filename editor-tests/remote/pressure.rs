@@ -1,4 +1,5 @@
-//! Silent connections, incomplete messages, and more unacknowledged messages than a bridge may have.
+//! Silent connections, incomplete messages, and more unacknowledged messages than a bridge may
+//! have.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -107,7 +108,8 @@ pub(super) fn endless_messages_are_bounded() {
     );
 }
 
-/// Sends more than a bridge may have unacknowledged: the server acknowledges long before the next ping.
+/// Sends more than a bridge may have unacknowledged: the server acknowledges long before the next
+/// ping.
 pub(super) fn client_that_sends_much_is_not_blocked() {
     let (project, _model) = project();
     let served = Served::start(&project, &[]);

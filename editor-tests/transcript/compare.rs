@@ -13,8 +13,8 @@ pub(super) struct ReceivedLine {
     pub(super) stream: String,
 }
 
-/// Returns whether `next` only adds to `last`: text of the same message, or further output of a running call. If so, merges
-/// it.
+/// Returns whether `next` only adds to `last`: text of the same message, or further output of a
+/// running call. If so, merges it.
 pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
     let was = &last["params"]["update"];
     let is = &next["params"]["update"];
@@ -138,8 +138,8 @@ pub(super) fn claim(
     Some(places)
 }
 
-/// Sorts each unbroken run of lines about calls by call: the interleaving of concurrent calls is random, the lines of
-/// each are not.
+/// Sorts each unbroken run of lines about calls by call: the interleaving of concurrent calls is
+/// random, the lines of each are not.
 pub(super) fn by_call(lines: &mut [ReceivedLine]) {
     let call = |line: &ReceivedLine| {
         let params = &line.value["params"];

@@ -24,7 +24,8 @@ use crate::web::Web;
 /// Placeholders of the first two child sessions of a page.
 const CHILDREN: [&str; 2] = ["${SESSION2}", "${SESSION3}"];
 
-/// Placeholders of the questions about the first two calls; of concurrent calls either may ask first.
+/// Placeholders of the questions about the first two calls; of concurrent calls either may ask
+/// first.
 const QUESTIONS: [&str; 2] = ["‹ask1›", "‹ask2›"];
 
 /// Returns a text in which the two have each other's name.
@@ -343,7 +344,8 @@ impl Run {
         let mut swapped = Vec::new();
         for twins in [CHILDREN, QUESTIONS] {
             if unordered && twins.iter().all(|one| body.contains(one)) {
-                // The editor answers the first that comes, whichever it is about: then the second is withdrawn.
+                // The editor answers the first that comes, whichever it is about: then the second
+                // is withdrawn.
                 let is_withdrawn = |line: &str| line.contains("$/cancel_request");
                 let swap = |line: &str| {
                     if is_withdrawn(line) {

@@ -1,5 +1,5 @@
-//! The short form of `agent` blocks, which stands for the messages of the wire and for nothing else: each line is
-//! expanded to exactly one message before it is compared.
+//! The short form of `agent` blocks, which stands for the messages of the wire and for nothing
+//! else: each line is expanded to exactly one message before it is compared.
 //!
 //! ```text
 //! call1 new read (read)                      a `tool_call`: name (also the title), kind
@@ -22,8 +22,8 @@
 //! $/cancel_request ask1                      a question withdrawn
 //! ```
 //!
-//! `@2 ` before a line: it is about `${SESSION2}`. A text with several lines follows its head in lines of `  | `.
-//! A message that fits none of these is JSON, as on the wire.
+//! `@2 ` before a line: it is about `${SESSION2}`. A text with several lines follows its head in
+//! lines of `  | `. A message that fits none of these is JSON, as on the wire.
 
 use std::fmt::Write as _;
 use std::str::Lines;
@@ -496,7 +496,8 @@ fn short_update(update: &Map<String, Value>) -> Option<String> {
     Some(format!("update {kind} {}\n", Value::from(members)))
 }
 
-/// Returns name, kind and title of a call, and removes them; the title of a new call is left out if it is the name.
+/// Returns name, kind and title of a call, and removes them; the title of a new call is left out if
+/// it is the name.
 fn short_name(call: &mut Map<String, Value>, is_new: bool) -> String {
     let mut head = String::new();
     if is_new {
@@ -649,8 +650,8 @@ fn bars(text: &str) -> String {
     lines
 }
 
-/// Returns whether a text can be shown line by line: without control characters, and with no blank at a line's end,
-/// which editors remove.
+/// Returns whether a text can be shown line by line: without control characters, and with no blank
+/// at a line's end, which editors remove.
 fn is_plain(text: &str) -> bool {
     let is_control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     !text.contains(is_control) && !text.split('\n').any(|line| line.ends_with([' ', '\t']))

@@ -3,13 +3,15 @@
 //!
 //! Modules, in the order in which to read them:
 //!
-//! - [`lines`]: one message per line, in and out, with the line cap, the [`lines::Outbox`] and the only thread that
-//!   writes.
+//! - [`lines`]: one message per line, in and out, with the line cap, the [`lines::Outbox`] and the
+//!   only thread that writes.
 //! - [`scan`]: the id and type of a line that is too long to be stored.
-//! - [`rpc`]: requests, notifications and responses; [`rpc::Peer`], our own calls to the other side.
+//! - [`rpc`]: requests, notifications and responses; [`rpc::Peer`], our own calls to the other
+//!   side.
 //! - [`table`]: a typed handler for each method name.
 //! - [`negotiate`]: the version of the protocol on a connection.
-//! - [`acp`]: the types and method names of the Agent Client Protocol, and the methods that are served.
+//! - [`acp`]: the types and method names of the Agent Client Protocol, and the methods that are
+//!   served.
 //!
 //! This crate does not know sessions, tools or models. Both ends of a connection use it: the agent,
 //! and `adjutant run`, which is a client of its own agent.

@@ -39,14 +39,17 @@ pub(super) enum Verb {
     ///
     /// Keys are not shown.
     List(JsonListing),
-    /// Store an API key, or log in through a browser, with a code, or in a way that a plugin provides
+    /// Store an API key, or log in through a browser, with a code, or in a way that a plugin
+    /// provides
     ///
     /// In a script, pipe the key in: adjutant auth login PROVIDER --key < FILE
     Login {
-        /// Provider, such as `anthropic`, or the https address of your organisation; if omitted, adjutant asks
+        /// Provider, such as `anthropic`, or the https address of your organisation; if omitted,
+        /// adjutant asks
         #[arg(add = ArgValueCandidates::new(complete::providers))]
         provider: Option<String>,
-        /// Store a key, even if the provider supports a login. The key is asked for, or read from a pipe
+        /// Store a key, even if the provider supports a login. The key is asked for, or read from a
+        /// pipe
         #[arg(long)]
         key: bool,
         /// Log in with a code that you type on any device
@@ -317,11 +320,12 @@ pub(super) async fn login(
     Ok(0)
 }
 
-/// The time limit of a login in a browser if no user is at a terminal. With one, it is that of the login.
+/// The time limit of a login in a browser if no user is at a terminal. With one, it is that of the
+/// login.
 const UNATTENDED_LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits for a login in a browser: without a terminal, which a script or another program lacks, only
-/// for a short time. `instead` is the remedy.
+/// Waits for a login in a browser: without a terminal, which a script or another program lacks,
+/// only for a short time. `instead` is the remedy.
 ///
 /// # Errors
 /// If there was no login within that time.
@@ -438,7 +442,7 @@ async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Resu
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = &here.loaded.settings;
     let mut registry = model_question::registry(settings, environment).await;
-    // A local server is asked, also in addition to a key.
+    // A local server is asked even if there is a key.
     if provider.is_some_and(local::is_known)
         && let Some(found) = ModelSources::new(environment)
             .with_local(settings, &EditorEndpoints::default())

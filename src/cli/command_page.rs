@@ -1,5 +1,5 @@
-//! The description of a command for the manual page and for the reference of the user manual, from its
-//! declaration.
+//! The description of a command for the manual page and for the reference of the user manual, from
+//! its declaration.
 
 use clap::{Arg, Command};
 
@@ -160,7 +160,7 @@ mod tests {
                 .iter()
                 .any(|entry| entry.term.contains("--help"))
         );
-        // The version of a file is no option of every command.
+        // The version of a file is not an option of every command.
         let restore = of("adjutant sessions restore");
         assert!(
             restore

@@ -1,6 +1,6 @@
 //! Completions of names that exist: models, modes, agents, sessions, servers. A completion script
-//! starts adjutant with a variable set, which then prints candidates and does nothing else. They are
-//! found without a network and without starting anything.
+//! starts adjutant with a variable set, which then prints candidates and does nothing else. They
+//! are found without a network and without starting anything.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,8 +26,8 @@ pub(super) const VARIABLE: &str = "ADJUTANT_COMPLETE";
 /// The time limit of reading sessions: a database may be away, and the shell waits.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The script for bash. That of `clap_complete` loses the part of a word before a colon or an equals
-/// sign, at which bash splits words: the models of Ollama have a colon in their names.
+/// The script for bash. That of `clap_complete` loses the part of a word before a colon or an
+/// equals sign, at which bash splits words: the models of Ollama have a colon in their names.
 const BASH: &str = r#"_adjutant() {
     local line="${COMP_LINE:0:COMP_POINT}" words=() index=-1 at part
     for ((at = 0; at <= COMP_CWORD; at++)); do
@@ -61,7 +61,8 @@ complete -o bashdefault -o nosort -F _adjutant adjutant 2>/dev/null ||
     complete -o bashdefault -F _adjutant adjutant
 "#;
 
-/// Returns the script that completes in a shell by starting adjutant; `None` for a shell without one.
+/// Returns the script that completes in a shell by starting adjutant; `None` for a shell without
+/// one.
 pub(super) fn script(shell: &str) -> Option<io::Result<Vec<u8>>> {
     if shell == "bash" {
         return Some(Ok(BASH.replace("VARIABLE", VARIABLE).into_bytes()));

@@ -31,7 +31,8 @@ pub(super) enum ConfigCommand {
     Get {
         /// Name of the setting, such as model or permission.bash."*"
         key: String,
-        /// Print JSON: a list with an object for each setting below this name, with its key, value, file and line
+        /// Print JSON: a list with an object for each setting below this name, with its key, value,
+        /// file and line
         #[arg(long)]
         json: bool,
     },

@@ -62,8 +62,8 @@ impl DoctorReport {
         self.data.insert(key.into(), value);
     }
 
-    /// Redacts the keys of this machine and of this directory's settings. Programs whose messages are
-    /// reported may repeat them.
+    /// Redacts the keys of this machine and of this directory's settings. Programs whose messages
+    /// are reported may repeat them.
     fn redact(&mut self, environment: &Environment) {
         let mut known = KnownKeys::new(environment);
         known.read_project(Path::new("."));
@@ -151,8 +151,8 @@ const OPTIONAL_PROGRAMS: &[(&str, &str)] = &[
 
 /// The column of the texts, after the names.
 pub(super) const DOCTOR_COLUMN: usize = 13;
-/// The last line of a report without faults, its beginning if optional programs are missing, and the
-/// line before the faults.
+/// The last line of a report without faults, its beginning if optional programs are missing, and
+/// the line before the faults.
 pub(super) const WORKS: &str = "Everything works.";
 pub(super) const WORKS_WITHOUT: &str = "Works; not found:";
 pub(super) const BROKEN: &str = "Does not work:";

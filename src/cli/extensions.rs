@@ -236,7 +236,8 @@ pub(super) async fn install(
         super::say("No plugin is missing: each one that the settings name is installed.");
         return Ok(0);
     }
-    // At a terminal, the answer to the question below is the user's trust in exactly these packages.
+    // At a terminal, the answer to the question below is the user's trust in exactly these
+    // packages.
     let can_ask = matches!(review.decision, Decision::Nothing | Decision::Trusted) && !yes;
     let waits = |package: &&MissingPackage| package.project && !review.can_install && !can_ask;
     let mut specs: Vec<&str> = Vec::new();

@@ -90,8 +90,9 @@ pub(super) struct UnusedEntry {
     pub(super) source: String,
 }
 
-/// Returns the unused entries of a section, each with its first problem. A name may contain dots, so
-/// the key within the entry begins at one of `inside`. `is_known` returns whether an entry is used.
+/// Returns the unused entries of a section, each with its first problem. A name may contain dots,
+/// so the key within the entry begins at one of `inside`. `is_known` returns whether an entry is
+/// used.
 pub(super) fn unused(
     problems: &[Problem],
     section: &str,

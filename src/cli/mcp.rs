@@ -34,8 +34,8 @@ use providers::http::HttpClient;
 pub(super) type Args = super::CommandOrList<Verb, JsonListing>;
 
 impl Args {
-    /// Returns whether it does something that only the user may do: log in or out, call a tool, change
-    /// settings.
+    /// Returns whether it does something that only the user may do: log in or out, call a tool,
+    /// change settings.
     pub(super) fn acts(&self) -> bool {
         !matches!(
             self.verb,
@@ -92,7 +92,8 @@ pub(super) enum Verb {
     },
     /// Print the settings for a new server, or write them
     ///
-    /// For a program: adjutant mcp add NAME -- PROGRAM ARGUMENT. For a remote server: adjutant mcp add NAME --url URL.
+    /// For a program: adjutant mcp add NAME -- PROGRAM ARGUMENT. For a remote server: adjutant mcp
+    /// add NAME --url URL.
     #[command(
         override_usage = "adjutant mcp add [OPTIONS] <NAME> -- <PROGRAM> [ARGUMENT]...\n       adjutant mcp add [OPTIONS] <NAME> --url <URL>"
     )]

@@ -90,7 +90,8 @@ const RUN_OPTIONS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Returns the advice about an option of another program, if the parser has rejected it after `run`.
+/// Returns the advice about an option of another program, if the parser has rejected it after
+/// `run`.
 pub(super) fn run_option(error: &clap::Error, first: Option<&OsStr>) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument || first != Some(OsStr::new("run")) {
         return None;
@@ -295,8 +296,8 @@ fn near_name<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     beginning.or_else(|| text::nearest(&word, names.iter().copied()))
 }
 
-/// Replaces the names that the parser proposes for a misspelt command by the nearest one. `first` is
-/// the first word of the command line.
+/// Replaces the names that the parser proposes for a misspelt command by the nearest one. `first`
+/// is the first word of the command line.
 pub(super) fn with_near_name(mut error: clap::Error, first: Option<&OsStr>) -> clap::Error {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
@@ -358,9 +359,9 @@ const MISSING_ARGUMENTS: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Adds the next step to the parser's message about a missing argument, or about an option with which
-/// `sessions delete` is expected to find the sessions itself. `first` is the first word of the command
-/// line.
+/// Adds the next step to the parser's message about a missing argument, or about an option with
+/// which `sessions delete` is expected to find the sessions itself. `first` is the first word of
+/// the command line.
 pub(super) fn with_next_step(mut error: clap::Error, first: Option<&OsStr>) -> clap::Error {
     let first = first.and_then(OsStr::to_str).unwrap_or_default();
     let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {

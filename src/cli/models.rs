@@ -44,7 +44,7 @@ pub(super) struct Args {
     tools: bool,
 }
 
-/// The remedy if there is only the offline model, which is no language model.
+/// The remedy if there is only the offline model, which is not a language model.
 const NO_MODEL: &str = "
 No model is connected: set a provider's key, such as ANTHROPIC_API_KEY, store it
 with `adjutant auth login PROVIDER`, or start a local server, such as Ollama.
@@ -340,8 +340,8 @@ fn window_notes(models: &[&Model]) -> Vec<String> {
     notes
 }
 
-/// Returns the row of a model: the mark of the default, its name as `-m` takes it, its limits, its price, and its
-/// abilities. Unknown ones are empty.
+/// Returns the row of a model: the mark of the default, its name as `-m` takes it, its limits, its
+/// price, and its abilities. Unknown ones are empty.
 fn row(model: &Model, default: &str) -> [String; 5] {
     let mark = if model.id.to_string() == default {
         "*"

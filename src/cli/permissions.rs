@@ -67,8 +67,8 @@ pub(super) enum Verb {
     Explain(Explanation),
     /// Print the verdicts for requests from standard input, to test a policy
     ///
-    /// One JSON object per line, one answer each: {"id", "bash", "cwd"}, {"id", "permission": "edit",
-    /// "path"} or {"id", "permission": "webfetch", "url"}. Nothing is run.
+    /// One JSON object per line, one answer each: {"id", "bash", "cwd"}, {"id", "permission":
+    /// "edit", "path"} or {"id", "permission": "webfetch", "url"}. Nothing is run.
     Check {
         /// Agent whose rules apply
         #[arg(long, default_value = "build")]
@@ -296,8 +296,8 @@ impl SyntaxReport {
     }
 }
 
-/// Returns the syntax error that bash reports for a command line, which it only reads. `None` without
-/// an error or a bash.
+/// Returns the syntax error that bash reports for a command line, which it only reads. `None`
+/// without an error or a bash.
 async fn bash_error(command: &str, environment: &Environment) -> Option<String> {
     const TIMEOUT: Duration = Duration::from_secs(2);
     // Other variables could name a file that bash would run first.

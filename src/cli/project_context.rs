@@ -38,7 +38,8 @@ impl ProjectContext {
         problems
     }
 
-    /// Returns the same, and the models that the servers on this machine do not have: they are asked.
+    /// Returns the same, and the models that the servers on this machine do not have: they are
+    /// asked.
     pub(super) async fn every_problem_asked(&self, sources: &ModelSources) -> Vec<Problem> {
         let mut problems = self.every_problem(sources);
         problems.extend(self.local_model_problems(sources).await);

@@ -152,8 +152,8 @@ fn log(environment: &Environment) -> Section {
     }
 }
 
-/// Reads a recording of a connection, which may have been made by another program. Redacts keys also
-/// by the names of members, and adds the keys in it to the known ones.
+/// Reads a recording of a connection, which may have been made by another program. Redacts keys
+/// also by the names of members, and adds the keys in it to the known ones.
 fn recorded(path: &Path, keys: &mut KnownKeys) -> anyhow::Result<Section> {
     let (text, cut) = end_of(path, MAX_RECORDING_BYTES)
         .with_context(|| format!("the recording {} cannot be read", path.display()))?;

@@ -125,7 +125,8 @@ pub(super) struct Args {
     /// End with JSON that fits this JSON Schema, and print nothing else.
     #[arg(help_heading = "Output", long, value_name = "FILE")]
     schema: Option<PathBuf>,
-    /// Queue the prompt in the database for a host that runs `adjutant serve --work`, print the session's id, and exit.
+    /// Queue the prompt in the database for a host that runs `adjutant serve --work`, print the
+    /// session's id, and exit.
     #[arg(help_heading = "Session", long)]
     detach: bool,
     /// Database to store the session in, instead of the one in the settings.
@@ -310,8 +311,8 @@ fn end_if_stuck() {
     }
 }
 
-/// Waits for a signal to end, and returns the exit code for it. The first interrupt may be meant for
-/// the reader, such as a pager; the second one is not.
+/// Waits for a signal to end, and returns the exit code for it. The first interrupt may be meant
+/// for the reader, such as a pager; the second one is not.
 async fn signal_to_end() -> io::Result<i32> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup())?;
@@ -489,8 +490,8 @@ fn check_words(
         root: &here.worktree.root,
         home: environment.home.as_deref(),
     };
-    // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server are
-    // known when it runs.
+    // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server
+    // are known when it runs.
     let is_path = |why: &String| {
         let word = why.split(' ').next().unwrap_or_default();
         let name = word.trim_start_matches('@');
@@ -712,8 +713,8 @@ async fn open(
     Ok((id, options.unwrap_or_default()))
 }
 
-/// Makes the choices of the command line. Returns the config options after them; `None` if there are
-/// no choices.
+/// Makes the choices of the command line. Returns the config options after them; `None` if there
+/// are no choices.
 async fn choose(
     args: &Args,
     peer: &Peer,

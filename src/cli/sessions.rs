@@ -83,8 +83,8 @@ pub(super) enum Verb {
     },
     /// Describe the work of a session, in a few sentences for a pull request
     ///
-    /// The agent `summary` writes it, with the model of the session unless the settings give it another.
-    /// It is saved: the list of sessions and exports show it.
+    /// The agent `summary` writes it, with the model of the session unless the settings give it
+    /// another. It is saved: the list of sessions and exports show it.
     Summary {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
@@ -123,8 +123,8 @@ pub(super) enum Verb {
     },
     /// Import a session that was exported as JSON, or all sessions of OpenCode
     ///
-    /// Takes what `adjutant sessions export` and `opencode export` write, and OpenCode's data directory,
-    /// usually ~/.local/share/opencode. What cannot be imported is listed.
+    /// Takes what `adjutant sessions export` and `opencode export` write, and OpenCode's data
+    /// directory, usually ~/.local/share/opencode. What cannot be imported is listed.
     Import {
         /// File to read, or a data directory of OpenCode; `-` for standard input
         file: PathBuf,
@@ -229,7 +229,8 @@ pub(super) enum Verb {
     ///
     /// At a terminal, it lists them and asks first.
     Prune {
-        /// Delete what has not been used for this many days [default: the setting `sessions.keep_days`]
+        /// Delete what has not been used for this many days [default: the setting
+        /// `sessions.keep_days`]
         #[arg(long, value_name = "N")]
         days: Option<u64>,
         /// Only print what would be deleted
@@ -734,8 +735,8 @@ async fn list(
     Ok(0)
 }
 
-/// Returns the row of a session, at a terminal with the beginning of its summary. Scripts get that as
-/// JSON.
+/// Returns the row of a session, at a terminal with the beginning of its summary. Scripts get that
+/// as JSON.
 fn listed_row(record: Record) -> SessionRow {
     let note = if terminal::is_watched() {
         record.description().map(str::to_owned)
@@ -748,8 +749,8 @@ fn listed_row(record: Record) -> SessionRow {
     }
 }
 
-/// Returns the number of turns of a session that are undone and can be redone. Only sessions in which
-/// something is undone are read.
+/// Returns the number of turns of a session that are undone and can be redone. Only sessions in
+/// which something is undone are read.
 async fn undone_turns(store: &Store, record: &Record) -> usize {
     if record.undone.is_empty() {
         return 0;
@@ -816,7 +817,8 @@ async fn query(
     })
 }
 
-/// Returns the ids and titles of the project's newest sessions, for completions. Waits for no index.
+/// Returns the ids and titles of the project's newest sessions, for completions. Waits for no
+/// index.
 pub(super) async fn newest(environment: &Environment) -> anyhow::Result<Vec<(String, String)>> {
     const MAX_NEWEST: usize = 50;
     let store = session::user_store::store(environment);

@@ -221,7 +221,7 @@ async fn children_costs(store: &Store, children: &[SessionId]) -> anyhow::Result
 }
 
 /// Returns the use of a message that answers, without that of the subagents it started: their
-/// sessions are counted by themselves.
+/// sessions are counted separately.
 fn step(message: &Message, children: &[ChildCost]) -> Option<Step> {
     let Assistant {
         model,
@@ -325,8 +325,8 @@ fn money(cost: Option<f64>) -> String {
     cost.map_or_else(|| "-".to_owned(), chart::money)
 }
 
-/// Formats the use of models by one property, in the width of the terminal: a long name is cut at its
-/// start, and in a narrow terminal each name has a line of its own.
+/// Formats the use of models by one property, in the width of the terminal: a long name is cut at
+/// its start, and in a narrow terminal each name has a line of its own.
 fn table(title: &str, rows: &[(&String, &Used)]) -> String {
     /// The columns after the name.
     const NUMBERS: usize = 49;

@@ -1,5 +1,5 @@
-//! `adjutant strip-types`: TypeScript from standard input as JavaScript. The host of plugins runs it
-//! for each module if its runtime does not remove types; it is no subcommand for users.
+//! `adjutant strip-types`: TypeScript from standard input as JavaScript. The host of plugins runs
+//! it for each module if its runtime does not remove types; it is not a subcommand for users.
 
 use std::io::Read as _;
 use std::process::ExitCode;

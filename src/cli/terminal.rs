@@ -33,7 +33,8 @@ pub(super) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Returns whether a person can read and answer a question. Questions are written to standard error.
+/// Returns whether a person can read and answer a question. Questions are written to standard
+/// error.
 pub(super) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal() && is_watched()
 }
@@ -62,8 +63,8 @@ fn window_columns() -> Option<usize> {
     (columns > 0).then_some(columns)
 }
 
-/// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no reader
-/// left.
+/// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no
+/// reader left.
 pub(super) fn say(text: &str) {
     if !is_watched() {
         return say_whole(text);
@@ -72,8 +73,8 @@ pub(super) fn say(text: &str) {
     say_whole(&fitted_to(&text, columns()));
 }
 
-/// Prints a result, of which the parts of a line that does not fit a terminal are indented by `hanging`
-/// more columns after the first.
+/// Prints a result, of which the parts of a line that does not fit a terminal are indented by
+/// `hanging` more columns after the first.
 pub(super) fn say_hanging(text: &str, hanging: usize) {
     if !is_watched() {
         return say_whole(text);
@@ -248,8 +249,8 @@ fn fitted_to(text: &str, columns: usize) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the columns of the mark or the key at the beginning of a line, such as `- ` or `y  `, with
-/// the blanks after it.
+/// Returns the columns of the mark or the key at the beginning of a line, such as `- ` or `y  `,
+/// with the blanks after it.
 fn hanging(line: &str) -> usize {
     /// The widest mark or key.
     const MAX_MARK: usize = 2;
@@ -257,7 +258,7 @@ fn hanging(line: &str) -> usize {
     let (mark, rest) = words.split_at(words.find(' ').unwrap_or(words.len()));
     let blanks = rest.len() - rest.trim_start_matches(' ').len();
     let width = display_width(mark);
-    // A short word is no key.
+    // A short word is not a key.
     let is_word = mark.ends_with(char::is_alphanumeric) && blanks < 2;
     if width <= MAX_MARK && !is_word {
         return width + blanks;

@@ -309,7 +309,8 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
 /// Settings that a page shows are understood without an error or a warning, as a user's own.
 #[test]
 fn every_example_of_settings_is_understood() {
-    // The top-level keys of files that belong to other programs: editors, and a list of skills on the web.
+    // The top-level keys of files that belong to other programs: editors, and a list of skills on
+    // the web.
     let foreign = ["agent_servers", "acp.agents"];
     let index_of_skills = r#"{"skills": [{"name""#;
     let mut wrong = Vec::new();

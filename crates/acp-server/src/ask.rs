@@ -26,7 +26,7 @@ const NO: &str = "no";
 /// The maximum length of an option's name in characters: some editors show the options in a row.
 const MAX_NAME_CHARS: usize = 60;
 
-/// Builds the question whether a call may go on, with one answer for each kind. The text starts
+/// Builds the question whether a call may continue, with one answer for each kind. The text starts
 /// with the command, unless the title shows it in full; then follow a sentence and the details.
 pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     let answer = |id, name: String, kind| AnswerOption {

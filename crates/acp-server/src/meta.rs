@@ -25,8 +25,8 @@ pub const IDEMPOTENCY_KEY: &str = "idempotencyKey";
 pub const HANDED_OVER: &str = "handedOver";
 /// In the response to a prompt: `true` if the turn ended because a call was rejected.
 pub const REJECTED: &str = "rejected";
-/// In the response to a prompt: `true` if the offline model, or a built-in command, could not fulfil
-/// the request.
+/// In the response to a prompt: `true` if the offline model, or a built-in command, could not
+/// fulfil the request.
 pub const NOT_DONE: &str = "notDone";
 /// In the answer to a question, next to a rejection: the user's comment.
 pub const COMMENT: &str = "words";
@@ -37,8 +37,8 @@ pub const QUIET: &str = "quiet";
 /// In the capabilities of adjutant's own clients: a chosen model is for its session only, and the
 /// project's next session does not begin with it.
 pub const SESSION_MODEL: &str = "sessionModel";
-/// In a request that opens a session: permissions that it does not have, or about which it asks, each `deny` or `ask`,
-/// or an object of patterns. It can only be stricter than the user's rules.
+/// In a request that opens a session: permissions that it does not have, or about which it asks,
+/// each `deny` or `ask`, or an object of patterns. It can only be stricter than the user's rules.
 pub const PERMISSION: &str = "permission";
 /// In a request that opens a session: `ask`, to be asked about every change.
 pub const APPROVALS: &str = "approvals";
@@ -163,7 +163,8 @@ fn unique_member<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Val
 /// Returns the restrictions that a client sets for a session.
 ///
 /// # Errors
-/// Returns the problem of a value that is not a restriction; the message is for the client's author.
+/// Returns the problem of a value that is not a restriction; the message is for the client's
+/// author.
 pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
     let mut all = Restrictions::default();
     match unique_member(meta, APPROVALS)? {

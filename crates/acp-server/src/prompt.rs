@@ -446,8 +446,8 @@ impl TurnStream {
         })
     }
 
-    /// Shows the turn until it has ended, and returns its result, with a guard that is dropped after
-    /// the client has received that.
+    /// Shows the turn until it has ended, and returns its result, with a guard that is dropped
+    /// after the client has received that.
     ///
     /// # Errors
     /// The session ended before the turn did.

@@ -224,8 +224,8 @@ impl Server {
     /// session then belongs to the caller.
     ///
     /// # Errors
-    /// The client of the other connection is alive. A second request of the same kind (`request_kind`) takes
-    /// the session over.
+    /// The client of the other connection is alive. A second request of the same kind
+    /// (`request_kind`) takes the session over.
     pub async fn reclaim(
         &self,
         id: &str,

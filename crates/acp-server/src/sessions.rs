@@ -256,7 +256,7 @@ pub fn reopen(
             show_first(&mut opening, &session_id, first, &cancelled)
         );
         let opened = match (reopened, fresh) {
-            // A session that is open but not stored could not be saved: it goes on.
+            // A session that is open but not stored could not be saved: it continues.
             (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&session_id) => {
                 server.shared.begin_again(session_id, fresh).await?
             }
@@ -336,7 +336,7 @@ enum CameBack {
     Otherwise(SessionHandle),
 }
 
-/// Continues a session whose connection has ended or gave it up. Its turns go on.
+/// Continues a session whose connection has ended or gave it up. Its turns continue.
 ///
 /// # Errors
 /// The session belongs to another directory, its turn may use permissions that are denied now, or

@@ -205,8 +205,8 @@ impl ShownCall {
         self.holds_changes
     }
 
-    /// Returns whether the content of a question has to be replaced now. Changes are the same in both,
-    /// so the text of the question remains below them until the call ends.
+    /// Returns whether the content of a question has to be replaced now. Changes are the same in
+    /// both, so the text of the question remains below them until the call ends.
     pub fn restores(&mut self, over: bool) -> bool {
         let is_due = over || self.changes.is_empty();
         is_due && std::mem::take(&mut self.shows_question)
@@ -336,7 +336,8 @@ pub fn input(update: &CallUpdate) -> Option<Value> {
 pub const OUTPUT: &str = "output";
 
 /// Returns the metadata of a result, with the beginning of its text as `output`. Some clients show
-/// metadata without that key as JSON. The exit code is in `metadata` as well, where OpenCode has it.
+/// metadata without that key as JSON. The exit code is in `metadata` as well, where OpenCode has
+/// it.
 pub fn result(update: &CallUpdate) -> Option<Value> {
     let mut facts = update.metadata.clone().unwrap_or_default();
     if let Some(exit) = facts.get(CallFacts::EXIT).cloned() {
@@ -356,8 +357,8 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
         .filter(is_short)
 }
 
-/// Returns the beginning of the lines that the tail of a running program's output has: the first line
-/// within the limit, or the limit itself if a single line is longer.
+/// Returns the beginning of the lines that the tail of a running program's output has: the first
+/// line within the limit, or the limit itself if a single line is longer.
 fn tail_start(tail: &str) -> usize {
     let from = tail.ceil_char_boundary(tail.len().saturating_sub(MAX_TAIL_BYTES));
     let is_line = tail[..from].ends_with('\n');

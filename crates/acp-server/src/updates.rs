@@ -168,8 +168,8 @@ impl Waits {
         }
     }
 
-    /// Records an update of a call. Cancelled calls end with the turn, so that the state need not be
-    /// reported.
+    /// Records an update of a call. Cancelled calls end with the turn, so that the state need not
+    /// be reported.
     fn heard_call(&mut self, update: &CallUpdate) -> bool {
         let (Some(id), Some(progress)) = (&update.call, update.progress) else {
             return false;
@@ -314,7 +314,8 @@ impl UpdateSender {
         self.waits.take()
     }
 
-    /// Shows the stored history of the session, message to a message. Returns whether all of it was shown.
+    /// Shows the stored history of the session, message to a message. Returns whether all of it was
+    /// shown.
     pub async fn replay(&mut self, until: Option<&MessageId>) -> bool {
         let shows_subagents = self.server.capabilities().shows.subagents;
         match self
@@ -337,8 +338,8 @@ impl UpdateSender {
         }
     }
 
-    /// Reports the end of a replay that the client has requested, and after it the state of the turn
-    /// that runs.
+    /// Reports the end of a replay that the client has requested, and after it the state of the
+    /// turn that runs.
     pub async fn replayed(&mut self) {
         self.view
             .encode_replay_end(&self.session.id, &mut self.lines);
@@ -686,8 +687,8 @@ mod tests {
                 ..CallUpdate::default()
             }))
         };
-        // The calls that run, those whose subagents wait, those with open questions, and whether the
-        // turn waits after these are asked again.
+        // The calls that run, those whose subagents wait, those with open questions, and whether
+        // the turn waits after these are asked again.
         for (name, running, waiting, asked, waits) in [
             ("a question", &["a"][..], &[][..], &["a"][..], true),
             ("a subagent's question", &["a"], &["a"], &[], true),

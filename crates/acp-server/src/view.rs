@@ -45,8 +45,8 @@ pub fn retry_notice(
     text::sentences([cause, &announcement])
 }
 
-/// Reads a retry notice: the wait, and the cause unless the previous notice had the same one. `None`
-/// if the text is another notice.
+/// Reads a retry notice: the wait, and the cause unless the previous notice had the same one.
+/// `None` if the text is another notice.
 pub fn parse_retry_notice(notice: &str) -> Option<(Duration, Option<&str>)> {
     let (cause, announcement) = notice.rsplit_once(RETRY_PREFIX)?;
     let (seconds, _) = announcement.split_once(" s (")?;
@@ -141,7 +141,7 @@ pub struct DisplayCapabilities {
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionActivity {
     Running,
-    /// The turn cannot go on without the user.
+    /// The turn cannot continue without the user.
     Waiting,
     /// No turn is running. Holds the result of the last turn if that turn has just ended.
     Idle(Option<TurnResult>),

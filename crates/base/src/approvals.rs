@@ -22,13 +22,14 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum Approvals {
-    /// Like the default, but skips questions that rules require about actions that a sandbox without
-    /// network contains.
+    /// Like the default, but skips questions that rules require about actions that a sandbox
+    /// without network contains.
     Sandboxed,
     /// Asks if rules require it, or if an action is risky and the sandbox does not contain it.
     #[default]
     Default,
-    /// Also asks about every edit, every MCP tool and every command that is not known to be harmless.
+    /// Also asks about every edit, every MCP tool and every command that is not known to be
+    /// harmless.
     Ask,
 }
 

@@ -290,8 +290,8 @@ fn without_scheme<'v>(name: &str, value: &'v str) -> &'v str {
         .map_or(value, |(_, credentials)| credentials.trim_start())
 }
 
-/// Returns the arguments of a command for display, with `hidden` in place of secrets. An argument may
-/// be a command line itself, as that of `sh -c`.
+/// Returns the arguments of a command for display, with `hidden` in place of secrets. An argument
+/// may be a command line itself, as that of `sh -c`.
 pub fn shown_arguments(arguments: &[String], hidden: &str) -> Vec<String> {
     let secrets: BTreeMap<usize, &str> = secret_arguments(arguments).into_iter().collect();
     let shown = |(at, argument): (usize, &String)| match secrets.get(&at) {
@@ -305,8 +305,8 @@ pub fn shown_arguments(arguments: &[String], hidden: &str) -> Vec<String> {
     arguments.iter().enumerate().map(shown).collect()
 }
 
-/// Returns a command line for display, with `hidden` in place of the secrets in its arguments. The rest
-/// is unchanged, with its quotes and blanks.
+/// Returns a command line for display, with `hidden` in place of the secrets in its arguments. The
+/// rest is unchanged, with its quotes and blanks.
 pub fn shown_command_line(line: &str, hidden: &str) -> String {
     let words = words_of_line(line);
     let arguments: Vec<String> = words.iter().map(|(_, word)| word.clone()).collect();

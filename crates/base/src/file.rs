@@ -51,8 +51,8 @@ pub fn read_regular_text(path: &Path) -> io::Result<String> {
 }
 
 /// Returns whether a directory is on a network file system. There memory cannot be shared with
-/// processes of other machines, and a file that another machine removes or shortens can no longer be
-/// read from memory: the attempt ends this process.
+/// processes of other machines, and a file that another machine removes or shortens can no longer
+/// be read from memory: the attempt ends this process.
 pub fn is_on_network(dir: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {

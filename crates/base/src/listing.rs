@@ -1,5 +1,5 @@
-//! Lists for a terminal: the states of their entries, and a table that fits the terminal. Widths are
-//! in columns of a terminal, of which a character takes none, one or two.
+//! Lists for a terminal: the states of their entries, and a table that fits the terminal. Widths
+//! are in columns of a terminal, of which a character takes none, one or two.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -71,8 +71,8 @@ pub fn shortened(text: &str, columns: usize) -> String {
     format!("{}…", start.trim_end())
 }
 
-/// Shortens a text to its end in a number of columns, with an ellipsis if something is missing: of a
-/// path, the last names say the most.
+/// Shortens a text to its end in a number of columns, with an ellipsis if something is missing: of
+/// a path, the last names say the most.
 pub fn shortened_start(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -101,14 +101,14 @@ fn fitting(text: &str, columns: usize) -> usize {
 }
 
 /// Formats rows in columns, in the width of the terminal. Cells that are too wide for it are
-/// wrapped, so that nothing is cut. In a pipe or a file each row is one line. The head may be empty.
-/// Without rows there is no text.
+/// wrapped, so that nothing is cut. In a pipe or a file each row is one line. The head may be
+/// empty. Without rows there is no text.
 pub fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
     table_in(width_of_tables(), None, head, rows)
 }
 
-/// Formats rows like [`table`], with one column of names that can be typed as they are printed: none
-/// is broken. A longer one has a line of its own.
+/// Formats rows like [`table`], with one column of names that can be typed as they are printed:
+/// none is broken. A longer one has a line of its own.
 pub fn table_of_names<const N: usize>(
     name: usize,
     head: &[&str; N],
@@ -174,9 +174,9 @@ fn table_in<const N: usize>(
     text
 }
 
-/// Formats rows one below the other, for a terminal that is too narrow for the columns: the first cell
-/// after the marks of the row, and below it each of the others after the title of its column. A name
-/// that is too long is left to the terminal to wrap.
+/// Formats rows one below the other, for a terminal that is too narrow for the columns: the first
+/// cell after the marks of the row, and below it each of the others after the title of its column.
+/// A name that is too long is left to the terminal to wrap.
 fn stacked<const N: usize>(
     width: usize,
     name: Option<usize>,

@@ -1,5 +1,5 @@
-//! The notices that a project's sessions have shown, so that each start does not repeat them: one is
-//! shown again after a day, and when it had gone in the meantime.
+//! The notices that a project's sessions have shown, so that each start does not repeat them: one
+//! is shown again after a day, and when it had gone in the meantime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -39,8 +39,8 @@ pub(crate) fn drop_unfit<T: DeserializeOwned>(tree: &mut Node, problems: &mut Ve
     );
 }
 
-/// Returns whether a node fits after its unfit keys are removed. `reads` tries the node in its place,
-/// without its siblings.
+/// Returns whether a node fits after its unfit keys are removed. `reads` tries the node in its
+/// place, without its siblings.
 fn prune(
     node: &mut Node,
     reads: &dyn Fn(&Node) -> Result<(), value::Error>,

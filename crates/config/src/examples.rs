@@ -68,8 +68,8 @@ fn child_mut<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
         .map(|entry| &mut entry.node)
 }
 
-/// Returns whether all examples of one permission object have their expected verdicts. They are judged by
-/// that object alone, on top of `under`; everything else is allowed.
+/// Returns whether all examples of one permission object have their expected verdicts. They are
+/// judged by that object alone, on top of `under`; everything else is allowed.
 fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
     let Some(examples) = permission.take(KEY) else {
         return true;

@@ -74,7 +74,8 @@ pub(crate) struct ConfigFile {
     /// The model for titles and other small tasks, as `provider/model`.
     #[schemars(extend("x-trust" = "applies"))]
     pub small_model: Option<String>,
-    /// The agent that a session starts with. It must be visible and not a subagent. Default: `build`.
+    /// The agent that a session starts with. It must be visible and not a subagent. Default:
+    /// `build`.
     #[schemars(extend("x-trust" = "waits"))]
     pub default_agent: Option<String>,
     /// Agents by name: new ones, and changes to the built-in ones.
@@ -102,7 +103,8 @@ pub(crate) struct ConfigFile {
     /// Further places to look for skills.
     #[schemars(extend("x-trust" = "waits"))]
     pub skills: Option<SkillsConfig>,
-    /// Further directories and repositories by name. They may be read, and are listed in the prompt.
+    /// Further directories and repositories by name. They may be read, and are listed in the
+    /// prompt.
     #[schemars(extend("x-trust" = "waits"))]
     pub references: Option<Ordered<ReferenceConfig>>,
     /// The shell that runs commands.
@@ -117,7 +119,8 @@ pub(crate) struct ConfigFile {
     /// The time for which sessions are stored. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say how long sessions are stored"))]
     pub sessions: SessionsSettings,
-    /// The database that stores sessions, instead of files on this machine. Read from your own files only.
+    /// The database that stores sessions, instead of files on this machine. Read from your own
+    /// files only.
     #[schemars(extend("x-trust" = "machine: only your own settings can say where sessions are stored"))]
     pub store: Option<StoreConfig>,
     /// Settings for a session that no longer fits the model's context window.
@@ -129,11 +132,12 @@ pub(crate) struct ConfigFile {
     /// Settings of `adjutant serve`, for editors on other machines. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say who may connect"))]
     pub serve: Option<ServeConfig>,
-    /// Traces and metrics for an OpenTelemetry collector. Read from your own and your administrator's files only.
+    /// Traces and metrics for an OpenTelemetry collector. Read from your own and your
+    /// administrator's files only.
     #[schemars(extend("x-trust" = "machine: only your own settings can say which traces are sent, and where"))]
     pub telemetry: Option<TelemetryConfig>,
-    /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
-    /// repositories you trust, such as CI. Read from your own files only. Default: `ask`.
+    /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever
+    /// see repositories you trust, such as CI. Read from your own files only. Default: `ask`.
     #[schemars(extend("x-trust" = "user: a project cannot declare itself trusted"))]
     pub trust: Option<TrustConfig>,
     /// The sandbox for commands of agents: `auto` uses one if available, `required` runs no
@@ -147,8 +151,8 @@ pub(crate) struct ConfigFile {
     /// Access to the web.
     #[schemars(extend("x-trust" = "parts"))]
     pub webfetch: WebfetchSettings,
-    /// The encoding of files that are not UTF-8 and cannot be recognised, such as `gbk`, `shift_jis`, `windows-1251`
-    /// or `latin1`. `charset` in `.editorconfig` takes precedence.
+    /// The encoding of files that are not UTF-8 and cannot be recognised, such as `gbk`,
+    /// `shift_jis`, `windows-1251` or `latin1`. `charset` in `.editorconfig` takes precedence.
     #[schemars(extend("x-trust" = "applies"))]
     pub file_encoding: Option<String>,
     /// Formatters that run after each edit: true for the built-in ones that the project uses and
@@ -162,8 +166,8 @@ pub(crate) struct ConfigFile {
     /// Hooks that are written for other programs.
     #[schemars(extend("x-trust" = "applies"))]
     pub hooks: Option<HooksConfig>,
-    /// Language servers that report the errors of an edit: true for the built-in ones that are installed, or an object by name.
-    /// They run in trusted projects only. Default: none.
+    /// Language servers that report the errors of an edit: true for the built-in ones that are
+    /// installed, or an object by name. They run in trusted projects only. Default: none.
     #[schemars(extend("x-trust" = "waits"))]
     pub lsp: Option<OnOrNamed<LanguageServer>>,
     /// Paths that a file watcher leaves out.
@@ -276,7 +280,8 @@ pub(crate) enum ReferenceConfig {
 pub(crate) struct ReferenceOptions {
     /// The directory.
     pub path: Option<String>,
-    /// A repository: a URL, `owner/name` on GitHub, or `host/owner/name`. It is cloned into the cache.
+    /// A repository: a URL, `owner/name` on GitHub, or `host/owner/name`. It is cloned into the
+    /// cache.
     pub repository: Option<String>,
     /// The branch of the repository. Default: its own default.
     pub branch: Option<String>,

@@ -171,7 +171,8 @@ pub struct ServerRun {
 }
 
 impl KnownServer {
-    /// Returns the usual way to install it. Without a `package.json` it is not a part of the project.
+    /// Returns the usual way to install it. Without a `package.json` it is not a part of the
+    /// project.
     fn installation(&self, has_package: bool) -> Cow<'static, str> {
         if has_package {
             self.install.into()

@@ -404,8 +404,8 @@ const ACTING: [&str; 5] = ["edit", "bash", "webfetch", "websearch", "task"];
 const READING: [&str; 4] = ["read", "grep", "glob", "list"];
 
 /// Rewrites the lists of tools in agents for another program, `tools: Read, Grep` and
-/// `disallowedTools: Write`, as denied permissions. A list allows nothing: the other rules decide about
-/// its tools. Those of MCP servers are denied only by name.
+/// `disallowedTools: Write`, as denied permissions. A list allows nothing: the other rules decide
+/// about its tools. Those of MCP servers are denied only by name.
 pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
     let mut rules: Option<Node> = None;
     for key in ["tools", "disallowedTools"] {
@@ -438,8 +438,8 @@ pub(crate) fn tool_lists(node: &mut Node, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Returns the permission to deny for a forbidden tool of another program. `None` if the tool is one of
-/// that program without a counterpart, such as `BashOutput`.
+/// Returns the permission to deny for a forbidden tool of another program. `None` if the tool is
+/// one of that program without a counterpart, such as `BashOutput`.
 fn denied_permission(name: &str) -> Option<String> {
     if let Some(tool) = name.strip_prefix("mcp__") {
         // `mcp__github` is the whole server.
@@ -458,7 +458,8 @@ fn denied_permission(name: &str) -> Option<String> {
     is_plain.then(|| name.to_owned())
 }
 
-/// Takes a list of names out of a node: a text with commas, or a list of texts. Leaves anything else.
+/// Takes a list of names out of a node: a text with commas, or a list of texts. Leaves anything
+/// else.
 fn take_names(node: &mut Node, key: &str) -> Option<(SourceLocation, Vec<String>)> {
     let texts: Vec<&str> = match &node.get(key)?.value {
         NodeValue::Text(text) => vec![text],

@@ -1,6 +1,6 @@
 //! Loading of settings. [`load_with`] is the list of its steps. Their order matters:
 //!
-//! 1. [`Loading::read`] reads and checks every layer by itself, so that a problem has the place
+//! 1. [`Loading::read`] reads and checks every layer on its own, so that a problem has the place
 //!    where it was written. The names of tools are collected here, because later steps remove
 //!    entries that name tools which rules may still mean.
 //! 2. [`Loading::drop_ineffective_entries`] removes the project's entries that can have no effect,

@@ -491,9 +491,9 @@ impl<'a> LooseningReview<'a> {
         })
     }
 
-    /// Returns whether an agent may do more than it could without the project, or than the agents that it
-    /// can be used in place of. `default` is the agent that a session starts with without the
-    /// project.
+    /// Returns whether an agent may do more than it could without the project, or than the agents
+    /// that it can be used in place of. `default` is the agent that a session starts with without
+    /// the project.
     fn is_agent_loosened(&self, agent: &AgentPermissions, default: &AgentPermissions) -> bool {
         let before = &self.before.agent_rules;
         let earlier = before.get(&agent.name);

@@ -4,9 +4,9 @@
 //! [`permission::Policy::judge`].
 //!
 //! Problems that cannot have hidden a deny do not count: a misspelt model, an invalid number of
-//! `steps`, a rule that only allows. A rule for a permission that no tool asks for (`bahs`, `shell`)
-//! counts, unless the name has the form of an MCP tool (`jira_search`) or there are plugins, whose
-//! tools are known only once they run.
+//! `steps`, a rule that only allows. A rule for a permission that no tool asks for (`bahs`,
+//! `shell`) counts, unless the name has the form of an MCP tool (`jira_search`) or there are
+//! plugins, whose tools are known only once they run.
 
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
@@ -89,8 +89,8 @@ fn forbids(key: &str) -> bool {
     }
 }
 
-/// Returns whether the value of an unknown key may have denied something, if the key was meant to be
-/// `near`.
+/// Returns whether the value of an unknown key may have denied something, if the key was meant to
+/// be `near`.
 pub(crate) fn is_meant(path: &[String], near: &str, value: &Node) -> bool {
     let known = match path {
         [_] if is_front_matter(&value.at) => AGENT_KEYS.contains(&near),

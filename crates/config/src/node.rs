@@ -276,9 +276,9 @@ pub(crate) fn as_whole_number(number: &Number) -> Option<i128> {
     })
 }
 
-/// Merges `over` into `under`. Objects are merged key by key, and an existing key keeps its position.
-/// The top-level lists `instructions` and `plugin` are extended. Any other value except `null`
-/// replaces the lower one.
+/// Merges `over` into `under`. Objects are merged key by key, and an existing key keeps its
+/// position. The top-level lists `instructions` and `plugin` are extended. Any other value except
+/// `null` replaces the lower one.
 pub fn merge(under: &mut Node, over: Node) {
     merge_at(under, over, 0, "");
 }

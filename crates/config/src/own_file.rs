@@ -1,5 +1,5 @@
-//! Changes of adjutant's own settings file by commands of the user. Comments, and the order of other
-//! keys, remain.
+//! Changes of adjutant's own settings file by commands of the user. Comments, and the order of
+//! other keys, remain.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -119,7 +119,7 @@ pub struct MissingPackage {
 /// A custom tool or plugin that is not loaded because of the way the settings name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusableScript {
-    /// `true` for a file of another program, which is no mistake.
+    /// `true` for a file of another program, which is not a mistake.
     pub is_foreign: bool,
     pub kind: super::script::ScriptKind,
     pub name: String,

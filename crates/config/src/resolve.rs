@@ -24,7 +24,7 @@ pub(crate) fn settings(
     environment: &Environment,
     problems: &mut Vec<Problem>,
 ) -> Settings {
-    // Each layer fits by itself. If they do not fit together, the offending keys are left out.
+    // Each layer fits on its own. If they do not fit together, the offending keys are left out.
     let file: ConfigFile = super::decode::fitting(tree, problems);
     let home = environment.home.as_deref();
     let mut resolver = Resolver {

@@ -233,8 +233,8 @@ pub(crate) fn questionable(
     problems
 }
 
-/// Reports a rule about a directory that does not exist. It takes effect as soon as the directory is
-/// created, so this is a mistake only if another one has a similar name.
+/// Reports a rule about a directory that does not exist. It takes effect as soon as the directory
+/// is created, so this is a mistake only if another one has a similar name.
 fn missing_folder(
     rule: &Rule,
     folder: &str,
@@ -323,8 +323,8 @@ pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
     nearest(key, known).or_else(|| foreign().map(|(permission, _)| *permission))
 }
 
-/// Returns the permission of a tool of another program, such as `MultiEdit`. `None` if adjutant has no
-/// such tool.
+/// Returns the permission of a tool of another program, such as `MultiEdit`. `None` if adjutant has
+/// no such tool.
 pub(crate) fn permission_of_tool(name: &str) -> Option<&'static str> {
     let plain = name.to_ascii_lowercase();
     let known = PERMISSIONS.iter().map(|(key, _)| *key);
@@ -407,8 +407,8 @@ impl ToolNames {
             .any(|(name, project)| is_in_use(*project) && begins(name))
     }
 
-    /// Returns whether an unknown name may still be a permission: one of a plugin or custom tool, or a tool
-    /// of a server that only the editor or another project has.
+    /// Returns whether an unknown name may still be a permission: one of a plugin or custom tool,
+    /// or a tool of a server that only the editor or another project has.
     fn may_have(&self, key: &str, of_project: bool) -> bool {
         let [own, project] = self.scripts;
         own || project && (of_project || !self.is_withheld)

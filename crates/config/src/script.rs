@@ -175,8 +175,8 @@ fn is_script(path: &Path) -> bool {
         && path.is_file()
 }
 
-/// Returns whether a file is made of elements of a screen. OpenCode loads none from these folders by itself;
-/// its terminal interface does if its settings name them.
+/// Returns whether a file is made of elements of a screen. OpenCode loads none from these folders
+/// on its own; its terminal interface does if its settings name them.
 fn is_screen(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str());
     matches!(ending, Some("tsx" | "jsx")) && path.is_file()
@@ -198,7 +198,8 @@ pub fn digest(path: &Path) -> Option<String> {
 }
 
 /// Returns the plugins that a settings layer names. Packages are looked up in the places where they
-/// may be installed; those that are not are noted in `disk`. Each directory has a flag that it is the project's.
+/// may be installed; those that are not are noted in `disk`. Each directory has a flag that it is
+/// the project's.
 pub(crate) fn in_list(
     node: &Node,
     directories: &[(PathBuf, bool)],
@@ -384,7 +385,8 @@ pub(crate) fn once(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
 
 /// Returns the directory of an installed package, and whether it is the project's. The places are
 /// next to the settings that name it, upward to the project's root, the configuration directories,
-/// adjutant's own cache, and OpenCode's. A package in a folder of the project is the project's, whatever names it.
+/// adjutant's own cache, and OpenCode's. A package in a folder of the project is the project's,
+/// whatever names it.
 fn installed(
     spec: &str,
     base: (&Path, bool),

@@ -1031,8 +1031,8 @@ mod tests {
             not_covered.ends_with("outside of the project"),
             "{not_covered}"
         );
-        // Data outside the project may change: of a program that is no interpreter, only code is
-        // covered.
+        // Data outside the project may change: of a program that is not an interpreter, only code
+        // is covered.
         let data = dir.path().with_extension("db");
         std::fs::write(&data, "1").unwrap();
         let data_name = data.to_string_lossy().into_owned();

@@ -111,8 +111,8 @@ pub fn setting<'a>(loaded: &'a LoadedSettings, path: &[String]) -> Option<Settin
     })
 }
 
-/// Returns each setting below a path as JSON: its key, its value and its source. Keys and tokens are
-/// `null`, lists are complete.
+/// Returns each setting below a path as JSON: its key, its value and its source. Keys and tokens
+/// are `null`, lists are complete.
 pub fn to_json(loaded: &LoadedSettings, below: &[String]) -> Vec<serde_json::Value> {
     let mut all = Vec::new();
     walk(loaded, below, &mut |path, node| {
@@ -256,8 +256,8 @@ fn is_secret(path: &[String]) -> bool {
     })
 }
 
-/// Returns a value with `null` in place of the secrets in it, such as those of the objects in a list.
-/// `is_hidden`: its texts are secrets.
+/// Returns a value with `null` in place of the secrets in it, such as those of the objects in a
+/// list. `is_hidden`: its texts are secrets.
 fn without_secrets(value: serde_json::Value, is_hidden: bool) -> serde_json::Value {
     use serde_json::Value;
     match value {

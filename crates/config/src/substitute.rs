@@ -61,8 +61,8 @@ fn is_open(text: &str) -> bool {
 /// Marks a text that was unquoted in the file: its value is a number or a boolean.
 const BARE: char = '\0';
 
-/// Returns whether a key is the key or the address of a provider, whose missing variable is reported
-/// when that provider is used.
+/// Returns whether a key is the key or the address of a provider, whose missing variable is
+/// reported when that provider is used.
 fn is_reported_on_use(key_path: &[String]) -> bool {
     let [first, _, options, option @ ..] = key_path else {
         return false;

@@ -314,7 +314,8 @@ impl Review {
         ))
     }
 
-    /// Returns the old and new texts of the changes since the last answer, as far as they are known.
+    /// Returns the old and new texts of the changes since the last answer, as far as they are
+    /// known.
     pub fn changed_texts(&self) -> impl Iterator<Item = &ChangedTexts> {
         self.changes
             .iter()
@@ -837,8 +838,8 @@ fn waiting_keys(node: &Node) -> Vec<(Vec<String>, TrustKind)> {
         .collect()
 }
 
-/// Returns whether a project's sandbox could be wider than the user's, whatever that is. Only a sandbox
-/// that is `required` and grants nothing cannot be wider.
+/// Returns whether a project's sandbox could be wider than the user's, whatever that is. Only a
+/// sandbox that is `required` and grants nothing cannot be wider.
 pub(crate) fn can_widen(sandbox: &Node) -> bool {
     let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
     let on = |key: &str| sandbox.get(key).and_then(Node::as_bool) == Some(true);
@@ -879,9 +880,10 @@ fn command_line(node: &Node, key: &str) -> Option<String> {
     (!argv.is_empty()).then(|| argv.join(" "))
 }
 
-/// Quotes an argument of a command line for a shell unless it is plain, so that its ends are visible
-/// and the line can be copied. Control characters are escaped, in quotation marks of another form:
-/// two different arguments must not have the same text, because the user's answer is about it.
+/// Quotes an argument of a command line for a shell unless it is plain, so that its ends are
+/// visible and the line can be copied. Control characters are escaped, in quotation marks of
+/// another form: two different arguments must not have the same text, because the user's answer is
+/// about it.
 fn quoted(argument: &str) -> String {
     let plain = !argument.is_empty()
         && argument
@@ -943,8 +945,8 @@ fn restore_variables(node: &mut Node, uses: &[ExternalValue]) {
     }
 }
 
-/// Describes a hook: its event and named filters, then its command. Two different hooks must not have
-/// the same text, because the user's answer is about it.
+/// Describes a hook: its event and named filters, then its command. Two different hooks must not
+/// have the same text, because the user's answer is about it.
 fn describe_hook(command: &str, node: &Node) -> String {
     let text = |key: &str| node.get(key).and_then(Node::as_text).map(quoted);
     let event = text("on").unwrap_or_default();

@@ -185,9 +185,9 @@ impl Queue {
     }
 
     /// Puts an event in the place of an unread one about the same entity. Returns whether there is
-    /// one. Deltas after it are dropped, because the newer event contains their text. A state is not
-    /// moved across an event that reports no state: a message that was removed and came back would
-    /// be removed, and a call would run before its question.
+    /// one. Deltas after it are dropped, because the newer event contains their text. A state is
+    /// not moved across an event that reports no state: a message that was removed and came back
+    /// would be removed, and a call would run before its question.
     fn replace(&mut self, event: &SessionEvent) -> bool {
         let is_same = |known: &SessionEvent| {
             known.kind == event.kind
@@ -207,7 +207,8 @@ impl Queue {
             return false;
         };
         let mut freed = half[at].size;
-        // The ids stay in order: an observer that continues after this event receives those behind it.
+        // The ids stay in order: an observer that continues after this event receives those behind
+        // it.
         let id = std::mem::take(&mut half[at].id);
         half[at] = SessionEvent {
             id,
@@ -256,8 +257,8 @@ impl Queue {
         self.bytes = all.map(|event| event.size).sum();
     }
 
-    /// Returns the events behind the one with the id `after` that a filter lets through; if it is not
-    /// stored, those with a greater id.
+    /// Returns the events behind the one with the id `after` that a filter lets through; if it is
+    /// not stored, those with a greater id.
     fn after(&self, after: &str, filter: &EventFilter) -> Self {
         let mut rest = self.clone();
         rest.max_bytes = MAX_QUEUE_BYTES;
@@ -268,7 +269,8 @@ impl Queue {
         let is_stored = all.any(|event| *event.id == *after);
         let mut is_behind = false;
         rest.retain(|event| {
-            // Sessions that publish at the same time may do so in another order than that of the ids.
+            // Sessions that publish at the same time may do so in another order than that of the
+            // ids.
             let keeps = if is_stored {
                 is_behind
             } else {
@@ -394,9 +396,9 @@ impl EventBus {
         self.0.is_traced.load(Ordering::Relaxed)
     }
 
-    /// Stores the first and the newest events from now on, for [`EventBus::subscribe_after`]. Deltas
-    /// are stored from the first subscription on: most servers have no observer, and one that comes
-    /// in the middle of an answer receives the whole text at its end.
+    /// Stores the first and the newest events from now on, for [`EventBus::subscribe_after`].
+    /// Deltas are stored from the first subscription on: most servers have no observer, and one
+    /// that comes in the middle of an answer receives the whole text at its end.
     pub fn keep_history(&self) {
         self.0.history.get_or_init(|| {
             let history = Arc::new(Observer {

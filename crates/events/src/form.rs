@@ -1,5 +1,5 @@
 //! Requests to the user from a source other than the model, such as an MCP server: a form to fill
-//! in, or an address to visit.
+//! in, or a URL to visit.
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::QuestionOption;
 use base::id::{CallId, SessionId};
 
-/// A form or an address for the user.
+/// A form or a URL for the user.
 #[derive(Debug)]
 pub struct FormRequest {
     /// The call that waits for the answer, if any.
@@ -18,9 +18,9 @@ pub struct FormRequest {
     pub who: String,
     /// The subject, in the source's words.
     pub message: String,
-    /// The fields or the address.
+    /// The fields or the URL.
     pub asks: FormPage,
-    /// Resolves when the purpose of an address is achieved. If dropped, that is never reported.
+    /// Resolves when the purpose of a URL is achieved. If dropped, that is never reported.
     pub finished: Option<oneshot::Receiver<()>>,
     /// The sender of the answer. Dropping it means that the request cannot be shown; dropping the
     /// receiver withdraws the request.
@@ -31,7 +31,7 @@ pub struct FormRequest {
 pub enum FormPage {
     /// The fields, in order. Without fields, the form asks for a plain yes.
     Fields(Vec<FormField>),
-    /// An address to open; adjutant does not open it by itself.
+    /// A URL to open; adjutant never opens it.
     Address(String),
 }
 

@@ -60,8 +60,8 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
     out
 }
 
-/// Returns the Markdown of a message. `is_list` is whether the part before it was a call, and afterwards
-/// whether its last part was one.
+/// Returns the Markdown of a message. `is_list` is whether the part before it was a call, and
+/// afterwards whether its last part was one.
 fn parts(message: &Message, is_list: &mut bool) -> String {
     let mut text = String::new();
     for part in &message.parts {

@@ -50,8 +50,8 @@ pub fn visible(mut stored: StoredSession) -> StoredSession {
     stored
 }
 
-/// Returns the number of prompts that are undone and can be redone, and whether anything is: an undo
-/// may begin after the prompt of a turn.
+/// Returns the number of prompts that are undone and can be redone, and whether anything is: an
+/// undo may begin after the prompt of a turn.
 pub fn undone_turns(stored: &StoredSession) -> (usize, bool) {
     let shown = store::visible(&stored.messages, &stored.record.undone);
     let hidden = stored.messages.get(shown..).unwrap_or_default();

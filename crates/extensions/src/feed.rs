@@ -1,5 +1,5 @@
-//! The events for one plugin host. A task sends them in batches, so that no turn waits for a plugin;
-//! a host that falls behind loses events from the middle of its queue.
+//! The events for one plugin host. A task sends them in batches, so that no turn waits for a
+//! plugin; a host that falls behind loses events from the middle of its queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -175,7 +175,7 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
 pub fn withheld_problems(trust: &Review) -> Vec<Problem> {
     let waiting = trust
         .withheld(TrustKind::Extension)
-        // The functions of a custom tool are no hooks.
+        // The functions of a custom tool are not hooks.
         .filter(|item| item.script == Some(ScriptKind::Plugin));
     let files =
         waiting.filter_map(|item| Some((item.location.origin.path.clone()?, &item.location)));
@@ -212,7 +212,8 @@ fn hook_problems(path: &Path, location: &SourceLocation) -> Vec<Problem> {
     lint::mistakes(&source).into_iter().map(one).collect()
 }
 
-/// Returns the hooks and tools of a loaded script that have no effect, except those that `is_known`.
+/// Returns the hooks and tools of a loaded script that have no effect, except those that
+/// `is_known`.
 fn loaded_problems(
     script: &ScriptEntry,
     report: &ScriptReport,

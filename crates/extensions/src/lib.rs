@@ -1,6 +1,6 @@
 //! The extensions of a session that need no Rust: hooks (commands that run on an event, `hook` in
-//! the settings), custom tools and plugins. Their combined answer is an [`hook_outcome::Advice`], which
-//! the turn and the session request and act on. Permission rules take precedence over it.
+//! the settings), custom tools and plugins. Their combined answer is an [`hook_outcome::Advice`],
+//! which the turn and the session request and act on. Permission rules take precedence over it.
 
 pub mod hook_event;
 pub mod hook_outcome;
@@ -312,8 +312,8 @@ fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     named && hook.pattern.as_ref().is_none_or(about)
 }
 
-/// Returns whether a pattern matches a text, or a command in it: `cd x && git commit` contains a `git
-/// commit *`.
+/// Returns whether a pattern matches a text, or a command in it: `cd x && git commit` contains a
+/// `git commit *`.
 fn concerns(pattern: &str, subject: &str) -> bool {
     if wildcard::matches_folded(pattern, subject.trim()) {
         return true;

@@ -328,8 +328,8 @@ async fn changed_packages(scripts: &[ScriptEntry], context: &ToolContext) -> BTr
     changed.await.unwrap_or(all)
 }
 
-/// Returns the names of the files that have changed since the settings were read. Packages that have
-/// changed since they were installed are not among them.
+/// Returns the names of the files that have changed since the settings were read. Packages that
+/// have changed since they were installed are not among them.
 async fn stale_files(scripts: &[ScriptEntry], changed: &BTreeSet<String>) -> Vec<String> {
     let all: Vec<String> = scripts.iter().map(|script| script.name.clone()).collect();
     let scripts = scripts.to_vec();

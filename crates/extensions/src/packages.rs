@@ -3,9 +3,9 @@
 //!
 //! It takes two steps, so that the user sees what comes before it comes. [`plan`] has npm or bun
 //! resolve the whole tree of a package and write its lock file, of which every entry must have a
-//! strong digest. [`PlannedPackage::install`] then fetches exactly these archives, whose digests the
-//! package manager checks, and runs none of their scripts. Both work in a directory of the cache,
-//! where no settings of a project apply.
+//! strong digest. [`PlannedPackage::install`] then fetches exactly these archives, whose digests
+//! the package manager checks, and runs none of their scripts. Both work in a directory of the
+//! cache, where no settings of a project apply.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,10 +31,11 @@ const MAX_LOCK_BYTES: u64 = 64 << 20;
 /// The directory for Bun's cache, below the staging directory.
 const BUN_CACHE: &str = ".bun-cache";
 
-/// The options of npm for both steps. npm prepares a dependency from a repository by installing in a
-/// copy of it, where the repository's own settings choose the program that is run as git, regardless of
-/// `--ignore-scripts`. So nothing comes from git: npm since 11.10 knows `--allow-git`, and earlier
-/// versions find no git that can be started. The rest overrides what the user's settings may say.
+/// The options of npm for both steps. npm prepares a dependency from a repository by installing in
+/// a copy of it, where the repository's own settings choose the program that is run as git,
+/// regardless of `--ignore-scripts`. So nothing comes from git: npm since 11.10 knows
+/// `--allow-git`, and earlier versions find no git that can be started. The rest overrides what the
+/// user's settings may say.
 const NPM_OPTIONS: [&str; 11] = [
     "--ignore-scripts",
     "--allow-git=none",
@@ -430,8 +431,9 @@ fn foreign(name: &str) -> String {
     )
 }
 
-/// Checks that everything that an entry of npm's lock file needs is named as a package of a registry.
-/// An archive at any other address would be shown under the name and version that it gives itself.
+/// Checks that everything that an entry of npm's lock file needs is named as a package of a
+/// registry. An archive at any other address would be shown under the name and version that it
+/// gives itself.
 fn needs_registry_only(entry: &Value) -> Result<(), String> {
     let needs = NEEDS
         .iter()
@@ -479,7 +481,8 @@ fn bun_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
     tree.sorted(name)
 }
 
-/// Checks that an archive is pinned, and fetched over a connection that no one else can read or change.
+/// Checks that an archive is pinned, and fetched over a connection that no one else can read or
+/// change.
 fn pinned(
     name: &str,
     version: &str,
@@ -521,8 +524,8 @@ fn is_private(address: &str) -> bool {
     address.starts_with("https://") || on_this_machine
 }
 
-/// Returns whether an entry of a lock file is installed on this system. Lock files have the variants of a
-/// package for all systems.
+/// Returns whether an entry of a lock file is installed on this system. Lock files have the
+/// variants of a package for all systems.
 fn is_for_this_machine(entry: &Value) -> bool {
     let system = match std::env::consts::OS {
         "macos" => "darwin",

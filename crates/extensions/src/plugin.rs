@@ -382,8 +382,8 @@ async fn params(
     Ok(())
 }
 
-/// Returns whether a plugin may send this header. Headers that carry credentials or control the body are
-/// excluded.
+/// Returns whether a plugin may send this header. Headers that carry credentials or control the
+/// body are excluded.
 fn is_header(name: &str, value: &str) -> bool {
     const OURS: [&str; 6] = [
         "authorization",

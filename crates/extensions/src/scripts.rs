@@ -208,8 +208,8 @@ impl Scripts {
         generation.cell.get()?.as_ref().ok().cloned()
     }
 
-    /// Returns whether the loading of one origin's scripts has begun and not ended, for example again
-    /// after their host broke off. Which calls they refuse is not known before.
+    /// Returns whether the loading of one origin's scripts has begun and not ended, for example
+    /// again after their host broke off. Which calls they refuse is not known before.
     fn is_loading(&self, origin: ScriptOrigin) -> bool {
         locked(&self.side(origin).now)
             .as_ref()
@@ -354,7 +354,8 @@ impl Scripts {
     fn named(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
         let mut taken = BTreeSet::new();
         let one = |mut tool: CustomTool| {
-            // The permission of a custom tool is its name, so it must not be that of a built-in tool.
+            // The permission of a custom tool is its name, so it must not be that of a built-in
+            // tool.
             let is_own = find_properties(&tool.name).is_some()
                 || PARTIAL_KEYS
                     .iter()

@@ -183,8 +183,8 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
     Some(shown)
 }
 
-/// Returns the times of a text at its last change: it is published when it begins, empty, and when it is
-/// complete.
+/// Returns the times of a text at its last change: it is published when it begins, empty, and when
+/// it is complete.
 fn span(text: &str, at: Timestamp) -> Value {
     if text.is_empty() {
         json!({ "start": at.0 })

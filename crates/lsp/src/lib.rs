@@ -3,7 +3,8 @@
 //! sessions of this process share servers; a server ends with the last session that uses it. A
 //! server's messages are untrusted data.
 //!
-//! The caller decides whether a server may run and in which sandbox: `crates/tools/src/language.rs`.
+//! The caller decides whether a server may run and in which sandbox:
+//! `crates/tools/src/language.rs`.
 
 mod affected_files;
 mod client;

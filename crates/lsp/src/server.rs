@@ -29,7 +29,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(300);
 const STABLE_TIME: Duration = Duration::from_secs(60);
 /// The maximum time for a server to end after the request to do so.
 const STOP_GRACE: Duration = Duration::from_millis(500);
-/// The time for reading the standard error of a server that has ended by itself.
+/// The time for reading the standard error of a server that has ended on its own.
 const STDERR_GRACE: Duration = Duration::from_millis(200);
 /// The maximum bytes that are stored of a server's standard error.
 const MAX_STDERR_BYTES: usize = 2 << 10;
@@ -81,7 +81,7 @@ enum End {
     Stopped,
     /// There were no requests for a while.
     Idle,
-    /// It ended by itself: the reason, and the time since which it had worked, if it ever did.
+    /// It ended on its own: the reason, and the time since which it had worked, if it ever did.
     Broke(String, Option<Instant>),
 }
 

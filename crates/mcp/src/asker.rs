@@ -32,8 +32,8 @@ impl Asker {
         }
     }
 
-    /// Returns an asker without a session: the receiver of the event sender answers, and there is no
-    /// model.
+    /// Returns an asker without a session: the receiver of the event sender answers, and there is
+    /// no model.
     pub(super) fn alone(event_sender: EventSender, cancelled: CancellationToken) -> Self {
         let requests = tokio::sync::mpsc::channel(1).0;
         Self {

@@ -365,7 +365,8 @@ impl McpLink {
         self.turned.store(modern, Ordering::Relaxed);
     }
 
-    /// Returns whether the last attempt has found that the server needs the other handshake. Resets it.
+    /// Returns whether the last attempt has found that the server needs the other handshake. Resets
+    /// it.
     pub(super) fn has_turned(&self) -> bool {
         self.turned.swap(false, Ordering::Relaxed)
     }
@@ -408,8 +409,8 @@ impl McpLink {
         locked(&self.called).is_some()
     }
 
-    /// Returns whether its list has new changes that it reported after a call of this turn, not counting
-    /// changes already returned.
+    /// Returns whether its list has new changes that it reported after a call of this turn, not
+    /// counting changes already returned.
     pub(super) fn has_changed_after_call(&self) -> bool {
         let mut called = locked(&self.called);
         let Some((known, ready)) = called.as_mut().zip(self.connected()) else {

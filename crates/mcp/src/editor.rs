@@ -362,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    /// An editor that does nothing by itself.
+    /// An editor that does nothing on its own.
     #[derive(Default)]
     struct Editor {
         asked: Mutex<Vec<EditorRequest>>,

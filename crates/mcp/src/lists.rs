@@ -197,8 +197,8 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
     })
 }
 
-/// Asks for changes of lists in the way of the newest protocol, as long as the server sends them. The
-/// transport counts them.
+/// Asks for changes of lists in the way of the newest protocol, as long as the server sends them.
+/// The transport counts them.
 pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
     let about = SubscriptionFilter::builder()
         .tools_list_changed()

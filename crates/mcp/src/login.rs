@@ -103,8 +103,8 @@ struct Callback {
 }
 
 impl Callback {
-    /// Opens the listener. A port in use is an immediate error, because another program would receive
-    /// the code.
+    /// Opens the listener. A port in use is an immediate error, because another program would
+    /// receive the code.
     async fn open(oauth: &OAuth) -> Result<Self, String> {
         let given = match &oauth.redirect_uri {
             None => None,

@@ -265,7 +265,8 @@ mod tests {
         };
         let far = remote("https://a.example/", &[("X-Key", "secret")]);
         assert!(!of(&usual).contains("secret") && !of(&far).contains("secret"));
-        // The value of a variable or a header, its limit and its place in the file make no other entry.
+        // The value of a variable or a header, its limit and its place in the file make no other
+        // entry.
         assert_eq!(of(&usual), of(&local(&["npx", "x"], &[("KEY", "other")])));
         assert_eq!(
             of(&far),

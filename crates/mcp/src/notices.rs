@@ -142,7 +142,8 @@ fn failures(failed: Vec<ServerFailure>) -> Vec<Event> {
     vec![notice(title, each.collect::<Vec<_>>().join("\n"))]
 }
 
-/// Describes the tools of a server that are not offered: those past the limits, and those that cannot be read.
+/// Describes the tools of a server that are not offered: those past the limits, and those that
+/// cannot be read.
 fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
     let notice = |title, details| Event::Notice {
         severity: Severity::Warning,

@@ -19,8 +19,8 @@ use super::{AccessRequest, Action, Policy, RequestEffect, Rule, Rules, Verdict, 
 use base::approvals::Approvals;
 
 impl Policy {
-    /// Judges an access request. If `doubt` is set, also asks about everything that [`Approvals::Ask`] asks
-    /// about.
+    /// Judges an access request. If `doubt` is set, also asks about everything that
+    /// [`Approvals::Ask`] asks about.
     pub fn judge(&self, request: &AccessRequest) -> Verdict {
         self.judge_with(&self.grants, request)
     }
@@ -80,8 +80,8 @@ impl Policy {
         }
     }
 
-    /// Returns whether the session asks about an access request that is allowed otherwise. Grants and the sandbox
-    /// make no difference.
+    /// Returns whether the session asks about an access request that is allowed otherwise. Grants
+    /// and the sandbox make no difference.
     fn is_asked(&self, grants: &Rules, request: &AccessRequest) -> bool {
         if self.asks.is_empty() {
             return false;
@@ -157,8 +157,8 @@ impl Policy {
     }
 }
 
-/// Returns the access request as it is in a tested sandbox without network: a command, or a change of a file
-/// that commands could make as well.
+/// Returns the access request as it is in a tested sandbox without network: a command, or a change
+/// of a file that commands could make as well.
 #[must_use]
 pub fn isolated(request: AccessRequest) -> AccessRequest {
     AccessRequest {

@@ -1,6 +1,7 @@
 //! Table tests of rules and "always" on real command lines, and the rules that other tests share.
 //!
-//! The tables of command lines in `editor-tests/data` need agents, and are in `crates/project/src/agent/tables.rs`.
+//! The tables of command lines in `editor-tests/data` need agents, and are in
+//! `crates/project/src/agent/tables.rs`.
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,7 @@ fn invariants_hold_for_corpus_and_tables() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// A directory that is too broad is no project, wherever the home directory is.
+/// A directory that is too broad is not a project, wherever the home directory is.
 #[test]
 fn home_directory_is_no_project() {
     let lab = PathFixture::new();

@@ -169,7 +169,8 @@ fn last_match<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&
         .rfind(|rule| wildcard::matches(&rule.pattern, pattern))
 }
 
-/// Parses the pattern of a `webfetch` request. An address is judged by its host, not by its spelling.
+/// Parses the pattern of a `webfetch` request. An address is judged by its host, not by its
+/// spelling.
 fn address(permission: &str, pattern: &str) -> Option<Address> {
     if permission != url::PERMISSION {
         return None;

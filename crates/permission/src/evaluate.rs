@@ -1,5 +1,5 @@
-//! Evaluates rules for an access request and returns a verdict. Pure: facts about the disk are part of the
-//! request.
+//! Evaluates rules for an access request and returns a verdict. Pure: facts about the disk are part
+//! of the request.
 //!
 //! The last matching rule decides, with two refinements (`decide.rs`). A later, broader rule does
 //! not lift a specific deny. And a rule that allows a command allows it only as written: see
@@ -61,7 +61,7 @@ fn in_sandbox(
     let verdict = command(rules, grants, request, line, request.guarantee);
     let reason = unconfined::unconfined_effect_in(line, request.guarantee);
     match reason {
-        // Also if the line is asked about for something else, which would hide this effect.
+        // Even if the line is asked about for something else, which would hide this effect.
         Some(reason) if verdict.action < Action::Deny => Verdict {
             reason: Some(reason),
             ..bare

@@ -15,9 +15,9 @@ use base::text::spelled;
 /// that decided is shown.
 const MAX_LINE_BYTES: usize = 1_000;
 
-/// Explains a verdict on an access request under these rules: the verdict, the rule that decided, the reason,
-/// the parts of a command line if it has several, and the rules that were considered. Terminal
-/// control characters are escaped.
+/// Explains a verdict on an access request under these rules: the verdict, the rule that decided,
+/// the reason, the parts of a command line if it has several, and the rules that were considered.
+/// Terminal control characters are escaped.
 pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> String {
     let mut out = String::new();
     let whole = request

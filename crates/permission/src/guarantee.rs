@@ -133,8 +133,8 @@ impl SandboxGuarantee {
         rules.restricts_hidden(matches!(self, Self::Workspace { .. }))
     }
 
-    /// Returns whether an access request is asked about only because it leaves the project, and does so for a
-    /// temporary file, which commands may use anyway, or only perhaps.
+    /// Returns whether an access request is asked about only because it leaves the project, and
+    /// does so for a temporary file, which commands may use anyway, or only perhaps.
     pub(super) fn answers_request(self, request: &AccessRequest, rule: Option<&Rule>) -> bool {
         self != Self::None
             && request.permission == "external_directory"

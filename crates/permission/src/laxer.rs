@@ -1,7 +1,7 @@
 //! Compares rule sets: whether one is more permissive than others.
 //!
-//! The comparison evaluates example access requests under each set, one for everything that the patterns of
-//! all sets distinguish.
+//! The comparison evaluates example access requests under each set, one for everything that the
+//! patterns of all sets distinguish.
 
 mod spelled;
 
@@ -20,20 +20,21 @@ const MAX_ADDRESSES: usize = 20_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MorePermissive {
     pub permission: String,
-    /// The pattern of the access request. `None` if there are too many patterns to compare, so that a more
-    /// permissive verdict has to be assumed.
+    /// The pattern of the access request. `None` if there are too many patterns to compare, so that
+    /// a more permissive verdict has to be assumed.
     pub pattern: Option<String>,
 }
 
-/// Finds an access request for which `with` is more permissive than each of `without`, and whose former
-/// verdict was at least `least`.
+/// Finds an access request for which `with` is more permissive than each of `without`, and whose
+/// former verdict was at least `least`.
 ///
 /// If `without` is empty, everything was denied before.
 pub fn laxer(with: &Rules, without: &[&Rules], least: Action) -> Option<MorePermissive> {
     compared(with, without, least, true)
 }
 
-/// Does the same as [`laxer`]. With `pruned`, access requests whose verdict cannot have changed are skipped.
+/// Does the same as [`laxer`]. With `pruned`, access requests whose verdict cannot have changed are
+/// skipped.
 fn compared(
     with: &Rules,
     without: &[&Rules],
@@ -72,7 +73,8 @@ fn compared(
                 pattern: None,
             });
         };
-        // Every access request is evaluated under all sets, so irrelevant rules are dropped beforehand.
+        // Every access request is evaluated under all sets, so irrelevant rules are dropped
+        // beforehand.
         let relevant = |rules: &Rules| -> Rules {
             let is_edit_rule =
                 |rule: &&Rule| key == "bash" && wildcard::matches(&rule.permission, "edit");
@@ -248,8 +250,8 @@ fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     all
 }
 
-/// Returns example access requests for everything that the rules about a permission distinguish. `None` if
-/// there are too many.
+/// Returns example access requests for everything that the rules about a permission distinguish.
+/// `None` if there are too many.
 fn requests(
     key: &str,
     sets: &[&Rules],

@@ -3,8 +3,8 @@
 //! Judging is pure; [`evaluate`](mod@evaluate) never asks the user. Only
 //! `crates/session/src/turn/authorize.rs` asks.
 //!
-//! A tool states its [`AccessRequest`]s before it acts. A request is judged by the agent's rules, then by the
-//! session's, then by the user's grants; a grant never overrides a deny.
+//! A tool states its [`AccessRequest`]s before it acts. A request is judged by the agent's rules,
+//! then by the session's, then by the user's grants; a grant never overrides a deny.
 //!
 //! A command line is judged by the programs it runs: `shell` parses it into
 //! [`shell::CommandUnit`]s, and each of them has to pass. Nothing in this crate starts a program or
@@ -358,16 +358,16 @@ fn is_world_writable(path: &Path) -> bool {
 /// The reason why a call was not made, addressed to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
-    /// A rule forbids it; the turn goes on.
+    /// A rule forbids it; the turn continues.
     #[error("{0}")]
     Rule(String),
-    /// Needs the user's consent, and no user can be asked; the turn goes on.
+    /// Needs the user's consent, and no user can be asked; the turn continues.
     #[error("{0}")]
     Unanswered(String),
     /// The user rejected it; the turn ends.
     #[error("The user rejected this tool call. It was not run, and nothing has changed.")]
     Rejected,
-    /// The user rejected it with an explanation; the turn goes on.
+    /// The user rejected it with an explanation; the turn continues.
     #[error("The user rejected this tool call and said: {0}")]
     Corrected(String),
 }

@@ -307,8 +307,8 @@ impl DirectoryCache {
     }
 }
 
-/// Resolves a directory for the cache; `None` if the path has `..` in it, is no directory, or leads
-/// to `/proc`.
+/// Resolves a directory for the cache; `None` if the path has `..` in it, is not a directory, or
+/// leads to `/proc`.
 fn cacheable_directory(path: &Path) -> Option<Resolved> {
     if path.components().any(|part| part == Component::ParentDir) {
         return None;
@@ -605,8 +605,8 @@ impl Located {
         if access == Access::Edit && self.inside {
             request.effect = RequestEffect::ChangesProject;
         }
-        // A request with a minimum verdict is asked about every time, and a name with wildcards is no
-        // pattern for itself.
+        // A request with a minimum verdict is asked about every time, and a name with wildcards is
+        // no pattern for itself.
         if (request.minimum.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
             request = request.always(name.clone());
         }
@@ -614,8 +614,8 @@ impl Located {
         requests
     }
 
-    /// Returns the access request to leave the project, or `None` if the path is inside. Its pattern covers
-    /// the parent directory, or the directory itself if the path is one.
+    /// Returns the access request to leave the project, or `None` if the path is inside. Its
+    /// pattern covers the parent directory, or the directory itself if the path is one.
     pub fn leaving(&self) -> Option<AccessRequest> {
         if self.inside {
             return None;

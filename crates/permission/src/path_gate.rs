@@ -23,8 +23,8 @@ pub enum PathDenied {
 /// [`Located::requests`].
 ///
 /// # Errors
-/// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its access requests, [`PathDenied::Refused`]
-/// if the path cannot be located or used.
+/// [`PathDenied::Denied`] if a rule or a minimum verdict denies one of its access requests,
+/// [`PathDenied::Refused`] if the path cannot be located or used.
 pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located, PathDenied> {
     let denial = |request: AccessRequest| {
         let verdict = evaluate(&policy.rules, &policy.grants, &request);
@@ -84,7 +84,8 @@ pub enum PathVerdict {
     Refused(PathRefusal),
 }
 
-/// Judges a use of a path together with the access requests in `more`, and returns the strictest verdict.
+/// Judges a use of a path together with the access requests in `more`, and returns the strictest
+/// verdict.
 pub fn judge_path(
     policy: &Policy,
     access: Access,

@@ -16,7 +16,7 @@ use base::approvals::Approvals;
 #[derive(Debug, Clone)]
 pub struct CommandLine {
     pub analysis: Arc<CommandAnalysis>,
-    /// Whether processes may go on after its shell has ended.
+    /// Whether processes may continue after its shell has ended.
     pub leaves_processes: bool,
 }
 

@@ -321,7 +321,7 @@ fn nested_denied_command_is_never_allowed() {
                     if around == "eval @" && (!is_simple || line.contains(['\'', '"'])) {
                         continue;
                     }
-                    // `env -S` is no shell: it only splits words and removes quotes.
+                    // `env -S` is not a shell: it only splits words and removes quotes.
                     if around == "env -S Q" && (!is_simple || line.contains(['<', '(', ';', '\\']))
                     {
                         continue;

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::PermissionContext;
 
 /// Returns whether a path below a temporary directory belongs to the user, as far as it exists, and
-/// is no socket or pipe.
+/// is not a socket or pipe.
 ///
 /// A directory there that contains the project or the home directory is not temporary.
 pub(super) fn is_temporary(path: &Path, dir: &Path, context: &PermissionContext) -> bool {

@@ -179,7 +179,7 @@ fn local_host(host: &str) -> Option<&'static str> {
 }
 
 /// Returns the reason why an IP address is never connected to: loopback, private, link-local,
-/// metadata, multicast or reserved, also if it is embedded in another notation.
+/// metadata, multicast or reserved, even if it is embedded in another notation.
 ///
 /// The caller checks every resolved address with this, again after each redirect.
 pub fn forbidden_address(address: IpAddr) -> Option<&'static str> {

@@ -88,7 +88,7 @@ pub fn may_match(pattern: &str, text: &str) -> bool {
                     reach[at] || (at > 0 && next[at - 1])
                 } else {
                     let consumes = at > 0 && reach[at - 1] && (text[at - 1] == c || c == '?');
-                    // The unknown run may contain this character and go on.
+                    // The unknown run may contain this character and continue.
                     let within_unknown = at < text.len() && text[at] == UNKNOWN && reach[at];
                     consumes || within_unknown
                 };

@@ -149,8 +149,8 @@ fn undecodable(error: &ImageError) -> &'static str {
     }
 }
 
-/// Returns whether a JPEG has an end. The decoder fills what is missing with grey, and providers refuse
-/// it. A thumbnail among the segments before the picture has an end of its own.
+/// Returns whether a JPEG has an end. The decoder fills what is missing with grey, and providers
+/// refuse it. A thumbnail among the segments before the picture has an end of its own.
 fn has_jpeg_end(bytes: &[u8]) -> bool {
     const START_OF_SCAN: u8 = 0xda;
     const END: [u8; 2] = [0xff, 0xd9];
@@ -170,8 +170,8 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
     rest.windows(END.len()).any(|two| two == END)
 }
 
-/// Returns the name of a format that cannot be converted here, by the first bytes: those of cameras,
-/// telephones and browsers.
+/// Returns the name of a format that cannot be converted here, by the first bytes: those of
+/// cameras, telephones and browsers.
 fn unsupported(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         // A box of this type, then the brands.

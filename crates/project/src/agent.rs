@@ -64,8 +64,8 @@ impl Agent {
         self.mode != Mode::Subagent && !self.is_internal()
     }
 
-    /// Returns whether another agent can start it. A hidden agent is not offered, but can be started by its
-    /// name.
+    /// Returns whether another agent can start it. A hidden agent is not offered, but can be
+    /// started by its name.
     pub fn is_subagent(&self) -> bool {
         self.mode != Mode::Primary && !self.is_internal()
     }

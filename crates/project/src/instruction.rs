@@ -1,6 +1,6 @@
 //! Instruction files: `AGENTS.md` and its alternatives, the user's own, the project's, those that
-//! the settings name, and those of a directory in which a tool works. This module only reads; it lists
-//! addresses for another module to fetch.
+//! the settings name, and those of a directory in which a tool works. This module only reads; it
+//! lists addresses for another module to fetch.
 //!
 //! The contents go to the model. Therefore a project's files pass the same gate as reading them
 //! would, whatever names them; links out of the project are not followed, and invisible characters

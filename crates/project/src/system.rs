@@ -68,9 +68,9 @@ pub struct Layers<'a> {
     pub extra: Option<&'a str>,
 }
 
-/// Returns the system prompt in blocks, in the order in which they are shared: the first changes only
-/// with agent, model and tools; those up to the last but one are the same for all sessions of a
-/// project; the last is the session's, and ends with the mark of notes, so that no text of a file
+/// Returns the system prompt in blocks, in the order in which they are shared: the first changes
+/// only with agent, model and tools; those up to the last but one are the same for all sessions of
+/// a project; the last is the session's, and ends with the mark of notes, so that no text of a file
 /// follows it.
 pub fn prompt(layers: &Layers<'_>) -> Vec<String> {
     let base = match &layers.agent.prompt {
@@ -319,8 +319,8 @@ mod tests {
         }
     }
 
-    /// Returns whether a text mentions a tool. Words that are also plain English count only if they are
-    /// used as a name.
+    /// Returns whether a text mentions a tool. Words that are also plain English count only if they
+    /// are used as a name.
     fn names(text: &str, tool: &str) -> bool {
         let plain_english = matches!(
             tool,
@@ -407,7 +407,8 @@ mod tests {
         assert!(prompts::family("trinity").contains("exactly one tool"));
     }
 
-    /// Pairs of phrases, in lower case, that give opposite instructions. A model must not read both.
+    /// Pairs of phrases, in lower case, that give opposite instructions. A model must not read
+    /// both.
     const CONTRADICTIONS: [(&str, &str); 14] = [
         ("read before you", "exact, unique match is enough"),
         ("read before you", "need not be read"),

@@ -30,8 +30,8 @@ pub struct Element<T> {
 
 impl RequestBody {
     /// Creates a body from the fields of `head`, with the user's options merged over them and the
-    /// fields that the request omits removed. A `null` removes a field. Options named in `reserved`,
-    /// the fields of the conversation, are ignored.
+    /// fields that the request omits removed. A `null` removes a field. Options named in
+    /// `reserved`, the fields of the conversation, are ignored.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if a value cannot be encoded as JSON.

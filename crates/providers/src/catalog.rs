@@ -233,8 +233,8 @@ pub fn is_due(environment: &Environment) -> bool {
 /// [`Catalog::load`].
 ///
 /// # Errors
-/// [`Error::Network`] and others if it cannot be fetched, [`Error::InvalidResult`] if it is no catalogue
-/// or cannot be stored.
+/// [`Error::Network`] and others if it cannot be fetched, [`Error::InvalidResult`] if it is no
+/// catalogue or cannot be stored.
 pub async fn refresh(
     client: &HttpClient,
     environment: &Environment,

@@ -409,7 +409,7 @@ mod tests {
             moved.headers,
             [("x-gw".to_owned(), "editors-key".to_owned())]
         );
-        // What is no location stays, because the API is the same.
+        // What is not a location stays, because the API is the same.
         assert!(moved.models[0].options.contains_key("store"));
     }
 

@@ -68,15 +68,16 @@ pub struct ProviderEntry {
     pub unset_key: Option<String>,
     /// The same for the address.
     pub unset_address: Option<String>,
-    /// True if a part of the project's settings for it is not used until the user trusts the project.
+    /// True if a part of the project's settings for it is not used until the user trusts the
+    /// project.
     pub waits_for_trust: bool,
     /// The endpoint that the editor has set, if these settings are for it.
     pub endpoint: Option<Arc<CustomEndpoint>>,
 }
 
 impl ProviderEntry {
-    /// Returns the reason why the provider cannot be used, if its address or key may be in the part of
-    /// the settings that waits for trust.
+    /// Returns the reason why the provider cannot be used, if its address or key may be in the part
+    /// of the settings that waits for trust.
     pub(crate) fn trust_notice(&self) -> Option<String> {
         self.waits_for_trust.then(|| {
             format!(

@@ -31,8 +31,8 @@ pub enum Error {
     /// A wrong key, a refused login, or missing rights.
     #[error("{0}")]
     Auth(String),
-    /// A key, a login or a part of the address is missing, or is the editor's. The text contains the
-    /// remedy.
+    /// A key, a login or a part of the address is missing, or is the editor's. The text contains
+    /// the remedy.
     #[error("{0}")]
     Keyless(String),
     /// The provider's address or key is among the project's settings that the user has not trusted.

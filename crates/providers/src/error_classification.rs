@@ -177,8 +177,9 @@ const OVERFLOW: &[&str] = &[
     "n_ctx",
 ];
 
-/// Returns whether a text reports that the request has too many tokens: it must name the input, its size,
-/// and that it is too large. Messages about the length of the answer or of a field do not match.
+/// Returns whether a text reports that the request has too many tokens: it must name the input, its
+/// size, and that it is too large. Messages about the length of the answer or of a field do not
+/// match.
 fn is_too_long(text: &str) -> bool {
     let tokens: Vec<&str> = text
         .split(|c: char| !c.is_alphanumeric() && c != '_')

@@ -474,8 +474,8 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
     Error::Unreachable(format!("{what}: {cause}."))
 }
 
-/// Returns the causes of an error, the outermost first. The cause of an I/O error that wraps another
-/// is that one, which its `source` leaves out.
+/// Returns the causes of an error, the outermost first. The cause of an I/O error that wraps
+/// another is that one, which its `source` leaves out.
 fn layers(e: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(e.source(), |layer| cause_of(*layer))
 }
@@ -518,8 +518,8 @@ fn is_about_trust(layer: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// Returns whether a cause is the failure of a proxy. The types of these errors are private, so it is
-/// recognized by the beginning of its own text.
+/// Returns whether a cause is the failure of a proxy. The types of these errors are private, so it
+/// is recognized by the beginning of its own text.
 fn is_of_proxy(layer: &(dyn std::error::Error + 'static)) -> bool {
     const STARTS: [&str; 4] = [
         "tunnel error",

@@ -32,7 +32,8 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// The most models of a server whose details are requested.
 const MAX_DETAILED: usize = 64;
 
-/// The maximum size of a response, in bytes. Ollama describes a model with its template and licence.
+/// The maximum size of a response, in bytes. Ollama describes a model with its template and
+/// licence.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// A server that may run on this machine.
@@ -160,8 +161,8 @@ pub fn start_command(provider: &str, base_url: &str) -> Option<&'static str> {
     recognized(provider, base_url).map(|known| known.start)
 }
 
-/// Returns the command that fetches a model for the local server of a provider, known by its name or
-/// its port.
+/// Returns the command that fetches a model for the local server of a provider, known by its name
+/// or its port.
 pub(crate) fn fetch_command(provider: &str, base_url: &str, model: &str) -> Option<String> {
     let known = recognized(provider, base_url).filter(|known| !known.fetch.is_empty())?;
     Some(format!("{} {model}", known.fetch))
@@ -300,8 +301,8 @@ pub fn larger_context(model: &Model, tokens: u64) -> Option<String> {
     }
 }
 
-/// Returns the name of a model for a command line that a user may copy. A server can invent names, so
-/// one with characters that a shell interprets is not part of it.
+/// Returns the name of a model for a command line that a user may copy. A server can invent names,
+/// so one with characters that a shell interprets is not part of it.
 fn pasted(name: &str) -> &str {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
     if name.chars().all(is_plain) {
@@ -412,8 +413,8 @@ fn origin(host: &str, port: u16) -> (String, u16) {
     if is_everywhere && url.set_host(Some("127.0.0.1")).is_err() {
         return usual();
     }
-    // Ollama takes the usual port of the web if there is a scheme. A parsed address has no port if it
-    // is the usual one, also if the text has it.
+    // Ollama takes the usual port of the web if there is a scheme. A parsed address has no port if
+    // it is the usual one, even if the text has it.
     let has_scheme = host.contains("://");
     let (authority, _) = rest.split_once('/').unwrap_or((&rest, ""));
     let has_port = authority
@@ -445,8 +446,8 @@ pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<SearchResult> {
     join_all(servers.iter().map(|server| server.find(client, end))).await
 }
 
-/// Makes Ollama load a model, as its first request does, so that its context window is known. A large
-/// model from a slow disk takes minutes.
+/// Makes Ollama load a model, as its first request does, so that its context window is known. A
+/// large model from a slow disk takes minutes.
 ///
 /// # Errors
 /// The reason why the server did not load it.

@@ -247,7 +247,7 @@ pub fn corrected(base: &str, wire: &str) -> String {
         });
         base = format!("{}://{base}", if is_near { "http" } else { "https" });
     }
-    // The address of a method contains that of the API, also if that is the root.
+    // The address of a method contains that of the API, even if that is the root.
     if !is_whole
         && let Ok(url) = reqwest::Url::parse(&base)
         && url.path() == "/"
@@ -497,7 +497,7 @@ const PLACES: &[&str] = &[
     "_PROFILE",
 ];
 
-/// Ends of the names of variables with credentials that are no key: the parts of a signature, and
+/// Ends of the names of variables with credentials that are not keys: the parts of a signature, and
 /// files.
 const UNUSED_CREDENTIALS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 
@@ -596,14 +596,15 @@ pub fn needs_key(
     )))
 }
 
-/// Returns whether a provider is a server on this machine, which is used without a key unless it has
-/// a login.
+/// Returns whether a provider is a server on this machine, which is used without a key unless it
+/// has a login.
 fn is_keyless_server(settings: &ProviderEntry) -> bool {
     settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local)
 }
 
-/// Returns the sentences for the missing key of a provider whose catalogue entry names the variables
-/// `env`. They name only variables that have an effect, and credentials that are set without one.
+/// Returns the sentences for the missing key of a provider whose catalogue entry names the
+/// variables `env`. They name only variables that have an effect, and credentials that are set
+/// without one.
 pub fn missing_key(
     npm: Option<&str>,
     id: &str,
@@ -670,7 +671,8 @@ pub fn sign(
     let Some((header, before)) = key_header(npm, token) else {
         return;
     };
-    // In `target.key` as well it would be sent twice. `Endpoint::secret` still has it for redaction.
+    // In `target.key` as well it would be sent twice. `Endpoint::secret` still has it for
+    // redaction.
     if let Some(key) = target.key.take() {
         target
             .headers

@@ -529,8 +529,8 @@ impl Registry {
         self.local.iter().any(|id| id == provider)
     }
 
-    /// Returns the reason why a provider of the catalogue cannot be used with any key, in a sentence
-    /// for the user.
+    /// Returns the reason why a provider of the catalogue cannot be used with any key, in a
+    /// sentence for the user.
     pub fn unsupported(&self, provider: &str) -> Option<String> {
         if self.facts.iter().any(|facts| facts.id == provider) {
             return None;

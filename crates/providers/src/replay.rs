@@ -1,5 +1,5 @@
-//! The model `replay:dir`, which answers from a directory of recordings ([`super::recording`]), made
-//! with `ADJUTANT_RECORD=dir`, without key or network: with the exchange of the same request,
+//! The model `replay:dir`, which answers from a directory of recordings ([`super::recording`]),
+//! made with `ADJUTANT_RECORD=dir`, without key or network: with the exchange of the same request,
 //! otherwise with the next one that was not replayed yet.
 
 use std::collections::VecDeque;

@@ -15,8 +15,8 @@ use base::text::shared::SharedText;
 #[derive(Debug, Clone)]
 pub struct Request {
     pub model: Arc<Model>,
-    /// The system prompt, in blocks; the earlier ones change less often, and all but the last are the
-    /// same for other sessions of the project.
+    /// The system prompt, in blocks; the earlier ones change less often, and all but the last are
+    /// the same for other sessions of the project.
     pub system: Vec<String>,
     /// The conversation, oldest first.
     pub messages: Vec<ModelMessage>,

@@ -146,8 +146,8 @@ impl Bridge {
     }
 
     /// Carries messages until the client's input ends. `tell` receives progress messages for the
-    /// user. If the bridge ends before, the client's requests are answered with the error; those that
-    /// were sent are known only on connections that can be resumed.
+    /// user. If the bridge ends before, the client's requests are answered with the error; those
+    /// that were sent are known only on connections that can be resumed.
     ///
     /// # Errors
     /// [`BridgeError`].
@@ -731,8 +731,8 @@ impl Bridge {
     }
 }
 
-/// Returns whether a line is sent before those that wait: a cancellation is, unless its target is among
-/// them.
+/// Returns whether a line is sent before those that wait: a cancellation is, unless its target is
+/// among them.
 fn overtakes(line: &[u8], waiting: &VecDeque<Bytes>) -> bool {
     let Some(shape) = Shape::of(line) else {
         return false;

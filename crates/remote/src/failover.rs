@@ -692,8 +692,8 @@ impl CarriedConversation {
             .collect()
     }
 
-    /// Returns whether an update may be part of the history of a session that is being loaded, or of its
-    /// subagents.
+    /// Returns whether an update may be part of the history of a session that is being loaded, or
+    /// of its subagents.
     pub(super) fn is_replay(&self, params: &str, loaded: &str) -> bool {
         let session = serde_json::from_str::<Update<'_>>(params).map(|update| update.session_id);
         session.is_ok_and(|session| session == loaded || !self.sessions.contains_key(&session))

@@ -1,8 +1,9 @@
 //! The events of this process's sessions for other programs of the same user on this machine, over
 //! a socket in a directory that only the user can enter. `adjutant events` reads them.
 //!
-//! A reader has a socket there as well. A process that starts calls the readers that are there before
-//! its first event, so none is missed; a reader that starts calls the processes that are there.
+//! A reader has a socket there as well. A process that starts calls the readers that are there
+//! before its first event, so none is missed; a reader that starts calls the processes that are
+//! there.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -217,7 +218,8 @@ impl ReaderAccess {
     }
 }
 
-/// Removes the sockets that killed processes have left. Does not wait for a process that is stopped.
+/// Removes the sockets that killed processes have left. Does not wait for a process that is
+/// stopped.
 async fn sweep(dir: &Path) {
     for socket in sockets(dir, PROCESS) {
         let Ok((_held, path)) = reachable(&socket) else {
@@ -261,8 +263,8 @@ struct Request {
 }
 
 /// Serves one reader: its request, then events until it leaves or `ended` is cancelled. `open`
-/// returns its subscription, or `None` if it needs none. A reader that is stopped must not delay the
-/// end of this process.
+/// returns its subscription, or `None` if it needs none. A reader that is stopped must not delay
+/// the end of this process.
 async fn serve(
     stream: UnixStream,
     ended: &CancellationToken,

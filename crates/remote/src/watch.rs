@@ -89,7 +89,8 @@ fn session(query: &str) -> Result<Option<SessionId>, &'static str> {
     Ok(selected)
 }
 
-/// Returns the id of the last event that a client has received, or 0 to receive all that are stored.
+/// Returns the id of the last event that a client has received, or 0 to receive all that are
+/// stored.
 fn last(head: &Parts) -> Result<Option<&str>, &'static str> {
     let Some(id) = head.headers.get(LAST_EVENT_ID) else {
         return Ok(None);

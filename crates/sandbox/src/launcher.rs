@@ -2,10 +2,10 @@
 //! the command. Nothing has to be done between fork and exec, where few operations are safe.
 //!
 //! It is a small program of its own, which adjutant contains and starts from memory, because
-//! executing all of adjutant for each command would take milliseconds: the loader changes an address
-//! on more than a thousand of its pages. `build.rs` compiles this file without any dependency, so
-//! the system calls are declared here. If files in memory cannot be executed, adjutant's own
-//! executable does the same (`inside.rs`).
+//! executing all of adjutant for each command would take milliseconds: the loader changes an
+//! address on more than a thousand of its pages. `build.rs` compiles this file without any
+//! dependency, so the system calls are declared here. If files in memory cannot be executed,
+//! adjutant's own executable does the same (`inside.rs`).
 
 #![expect(
     unsafe_code,

@@ -30,7 +30,7 @@ impl LauncherInMemory {
     /// Writes the file, and starts it once without a command.
     ///
     /// # Errors
-    /// Errors of the system, also if files in memory cannot be executed.
+    /// Errors of the system, including the case that files in memory cannot be executed.
     pub(crate) async fn prepare() -> io::Result<Self> {
         let launcher = Self {
             file: Arc::new(write()?),

@@ -496,8 +496,8 @@ impl Sandbox {
         Ok(bwrap)
     }
 
-    /// Starts the process that ends programs, and answers their reports of writes, when this process
-    /// has been killed. Returns whether it runs.
+    /// Starts the process that ends programs, and answers their reports of writes, when this
+    /// process has been killed. Returns whether it runs.
     #[cfg(target_os = "linux")]
     fn start_holder(executable: &Path) -> bool {
         let holder_program = |socket| {

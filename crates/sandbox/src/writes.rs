@@ -5,8 +5,8 @@
 //! continue: nothing is decided here, so it does not matter that the memory with the path may
 //! change before the kernel reads it again.
 //!
-//! The launcher of the command (`launcher.rs`) installs the filter just before the exec and sends the
-//! listener over a socket. It waits for a reply of one byte, so that no call is missed. If the
+//! The launcher of the command (`launcher.rs`) installs the filter just before the exec and sends
+//! the listener over a socket. It waits for a reply of one byte, so that no call is missed. If the
 //! kernel refuses the filter (before 5.19, in a container, below another listener), the command
 //! runs without it, and the observer is notified.
 //!

@@ -365,8 +365,8 @@ async fn log_out(turn: &TurnContext, rest: &str) -> Result<String, String> {
     result.unwrap_or_else(|e| Err(format!("The stored keys could not be deleted: {e}.")))
 }
 
-/// Carries out `/logout` with its argument; the inner error is that there is no such key. Blocks on file
-/// access.
+/// Carries out `/logout` with its argument; the inner error is that there is no such key. Blocks on
+/// file access.
 fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Result<String, String>> {
     let stored = Auth::stored(environment);
     if stored.is_empty() {

@@ -2,7 +2,7 @@
 //! and cost; its turn runs inside the parent's, so that it never outlives the parent and is
 //! cancelled with it.
 //!
-//! A fork copies the child sessions of its origin that it goes on with ([`forked`]).
+//! A fork copies the child sessions of its origin that it continues with ([`forked`]).
 //!
 //! [`progress`] reports the child's progress in the parent.
 

@@ -230,9 +230,9 @@ impl Commands {
     }
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
-    /// meant. `None` for any other text: a path, a word without a similar command, a word with a text
-    /// after it unless only its letters are in another order or case, or a text that begins with a
-    /// blank; and if plugins may add the command.
+    /// meant. `None` for any other text: a path, a word without a similar command, a word with a
+    /// text after it unless only its letters are in another order or case, or a text that begins
+    /// with a blank; and if plugins may add the command.
     pub fn misspelt(&self, text: &str) -> Option<String> {
         /// A shorter word is similar to too many others.
         const MIN_CHARS: usize = 3;
@@ -275,8 +275,8 @@ impl Commands {
     /// with the rules of that agent. A command for a subagent becomes a subtask, if the session
     /// may delegate.
     ///
-    /// The calls that the expansion makes are added to the draft, and the command's choice and text.
-    /// Returns the content of the prompt.
+    /// The calls that the expansion makes are added to the draft, and the command's choice and
+    /// text. Returns the content of the prompt.
     pub(super) async fn typed(
         &self,
         mut content: Vec<Content>,
@@ -555,7 +555,8 @@ fn hint(template: &str) -> Option<String> {
     takes.then(|| "arguments".to_owned())
 }
 
-/// Returns whether an agent may do more than another one, by itself or through the subagents it starts.
+/// Returns whether an agent may do more than another one, by itself or through the subagents it
+/// starts.
 fn may_more(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
     let subagents = turn
         .project

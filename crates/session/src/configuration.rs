@@ -243,8 +243,8 @@ pub(super) fn search_filter(
     })
 }
 
-/// Returns whether a request for this model would be sent, as far as that is known without sending one.
-/// Model servers on this machine are not asked.
+/// Returns whether a request for this model would be sent, as far as that is known without sending
+/// one. Model servers on this machine are not asked.
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     let provider = registry
         .providers()

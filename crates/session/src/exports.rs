@@ -79,8 +79,8 @@ fn shown(markdown: &str) -> String {
     )
 }
 
-/// Returns the reason why the user's rules, or the restrictions of this session, deny the change of a
-/// file. Built-in rules count for the model only.
+/// Returns the reason why the user's rules, or the restrictions of this session, deny the change of
+/// a file. Built-in rules count for the model only.
 fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
     let agent = match step_context::agent(turn) {
         Ok(agent) => agent,

@@ -49,7 +49,8 @@ pub(super) fn fallback_title(prompt: &str) -> String {
     raised + chars.as_str()
 }
 
-/// Returns whether a word at the beginning of a line marks a heading, a quotation or an item of a list.
+/// Returns whether a word at the beginning of a line marks a heading, a quotation or an item of a
+/// list.
 fn is_block_mark(word: &str) -> bool {
     matches!(word, "-" | "*" | "+" | ">") || word.trim_matches('#').is_empty()
 }

@@ -122,7 +122,7 @@ impl LiveSessions {
     }
 
     /// Waits until this process, which ends, no longer serves requests of other processes: by that
-    /// they know that it releases its sessions by itself.
+    /// they know that it releases its sessions on its own.
     pub(super) async fn has_listened(&self) {
         if self.listening.load(Ordering::Relaxed) {
             self.listened.cancelled().await;

@@ -495,8 +495,8 @@ fn mentioned(text: &str, turn: &TurnContext) -> Vec<Reference> {
     all
 }
 
-/// Returns the existing file that a mention names, and the number of readings that were looked up, at
-/// most `max`.
+/// Returns the existing file that a mention names, and the number of readings that were looked up,
+/// at most `max`.
 fn mentioned_by(
     mention: Mention<'_>,
     context: &MentionContext<'_>,

@@ -318,8 +318,8 @@ impl ConfigSnapshot {
     }
 }
 
-/// Returns whether a problem is about a plugin of a project that is not trusted: whether to install it
-/// is asked after that, and the question about trust names it.
+/// Returns whether a problem is about a plugin of a project that is not trusted: whether to install
+/// it is asked after that, and the question about trust names it.
 fn waits_for_trust(problem: &Problem, trust: &Review) -> bool {
     problem.key == "plugin"
         && problem.code == ProblemCode::MissingFile
@@ -368,8 +368,8 @@ fn background(
     }
 }
 
-/// Returns whether a session of the project has begun with this notice about trust today. It repeats
-/// with each session if the user has declined.
+/// Returns whether a session of the project has begun with this notice about trust today. It
+/// repeats with each session if the user has declined.
 async fn trust_notice_was_shown(text: &str, turn: &TurnContext) -> bool {
     let environment = turn.environment.clone();
     let root = turn.project.worktree.root.clone();
@@ -481,8 +481,8 @@ impl ConfigWatcher {
         }
     }
 
-    /// Sends the notices about MCP servers, without those about servers that have failed in the same
-    /// way in a session of the project today.
+    /// Sends the notices about MCP servers, without those about servers that have failed in the
+    /// same way in a session of the project today.
     pub(super) async fn report_servers(&self, notices: ServerNotices, turn: &TurnContext) {
         let shown = if turn.project.settings.mcp.is_empty() || self.quiet {
             BTreeSet::new()

@@ -43,8 +43,8 @@ pub fn keep_days(environment: &Environment) -> Option<u64> {
     own_settings(environment).sessions.keep_days
 }
 
-/// Returns the sessions that were not used for longer than `keep_days`, if that is given, and day-old
-/// empty sessions that killed processes have left.
+/// Returns the sessions that were not used for longer than `keep_days`, if that is given, and
+/// day-old empty sessions that killed processes have left.
 ///
 /// # Errors
 /// The store's, if the sessions cannot be listed.

@@ -80,8 +80,8 @@ impl SessionEvents {
             .map_or(Timestamp(0), Environment::now)
     }
 
-    /// Publishes a message that began or ended, with the parts that mark the beginning and the end of an
-    /// answer.
+    /// Publishes a message that began or ended, with the parts that mark the beginning and the end
+    /// of an answer.
     pub fn message(&self, message: &Message) {
         if !self.publisher.is_observed() {
             return;

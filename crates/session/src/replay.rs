@@ -262,8 +262,8 @@ impl Replay {
     }
 }
 
-/// Returns whether an answer was cut off and made again in the same turn, so that its text would be shown
-/// twice. An answer with calls was not made again.
+/// Returns whether an answer was cut off and made again in the same turn, so that its text would be
+/// shown twice. An answer with calls was not made again.
 fn is_superseded(messages: &[Message], at: usize) -> bool {
     let message = &messages[at];
     let is_cut_off = |message: &Message| {

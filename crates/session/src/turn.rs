@@ -1,12 +1,12 @@
 //! The turn loop: carries one prompt to its end. [`run::run`] repeats steps as long as
-//! [`next::decide_next`] decides so. A step captures its inputs ([`step_context`]), requests an answer ([`step`])
-//! and makes the requested calls ([`call`]). The model sees a [`view`] of the history; when the
-//! view outgrows the window, [`prune`] and [`compact`] free space, and content that the model no
-//! longer sees is evicted by [`evict`].
+//! [`next::decide_next`] decides so. A step captures its inputs ([`step_context`]), requests an
+//! answer ([`step`]) and makes the requested calls ([`call`]). The model sees a [`view`] of the
+//! history; when the view outgrows the window, [`prune`] and [`compact`] free space, and content
+//! that the model no longer sees is evicted by [`evict`].
 //!
 //! The history is moved into the turn and returned with the outcome, so no other task can change it
-//! while the turn runs. Events go through the event sender, stored data goes through the recorder, and
-//! every wait ends when the turn is cancelled.
+//! while the turn runs. Events go through the event sender, stored data goes through the recorder,
+//! and every wait ends when the turn is cancelled.
 
 mod adopt;
 mod authorize;

@@ -17,14 +17,14 @@ impl Sessions {
         self.served.get().cloned().unwrap_or_default()
     }
 
-    /// Returns whether the user of these sessions may change property of the account that this process
-    /// runs as.
+    /// Returns whether the user of these sessions may change property of the account that this
+    /// process runs as.
     pub fn account(&self) -> AccountAccess {
         self.served().account
     }
 
-    /// Returns whether a session of one directory may be opened with another: always if the host makes
-    /// the directories itself, because clients do not know them.
+    /// Returns whether a session of one directory may be opened with another: always if the host
+    /// makes the directories itself, because clients do not know them.
     pub fn is_place(&self, kept: &Path, asked: &Path) -> bool {
         !self.served().workspace.is_empty() || super::open::same_directory(kept, asked)
     }

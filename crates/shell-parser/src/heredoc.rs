@@ -91,7 +91,7 @@ impl Parser<'_> {
             };
             let ends = line == delimiter;
             // In an expanded here-document a continued line is joined with the next one, which then
-            // is no delimiter. The text is refused if that would make a difference, if tabs are
+            // is not a delimiter. The text is refused if that would make a difference, if tabs are
             // stripped, and in a substitution.
             let continues =
                 !quoted && line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;

@@ -55,8 +55,8 @@ const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", 
 /// Parses a script. `depth` is the number of texts around it, such as `eval` or backticks.
 ///
 /// # Errors
-/// A text that is not bash, or outside of the grammar; a quote or bracket that is not closed; a text
-/// nested too deeply, or with too many commands.
+/// A text that is not bash, or outside of the grammar; a quote or bracket that is not closed; a
+/// text nested too deeply, or with too many commands.
 pub fn parse(source: &str, depth: usize) -> Read<Script> {
     read(&mut Parser::new(source, depth))
 }

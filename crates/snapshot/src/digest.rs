@@ -1,19 +1,19 @@
-//! Digests, by which contents are named.
+//! Digests, which name the objects.
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest as sha};
 
 /// The length of a digest, in bytes.
 pub(super) const DIGEST: usize = 32;
 
-/// A digest; its hexadecimal form is the name of a content.
+/// A digest; its hexadecimal form is the name of an object.
 pub(super) type Digest = [u8; DIGEST];
 
-/// Returns the name of a content.
+/// Returns the name of an object.
 pub(super) fn digest(bytes: &[u8]) -> String {
     hex(sha(&SHA256, bytes).as_ref())
 }
 
-/// The digest of a content that is read piece by piece.
+/// The digest of an object that is read piece by piece.
 pub(super) struct StreamedDigest(Context);
 
 impl Default for StreamedDigest {
@@ -27,7 +27,7 @@ impl StreamedDigest {
         self.0.update(bytes);
     }
 
-    /// Returns the name of the content, as [`digest`] does.
+    /// Returns the name of the object, as [`digest`] does.
     pub(super) fn finish(self) -> String {
         hex(self.0.finish().as_ref())
     }
@@ -38,7 +38,7 @@ pub(super) fn is_blob_name(name: &str) -> bool {
     name.len() == 40
 }
 
-/// Returns the blob id of a content.
+/// Returns the blob id of an object.
 pub(super) fn blob_name(bytes: &[u8]) -> String {
     let mut context = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     context.update(format!("blob {}\0", bytes.len()).as_bytes());
@@ -56,7 +56,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Parses the name of a content. Returns `None` for a blob id of git, and for any other text.
+/// Parses the name of an object. Returns `None` for a blob id of git, and for any other text.
 pub(super) fn parse_name(name: &str) -> Option<Digest> {
     if name.len() != 2 * DIGEST || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

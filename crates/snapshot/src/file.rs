@@ -154,7 +154,7 @@ pub(super) fn stamp_if_same(
     }
 }
 
-/// Reads the state of a file as [`read`] does. A content that is equal to the one in git has its
+/// Reads the state of a file as [`read`] does. Content that is equal to the one in git has its
 /// blob id as hash.
 pub(super) fn read_known(
     path: &Path,

@@ -5,9 +5,9 @@
 //! being opened. When it changes, its old content is copied from git into the store, so that an
 //! undo never depends on git. Nothing is written to the repository, and no program is started.
 //!
-//! A content counts only while it is in a pack: packs stay mapped, so that they remain readable
-//! here even if a command removes the whole repository. On a network file system that holds only for
-//! this machine, so contents of such a repository are stored like all others.
+//! A blob is used only while it is in a pack: packs stay mapped, so that they remain readable
+//! here even if a command removes the whole repository. On a network file system that holds only
+//! for this machine, so contents of such a repository are stored like all others.
 
 use std::collections::HashMap;
 use std::fs;
@@ -95,7 +95,7 @@ impl GitObjects {
         ObjectLookup(handle)
     }
 
-    /// Returns a content by its blob id, or `None` if the content does not have this id.
+    /// Returns a blob by its id, or `None` if its content does not have this id.
     pub(super) fn content(&self, name: &str) -> Option<Vec<u8>> {
         let id = ObjectId::from_hex(name.as_bytes()).ok()?;
         let mut bytes = Vec::new();
@@ -188,7 +188,7 @@ impl GitIndex {
 }
 
 /// Returns whether an attributes file names a filter or another encoding, or cannot be read. Line
-/// endings and `ident` change the size of a content, which is compared.
+/// endings and `ident` change the size of a file, which is compared.
 fn changes_contents(list: &Path) -> bool {
     match fs::metadata(list) {
         // Opening a pipe would block.

@@ -226,8 +226,8 @@ impl FileIndex {
         if bytes > MAX_PROJECT_BYTES {
             return Err(Untracked::ManyBytes(self.root.clone()));
         }
-        // From here on the update may be cancelled: changes that are not yet reported are reported
-        // by the next one.
+        // From this point on the update may be cancelled: changes that are not yet reported are
+        // reported by the next one.
         let states = self.read_all(&tasks, objects, stop)?;
         let mut changes = Vec::new();
         let mut differing = 0;
@@ -767,7 +767,7 @@ fn cleaning_time(dir: &Path) -> Option<SystemTime> {
         .then_some(now)
 }
 
-/// Records the use of a content that a file had until now, which may be longer than unused contents
+/// Records the use of an object that a file had until now, which may be longer than unused contents
 /// are stored.
 fn note_last_use(state: Option<&FileState>, objects: &Objects) {
     if let Some(state) = state {

@@ -3,8 +3,8 @@
 //! touched it had ended. A later save by the user is not included.
 //!
 //! Only touched files are read. Their contents are in memory until the call ends, and are not
-//! stored at all if the file is unchanged; they are stored earlier only if there are many. Of a large
-//! file, an unnamed clone is made if the file system shares blocks between files.
+//! stored at all if the file is unchanged; they are stored earlier only if there are many. Of a
+//! large file, an unnamed clone is made if the file system shares blocks between files.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -301,8 +301,8 @@ impl WriteJournal {
         note_unrecorded(&self.unrecorded, what.to_owned(), why);
     }
 
-    /// Records that a process is about to change, create or remove a file; `is_new` is whether there
-    /// is none yet. The path is absolute, with symlinks resolved.
+    /// Records that a process is about to change, create or remove a file; `is_new` is whether
+    /// there is none yet. The path is absolute, with symlinks resolved.
     pub fn touch(&self, path: &Path, pid: u32, is_new: bool, call: &CallId) {
         if path.starts_with(&self.tracker.root) {
             self.has_reports.store(true, Ordering::SeqCst);

@@ -4,20 +4,21 @@
 //! stored twice are read (`git.rs`).
 //!
 //! There are three sources of a [`FileChange`]. Files that a tool names are read before and after
-//! it acts ([`Tracker::record_file`]). Writes of a program are recorded as the system reports them, before
-//! they happen ([`WriteJournal`]): the cost depends only on the program, and no writes of others
-//! are included. If the system reports nothing, the whole project is compared before and after
-//! ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is marked as
-//! such ([`FileChange::compared`]). For the comparison, an index stores the state of every file
-//! when it was last read. A file whose size, times and inode are unchanged is not read again, an
-//! unchanged directory is not listed again. A comparison takes at most a second; the first reading
-//! of a project may take longer, and begins before it is needed ([`Tracker::prepare`]).
+//! it acts ([`Tracker::record_file`]). Writes of a program are recorded as the system reports them,
+//! before they happen ([`WriteJournal`]): the cost depends only on the program, and no writes of
+//! others are included. If the system reports nothing, the whole project is compared before and
+//! after ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is
+//! marked as such ([`FileChange::compared`]). For the comparison, an index stores the state of
+//! every file when it was last read. A file whose size, times and inode are unchanged is not read
+//! again, an unchanged directory is not listed again. A comparison takes at most a second; the
+//! first reading of a project may take longer, and begins before it is needed
+//! ([`Tracker::prepare`]).
 //!
 //! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
-//! permissions of files in `modes.rs`. Ignored files, files over [`MAX_FILE_BYTES`], and names that are
-//! not UTF-8 are not recorded for programs; a project with more than [`MAX_PROJECT_FILES`] files or
-//! [`MAX_PROJECT_BYTES`] bytes is not compared. A file that is not recorded is never modified
-//! later, and an undo reports it.
+//! permissions of files in `modes.rs`. Ignored files, files over [`MAX_FILE_BYTES`], and names that
+//! are not UTF-8 are not recorded for programs; a project with more than [`MAX_PROJECT_FILES`]
+//! files or [`MAX_PROJECT_BYTES`] bytes is not compared. A file that is not recorded is never
+//! modified later, and an undo reports it.
 //!
 //! All functions block, and are called from threads that may block.
 
@@ -295,7 +296,7 @@ impl Tracker {
         Ok(is_same)
     }
 
-    /// Stores a content that is in no file, such as the unsaved text of an editor.
+    /// Stores an object that is in no file, such as the unsaved text of an editor.
     ///
     /// # Errors
     /// Errors of the system.
@@ -339,7 +340,7 @@ impl Tracker {
         }
     }
 
-    /// Returns a content in its stored form, or `None` if it is not stored.
+    /// Returns an object in its stored form, or `None` if it is not stored.
     pub fn packed(&self, state: &FileState) -> Option<Vec<u8>> {
         if state.large {
             None
@@ -348,12 +349,12 @@ impl Tracker {
         }
     }
 
-    /// Returns whether a content should be stored and is not.
+    /// Returns whether an object should be stored but is missing.
     pub fn lacks(&self, state: &FileState) -> bool {
         !state.large && !self.objects.has(&state.hash)
     }
 
-    /// Stores a content that another machine has stored.
+    /// Stores an object that another machine has stored.
     ///
     /// # Errors
     /// Errors of the system, and an error if the content does not have this digest.

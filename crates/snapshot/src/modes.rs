@@ -247,7 +247,7 @@ pub struct FileAccess {
 
 impl FileAccess {
     /// Returns whether there is no file, and creating it with default permissions would let others
-    /// read a content that they must not read.
+    /// read a file that they must not read.
     pub fn is_closed(&self) -> bool {
         self.missing && self.wanted & OTHERS_READ != OTHERS_READ
     }

@@ -17,14 +17,14 @@ use super::aging::{mark_used, possible_paths, remove_unused, usual_name};
 use super::digest::{digest, parse_name};
 use super::packs::Packs;
 
-/// The minimum length of a content that is compressed, in bytes. A smaller file would rarely occupy
+/// The minimum length of an object that is compressed, in bytes. A smaller file would rarely occupy
 /// fewer disk blocks.
 const MIN_COMPRESSED_BYTES: usize = 4 << 10;
 
 /// The first level with codes made for the text; level 1 is a quarter larger.
 const COMPRESSION: Compression = Compression::new(2);
 
-/// The reason why a content is not available.
+/// The reason why an object is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentUnavailable {
     /// It was too large to be stored.
@@ -56,7 +56,7 @@ fn decode_verified(expected: &str, stored: &[u8]) -> Option<Vec<u8>> {
     decode_content(stored).filter(|bytes| digest(bytes) == expected)
 }
 
-/// Encodes a content: the first byte is `=` before plain data and `z` before zlib data. A small
+/// Encodes an object: the first byte is `=` before plain data and `z` before zlib data. A small
 /// content is not compressed.
 fn encode_content(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stored = Vec::with_capacity(bytes.len() / 2 + 1);
@@ -90,7 +90,7 @@ impl Objects {
         parse_name(digest).map(|_| self.dir.join(&digest[..2]).join(&digest[2..]))
     }
 
-    /// Stores a content and returns its digest. If the process is killed, at most a temporary file
+    /// Stores an object and returns its digest. If the process is killed, at most a temporary file
     /// or an incomplete pack record remains, which readers ignore.
     pub(super) fn put(&self, bytes: &[u8]) -> io::Result<String> {
         let digest = digest(bytes);
@@ -116,8 +116,8 @@ impl Objects {
         Ok(digest)
     }
 
-    /// Returns whether a content is in a file of its own, or in a pack that this process knows. Marks it
-    /// as in use then.
+    /// Returns whether an object is in a file of its own, or in a pack that this process knows.
+    /// Marks it as in use then.
     pub(super) fn is_stored(&self, digest: &str) -> bool {
         self.packs.mark_used(digest) || self.path(digest).is_some_and(|path| mark_used(&path))
     }
@@ -170,7 +170,7 @@ impl Objects {
         has_file() || self.packs.has(digest) || has_file()
     }
 
-    /// Returns a content by its digest, which is verified.
+    /// Returns an object by its digest, which is verified.
     ///
     /// # Errors
     /// [`ContentUnavailable::NotFound`], or `Damaged` if no copy has the digest.

@@ -24,7 +24,7 @@ use super::digest::{DIGEST, Digest, hex, parse_name};
 use base::environment::private_file;
 use base::lock::locked;
 
-/// The maximum size of a content in a pack, in bytes. A larger one has its own file.
+/// The maximum size of an object in a pack, in bytes. A larger one has its own file.
 const MAX_CONTENT_BYTES: usize = 64 << 10;
 
 /// The number of contents of a process that have their own files, so that a process with few
@@ -73,7 +73,7 @@ struct OwnPack {
     length: u64,
 }
 
-/// The location of a content.
+/// The location of an object.
 #[derive(Debug, Clone)]
 struct PackedContent {
     pack: Arc<Path>,
@@ -94,7 +94,7 @@ impl Packs {
         locked(&self.state).takes(length)
     }
 
-    /// Stores a content. Returns `false` if it needs its own file.
+    /// Stores an object. Returns `false` if it needs its own file.
     ///
     /// # Errors
     /// Errors of the system. Nothing of the content is stored then.
@@ -135,7 +135,7 @@ impl Packs {
         Ok(true)
     }
 
-    /// Marks a content as in use. Returns whether this process knows a pack that has it.
+    /// Marks an object as in use. Returns whether this process knows a pack that has it.
     pub(super) fn mark_used(&self, hash: &str) -> bool {
         let Some(digest) = parse_name(hash) else {
             return false;
@@ -151,7 +151,7 @@ impl Packs {
         false
     }
 
-    /// Returns a content in its stored form.
+    /// Returns an object in its stored form.
     pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
         // If a pack is removed in the meantime, another one may have the content too.
         for _ in 0..2 {
@@ -171,7 +171,7 @@ impl Packs {
         self.find(hash).is_some()
     }
 
-    /// Finds a content in the packs of all processes.
+    /// Finds an object in the packs of all processes.
     fn find(&self, hash: &str) -> Option<PackedContent> {
         let digest = parse_name(hash)?;
         let mut state = locked(&self.state);
@@ -450,7 +450,7 @@ mod tests {
         assert!(files <= MIN_OBJECTS_BEFORE_PACKS, "{files}");
         assert_eq!(intact(&one, &names).len(), COUNT);
         assert_eq!(intact(&other, &names).len(), COUNT);
-        // A content that is added later is found, and one in a pack is not stored again.
+        // An object that is added later is found, and one in a pack is not stored again.
         let late = one.put(b"late").unwrap();
         assert_eq!(other.get(&late).as_deref(), Ok(&b"late"[..]));
         assert_eq!(fill(&one), names);
@@ -559,7 +559,7 @@ mod tests {
         );
     }
 
-    /// Checks that a content that was reported as stored is available, whatever another process
+    /// Checks that an object that was reported as stored is available, whatever another process
     /// does at the same moment.
     #[test]
     fn stored_content_survives_concurrent_cleaning() {

@@ -871,7 +871,7 @@ fn content_used_during_removal_remains() {
     assert!(!one.has(&hash) && !aside.exists());
 }
 
-/// Checks that a content that was reported as stored is available, whatever another process does at
+/// Checks that an object that was reported as stored is available, whatever another process does at
 /// the same moment.
 #[test]
 fn stored_content_survives_concurrent_cleaning() {

@@ -48,7 +48,8 @@ impl Assembly {
         })
     }
 
-    /// Returns the message whose parts [`Self::messages_without_results`] needs; `None` if there is no summary.
+    /// Returns the message whose parts [`Self::messages_without_results`] needs; `None` if there is
+    /// no summary.
     pub(super) fn summarised(&self) -> Option<&MessageId> {
         let summary = self
             .stored
@@ -81,7 +82,8 @@ impl Assembly {
         0
     }
 
-    /// Adds a part. If its message is before `messages_without_results`, the result of a call is left out.
+    /// Adds a part. If its message is before `messages_without_results`, the result of a call is
+    /// left out.
     pub(super) fn part(
         &mut self,
         id: &str,

@@ -436,7 +436,7 @@ impl Store {
             .await
     }
 
-    /// Deletes a session and its children. An unknown session is no error.
+    /// Deletes a session and its children. An unknown session is not an error.
     ///
     /// # Errors
     /// Returns [`Error::Locked`] and [`Error::Unwritable`].

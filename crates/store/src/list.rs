@@ -34,7 +34,8 @@ pub struct ListCursor {
 pub struct ListFilling {
     /// The number of sessions that have been added.
     pub added: usize,
-    /// The number of sessions to add, including those that have been added; 0 while it is not known.
+    /// The number of sessions to add, including those that have been added; 0 while it is not
+    /// known.
     pub total: usize,
 }
 

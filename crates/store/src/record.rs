@@ -357,7 +357,7 @@ impl RecordChange {
                 record.agent = Some(agent);
                 record.model = model;
                 record.steer = steer;
-                // The parent's approvals, with which the session begins, are no choice.
+                // The parent's approvals, with which the session begins, are not a choice.
                 let is_inherited =
                     record.approvals.is_none() && approvals == record.inherited.approvals;
                 if !is_inherited {

@@ -27,7 +27,7 @@ impl Store {
         self.shared.get() == Some(&true)
     }
 
-    /// Stores a content with a session, under its name, before anything that is written about the
+    /// Stores an object with a session, under its name, before anything that is written about the
     /// session later.
     pub async fn content(&self, session: &SessionId, name: String, bytes: Vec<u8>) {
         if self.is_shared().await {

@@ -68,10 +68,10 @@ fn unwritable_file(path: &Path) -> impl Fn(std::io::Error) -> crate::Error {
     move |e| crate::Error::Unwritable(format!("{}: {e}", path.display()))
 }
 
-/// Returns whether an error is caused by the contents of the file. This is the default, because a flipped
-/// bit can make JSON malformed, a column a number or a text invalid UTF-8, and SQLite reports each
-/// of them differently. The exceptions concern the machine: another process, the disk, permissions
-/// or memory.
+/// Returns whether an error is caused by the contents of the file. This is the default, because a
+/// flipped bit can make JSON malformed, a column a number or a text invalid UTF-8, and SQLite
+/// reports each of them differently. The exceptions concern the machine: another process, the disk,
+/// permissions or memory.
 fn is_damage(e: &rusqlite::Error) -> bool {
     match e.sqlite_error_code() {
         Some(code) => !matches!(

@@ -443,7 +443,8 @@ impl Turns {
             .collect()
     }
 
-    /// Takes a message into account: an answer is a step from its beginning to the end of its calls.
+    /// Takes a message into account: an answer is a step from its beginning to the end of its
+    /// calls.
     fn message(&mut self, event: &SessionEvent) -> Vec<Finished> {
         let info = &event.properties["info"];
         let Some(turn) = self.turns.get_mut(event.session.as_str()) else {
@@ -668,7 +669,7 @@ impl Turn {
         })
     }
 
-    /// Ends everything in the turn that has not ended by itself.
+    /// Ends everything in the turn that has not ended on its own.
     fn end_all(&mut self, end: Timestamp) -> Vec<Finished> {
         let mut finished = Vec::new();
         for (id, question) in std::mem::take(&mut self.questions) {
@@ -717,7 +718,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns the part of a content that is sent.
+/// Returns the part of the content that is sent.
 fn beginning(content: &str) -> String {
     base::text::head(content, MAX_CONTENT_BYTES).to_owned()
 }

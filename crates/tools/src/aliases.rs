@@ -4,9 +4,9 @@
 #[derive(Clone, Debug)]
 pub struct Aliases {
     pub also: &'static [&'static str],
-    /// Fields of other tools with one of their values, or `*` for any. They select one of several operations of a
-    /// tool, or ask for the default behaviour; with a third entry, that field of ours is set to
-    /// true.
+    /// Fields of other tools with one of their values, or `*` for any. They select one of several
+    /// operations of a tool, or ask for the default behaviour; with a third entry, that field of
+    /// ours is set to true.
     pub says: &'static [(&'static str, &'static str, Option<&'static str>)],
     /// The fields, each with its names in other agents.
     pub fields: &'static [(&'static str, &'static [&'static str])],

@@ -1,6 +1,6 @@
-//! Rows of the fault catalogue (`editor-tests/faults.rs`) for every tool that changes files: changes
-//! by others, line ends, encodings, file kinds. The rows that need processes are run from outside,
-//! there.
+//! Rows of the fault catalogue (`editor-tests/faults.rs`) for every tool that changes files:
+//! changes by others, line ends, encodings, file kinds. The rows that need processes are run from
+//! outside, there.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -303,7 +303,8 @@ async fn fw04_line_ends_outside_the_edit_do_not_change() {
     assert!(made >= 24 * 5, "{made}");
 }
 
-/// FW05: encodings. An edit changes only the bytes of its own lines, in the file's encoding, or none.
+/// FW05: encodings. An edit changes only the bytes of its own lines, in the file's encoding, or
+/// none.
 #[tokio::test]
 async fn fw05_other_encodings_are_preserved() {
     const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();

@@ -1,6 +1,6 @@
-//! Checks the arguments of a call against the schema, after `argument_repair.rs` has repaired them. serde
-//! reports the mistake but not its position; these messages name the field, so that the model can
-//! correct the call.
+//! Checks the arguments of a call against the schema, after `argument_repair.rs` has repaired them.
+//! serde reports the mistake but not its position; these messages name the field, so that the model
+//! can correct the call.
 
 use serde_json::Value;
 

@@ -426,8 +426,8 @@ impl AskedServer {
                 .map_or("", |(_, now)| now.as_str());
             let known = self.known.get(&path);
             let unsure = file.is_some() && old.is_some() && known.is_none();
-            // Without diagnostics from before the change, new errors of another file cannot be distinguished
-            // from old ones.
+            // Without diagnostics from before the change, new errors of another file cannot be
+            // distinguished from old ones.
             if file.is_none() && known.is_none() && self.others.contains_key(&path) {
                 continue;
             }

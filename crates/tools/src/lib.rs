@@ -1,7 +1,7 @@
 //! The tools of the model. A tool has two phases, because their order matters: `prepare` reads,
-//! changes nothing, and names the accesses that the call needs; only `crates/session/src/turn/authorize.rs` asks for
-//! permission; `run` does exactly the work that was shown. A tool does not know about the user, the
-//! editor or the protocol.
+//! changes nothing, and names the accesses that the call needs; only
+//! `crates/session/src/turn/authorize.rs` asks for permission; `run` does exactly the work that was
+//! shown. A tool does not know about the user, the editor or the protocol.
 //!
 //! Each tool has a file of the same shape: doc, input, `impl Tool`, helpers, tests. Properties of a
 //! tool that other modules need are constants of its `impl`; its doc is its row in the manual.
@@ -120,8 +120,8 @@ pub trait Tool: Send + Sync + 'static {
     /// The checked input that `prepare` passes to `run`.
     type Ready: Send + 'static;
 
-    /// Replaces values that have only one meaning for this tool, but are not of its types. The names
-    /// of the fields are those of the schema. `notes` are for the model.
+    /// Replaces values that have only one meaning for this tool, but are not of its types. The
+    /// names of the fields are those of the schema. `notes` are for the model.
     fn repair(_fields: &mut Map<String, Value>, _notes: &mut Vec<String>) {}
 
     /// Returns whether this call may run in parallel with others of its step.
@@ -322,8 +322,8 @@ pub struct ToolOutput {
     /// The text for the model; data, whatever its source. `truncate.rs` shortens it unless `cut` is
     /// set.
     pub text: String,
-    /// The first line of the result for the model, for text by others: its source. Nothing in the text
-    /// can precede it. It is neither stored with a long text nor shown to people.
+    /// The first line of the result for the model, for text by others: its source. Nothing in the
+    /// text can precede it. It is neither stored with a long text nor shown to people.
     pub heading: String,
     /// A note of adjutant itself to the model, for instance an exit code. `truncate.rs` appends it
     /// to the text with a mark that nothing in the text can imitate. It is not shown to people.
@@ -347,8 +347,8 @@ pub struct ToolOutput {
     pub locations: Vec<Location>,
     /// Images and other files for the model.
     pub attachments: Vec<File>,
-    /// The paths that it shows or comes from, the most important first. Their instructions come with
-    /// it.
+    /// The paths that it shows or comes from, the most important first. Their instructions come
+    /// with it.
     pub touched: Vec<files::loaded_instructions::TouchedPath>,
     /// Set if it shows all of the one file that it touches.
     pub shows_whole: bool,

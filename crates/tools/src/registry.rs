@@ -68,8 +68,8 @@ impl ToolRegistry {
 
     /// Returns the tools that a model may call, sorted by name: no tool that is denied for
     /// everything, and only the kind of edit tools that the model was trained on. `made` are the
-    /// tools that were created for this step. The other edit tools are not listed, but run if the model
-    /// calls one from habit. So do parts of denied tools that have a permission of their own.
+    /// tools that were created for this step. The other edit tools are not listed, but run if the
+    /// model calls one from habit. So do parts of denied tools that have a permission of their own.
     pub fn callable(
         &self,
         rules: &Rules,
@@ -223,8 +223,8 @@ mod tests {
         }
     }
 
-    /// Returns whether a text mentions a tool. A name that is also an English word counts only where
-    /// it is used as a name.
+    /// Returns whether a text mentions a tool. A name that is also an English word counts only
+    /// where it is used as a name.
     fn mentions(text: &str, tool: &str) -> bool {
         const ENGLISH: [&str; 8] = [
             "read", "edit", "write", "task", "skill", "question", "grep", "lsp",

@@ -166,7 +166,8 @@ fn p112_directory_moved_during_a_write_is_not_written_to() {
     );
 }
 
-/// Searches and listings see nothing through a directory that was replaced by a link after it was judged.
+/// Searches and listings see nothing through a directory that was replaced by a link after it was
+/// judged.
 #[tokio::test]
 async fn searches_stay_in_judged_directory() {
     let stage = TestProject::new();

@@ -4,7 +4,8 @@
 //! without `items` and anything but an object at the top, Anthropic anything but JSON Schema draft
 //! 2020-12, all of them a dangling reference. So a construct with one meaning is written in the
 //! form that all accept, and an unsupported keyword is left out, since the server checks the
-//! arguments anyway. Gemini's subset is derived from this (`crates/providers/src/gemini/schema.rs`).
+//! arguments anyway. Gemini's subset is derived from this
+//! (`crates/providers/src/gemini/schema.rs`).
 //!
 //! A schema is untrusted: the work is limited by `MAX_VALUES`, after which the rest accepts any
 //! value.

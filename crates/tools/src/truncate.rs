@@ -57,7 +57,8 @@ impl std::fmt::Display for Remainder {
     }
 }
 
-/// Returns whether a text exceeds the limits. [`finish`] and [`failure`] store such a text in a file.
+/// Returns whether a text exceeds the limits. [`finish`] and [`failure`] store such a text in a
+/// file.
 pub fn is_too_long(text: &str, limits: OutputLimits) -> bool {
     text.len() > limits.bytes || text.split_inclusive('\n').count() > limits.lines
 }

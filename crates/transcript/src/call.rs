@@ -367,8 +367,8 @@ impl CallFacts {
         self.child.as_ref().map(ChildSession::to_json)
     }
 
-    /// Returns the JSON for the client: without the fact that the model was notified of the end of a
-    /// background job, which it learns after the client.
+    /// Returns the JSON for the client: without the fact that the model was notified of the end of
+    /// a background job, which it learns after the client.
     pub fn to_client_json(&self) -> Map<String, Value> {
         let mut json = self.to_json();
         json.remove(Self::TOLD);

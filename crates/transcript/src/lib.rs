@@ -460,7 +460,7 @@ pub enum UnrecordedReason {
 /// The state of a file at one time. Files with equal states are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileState {
-    /// The digest of its content, or the size and time of a content that is too large to be stored.
+    /// The digest of its content, or the size and time of content that is too large to be stored.
     pub hash: String,
     #[serde(default)]
     pub kind: FileKind,

@@ -1,9 +1,9 @@
-//! Removes the types of a TypeScript module, so that a runtime without that ability can load it. The
-//! removed parts become spaces: every line and column stays. Imports that only types use are removed
-//! too, as compilers do.
+//! Removes the types of a TypeScript module, so that a runtime without that ability can load it.
+//! The removed parts become spaces: every line and column stays. Imports that only types use are
+//! removed too, as compilers do.
 //!
-//! Syntax that is more than types (`enum`, `namespace`, parameter properties, `import x = …`) has no
-//! such form, and is an error.
+//! Syntax that is more than types (`enum`, `namespace`, parameter properties, `import x = …`) has
+//! no such form, and is an error.
 
 #[cfg(test)]
 mod tests;
@@ -65,8 +65,8 @@ pub fn strip(source: &str) -> Result<String, Error> {
     String::from_utf8(stripper.out).map_err(|_| Error::Parser)
 }
 
-/// Refuses types with an index on a new line: the grammar reads one as a part of the type, the language as
-/// a statement of its own.
+/// Refuses types with an index on a new line: the grammar reads one as a part of the type, the
+/// language as a statement of its own.
 fn check_indexes(root: Node<'_>) -> Result<(), Error> {
     let mut open = vec![root];
     while let Some(node) = open.pop() {
@@ -164,14 +164,15 @@ fn begins_body(node: &Node<'_>) -> bool {
     false
 }
 
-/// Returns whether the value of a cast in angle brackets would be a block or a declaration without it.
+/// Returns whether the value of a cast in angle brackets would be a block or a declaration without
+/// it.
 fn begins_otherwise(cast: &Node<'_>) -> bool {
     let value = children(cast).pop();
     value.is_some_and(|value| matches!(first_token(&value), "{" | "function" | "async" | "class"))
 }
 
-/// Returns whether the grammar reads arguments of a generic as two comparisons: `f<T>` before a template
-/// or at the end of a line.
+/// Returns whether the grammar reads arguments of a generic as two comparisons: `f<T>` before a
+/// template or at the end of a line.
 fn is_generic(node: &Node<'_>) -> bool {
     let is = |node: &Node<'_>, operator: &str| {
         let found = node.child_by_field_name("operator");
@@ -296,8 +297,8 @@ impl<'s> Stripper<'s> {
         }
     }
 
-    /// Returns the text after a place, without the spaces and comments there, and whether a line ends in
-    /// those.
+    /// Returns the text after a place, without the spaces and comments there, and whether a line
+    /// ends in those.
     fn after(&self, offset: usize) -> (&'s str, bool) {
         let all = &self.source[offset..];
         let mut rest = all.trim_start();
@@ -321,10 +322,10 @@ impl<'s> Stripper<'s> {
         self.put(node.start_byte(), b';');
     }
 
-    /// Removes the type of a parameter, a variable, a field or a result. A field without a value ends
-    /// with a semicolon: one with the name `get` or `static` would continue in the next member. No line
-    /// may end between the parameters of an arrow function and its arrow, so the parenthesis moves to
-    /// the end of the type.
+    /// Removes the type of a parameter, a variable, a field or a result. A field without a value
+    /// ends with a semicolon: one with the name `get` or `static` would continue in the next
+    /// member. No line may end between the parameters of an arrow function and its arrow, so the
+    /// parenthesis moves to the end of the type.
     fn remove_annotation(&mut self, node: &Node<'_>) {
         self.blank(node.byte_range());
         let field = node

@@ -196,8 +196,8 @@ impl Run {
         }
     }
 
-    /// Runs `open a session`, with the handshake before the first one. The messages are checked like all others, but
-    /// not shown.
+    /// Runs `open a session`, with the handshake before the first one. The messages are checked
+    /// like all others, but not shown.
     fn open(&mut self, how: &str) -> Result<(), String> {
         self.settled()?;
         let before = self.received.len();

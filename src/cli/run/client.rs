@@ -968,7 +968,8 @@ impl Client {
         let mut sender = Some(sender);
         let check: LineCheck = Box::new(move |line| {
             let put = match (field.read(line), unlikely.take()) {
-                // Also if the field must be answered, for which an empty line alone is no answer.
+                // Even if the field must be answered, for which an empty line alone is not an
+                // answer.
                 (_, Some(put)) if line.trim().is_empty() => Some(put),
                 (FieldReply::Answer(put), _) => put,
                 (FieldReply::Again(why), _) => {

@@ -97,7 +97,8 @@ fn piped() -> anyhow::Result<String> {
     text.map_err(|_| anyhow!("standard input cannot be read"))?
 }
 
-/// Returns whether standard input can have contents. Devices such as `/dev/null` are empty or endless.
+/// Returns whether standard input can have contents. Devices such as `/dev/null` are empty or
+/// endless.
 fn is_input(stdin: &impl AsFd) -> bool {
     use rustix::fs::FileType as Kind;
     let kind = rustix::fs::fstat(stdin).map(|stat| Kind::from_raw_mode(stat.st_mode));

@@ -21,8 +21,8 @@ pub(super) async fn messages(store: &Store, id: &SessionId) -> HashSet<MessageId
     messages.map(|message| message.id).collect()
 }
 
-/// Prints the result of a run: its exit code and the response of its turn, or the reason why there is
-/// none. `earlier` are the messages before the turn.
+/// Prints the result of a run: its exit code and the response of its turn, or the reason why there
+/// is none. `earlier` are the messages before the turn.
 pub(super) async fn print(
     store: &Store,
     id: &SessionId,

@@ -1,12 +1,11 @@
-//! The echo of typed keys, which is off while a spinner turns: a key that is echoed there would stay
-//! on the screen after the line of the spinner is erased.
+//! The echo of typed keys, which is off while a spinner turns: a key that is echoed there would
+//! stay on the screen after the line of the spinner is erased.
 
 use std::io::{self, IsTerminal};
 
 use rustix::termios::{self, LocalModes, OptionalActions, QueueSelector, Termios};
 
-/// Keys typed at the terminal on standard input are not shown while this is hidden. Dropping it
-/// restores the terminal.
+/// The echo of keys typed at the terminal on standard input. Dropping it restores the terminal.
 #[derive(Default)]
 pub(super) struct Echo {
     /// The modes of the terminal before it was changed.
@@ -15,8 +14,8 @@ pub(super) struct Echo {
 }
 
 impl Echo {
-    /// Stops showing typed keys. Does nothing if standard input is no terminal, or belongs to another
-    /// job, which would stop this one.
+    /// Stops showing typed keys. Does nothing if standard input is not a terminal, or belongs to
+    /// another job, which would stop this one.
     pub(super) fn hide(&mut self) {
         let Some(mut modes) = modes() else { return };
         if !modes.local_modes.contains(LocalModes::ECHO) && !self.is_hidden {
@@ -30,8 +29,8 @@ impl Echo {
         self.is_hidden = set(&modes);
     }
 
-    /// Shows typed keys again, for a question. Keys typed before the question are no answer to
-    /// it, and are discarded.
+    /// Shows typed keys again, for a question. Keys typed before the question do not answer it and
+    /// are discarded.
     pub(super) fn show(&mut self) {
         if self.is_hidden && modes().is_some() {
             termios::tcflush(io::stdin(), QueueSelector::IFlush).ok();
@@ -40,7 +39,7 @@ impl Echo {
             return;
         };
         let mut modes = original.clone();
-        // Also a Ctrl-C at a question is not shown.
+        // A Ctrl-C at a question is not shown either.
         modes.local_modes.remove(LocalModes::ECHOCTL);
         if is_foreground() && set(&modes) {
             self.is_hidden = false;

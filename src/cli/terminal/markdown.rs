@@ -1,8 +1,8 @@
 //! Markdown for a terminal of any width: wrapped at spaces, lists with hanging indents, tables
 //! aligned or stacked, code coloured. Printed lines are never drawn again: a block is rendered when
 //! its end is known, the lines of a code block one by one, and the lines of a paragraph as soon as
-//! nothing that may follow can change them. The result does not depend on the pieces in which a text
-//! arrives.
+//! nothing that may follow can change them. The result does not depend on the pieces in which a
+//! text arrives.
 
 use std::ops::Range;
 
@@ -319,7 +319,8 @@ fn settled(source: &str) -> Option<(usize, usize)> {
     start.map(|start| (start, end))
 }
 
-/// Returns the position of a character in plain text that may become markup by the text that follows.
+/// Returns the position of a character in plain text that may become markup by the text that
+/// follows.
 fn open_mark(text: &str, is_first: bool) -> Option<usize> {
     text.char_indices()
         .find(|(at, c)| match c {
@@ -425,8 +426,8 @@ struct CodeBlock {
     info: String,
     highlighter: Option<Highlighter>,
     is_diff: bool,
-    /// True for command lines. They are copied more often than read, so a long one is wrapped by the
-    /// terminal, which copies it as one line.
+    /// True for command lines. They are copied more often than read, so a long one is wrapped by
+    /// the terminal, which copies it as one line.
     is_copied: bool,
 }
 
@@ -1000,8 +1001,8 @@ impl BlockRenderer {
         }
     }
 
-    /// Prints a table with aligned columns, whose cells are wrapped if it is too wide, or row by row
-    /// if a column would be too narrow for that.
+    /// Prints a table with aligned columns, whose cells are wrapped if it is too wide, or row by
+    /// row if a column would be too narrow for that.
     fn table(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let alignments = std::mem::take(&mut self.alignments);
@@ -1074,8 +1075,9 @@ impl BlockRenderer {
     }
 }
 
-/// Returns the widths of a table's columns for `room` columns of the terminal. The widest are limited
-/// to one width, but a word is not broken. `None` if a limited column would be too narrow to read.
+/// Returns the widths of a table's columns for `room` columns of the terminal. The widest are
+/// limited to one width, but a word is not broken. `None` if a limited column would be too narrow
+/// to read.
 fn column_widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>> {
     /// The narrowest column whose cells are wrapped.
     const MIN_COLUMN_WIDTH: usize = 14;

@@ -230,7 +230,8 @@ impl Screen {
         state.turn();
     }
 
-    /// Hides the questions and calls that end from now on, because the user has interrupted the run.
+    /// Hides the questions and calls that end from now on, because the user has interrupted the
+    /// run.
     pub(in crate::cli) fn interrupt(&self) {
         self.state().is_interrupted = true;
     }
@@ -323,7 +324,8 @@ impl State {
         }
     }
 
-    /// Prints finished lines of the answer, and shows the beginning of the next one above the spinner.
+    /// Prints finished lines of the answer, and shows the beginning of the next one above the
+    /// spinner.
     fn show_rendered(&mut self, shown: &str) {
         let is_same = self.preview == self.markdown.preview();
         self.markdown.preview().clone_into(&mut self.preview);

@@ -1,5 +1,5 @@
-//! The spinner of a run: a line that is drawn again and again below the output, with the beginning of
-//! the next line of the answer above it.
+//! The spinner of a run: a line that is drawn again and again below the output, with the beginning
+//! of the next line of the answer above it.
 //!
 //! The cursor stays at the beginning of the drawing. All of it is therefore erased by erasing from
 //! the cursor to the end of the screen, even if the terminal has wrapped the lines because it got
@@ -80,8 +80,8 @@ impl SpinnerLines {
         let mark = marks[self.drawings % marks.len()];
         let room = columns.saturating_sub(display_width(mark) + " ".len() + 1);
         let line = format!("{mark} {}", self.activity_in(room, now));
-        // Terminals differ in the widths of characters that do not have one column, so the end of a line
-        // with them is not known.
+        // Terminals differ in the widths of characters that do not have one column, so the end of a
+        // line with them is not known.
         let has_preview = !self.preview.is_empty()
             && display_width(&self.preview) < columns
             && has_single_columns(&self.preview);
@@ -102,7 +102,7 @@ impl SpinnerLines {
             let words = format!("retrying in {} ({cause}", spoken(left));
             return format!("{})", cut(&words, columns.saturating_sub(1)));
         }
-        // Zero seconds are no information.
+        // Zero seconds are not worth showing.
         let elapsed = now.saturating_duration_since(self.since);
         let time = match elapsed.as_secs() {
             0 => String::new(),

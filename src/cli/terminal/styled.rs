@@ -172,8 +172,8 @@ impl Palette {
         Styled(all.lines().map(|line| format!("{blank}{line}\n")).collect())
     }
 
-    /// Renders a file's change of at most `limit` lines, each with its number: that in the new text,
-    /// or for a removed line that in the old one.
+    /// Renders a file's change of at most `limit` lines, each with its number: that in the new
+    /// text, or for a removed line that in the old one.
     pub(in crate::cli) fn change(
         self,
         path: &str,

@@ -16,8 +16,8 @@ use crate::sessions::{
 };
 use config::settings::McpEntry;
 
-/// Returns the setup that a request to open a session describes. A macro, because ACP has a type for
-/// each of these requests, with equal fields.
+/// Returns the setup that a request to open a session describes. A macro, because ACP has a type
+/// for each of these requests, with equal fields.
 macro_rules! setup_of {
     ($request:ident) => {
         session_setup(

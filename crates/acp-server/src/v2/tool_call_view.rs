@@ -82,13 +82,14 @@ impl ToolCallViews {
             out.push(v2::SessionUpdate::ToolCallUpdate(call));
         }
         if over {
-            // The id stays known, so that a late change does not send the kind again; the content is
-            // dropped.
+            // The id stays known, so that a late change does not send the kind again; the content
+            // is dropped.
             card.end();
         }
     }
 
-    /// Returns the update with which a call refers to the session of the subagent that it has started.
+    /// Returns the update with which a call refers to the session of the subagent that it has
+    /// started.
     pub(super) fn refer(
         &mut self,
         call: &CallId,
@@ -103,8 +104,8 @@ impl ToolCallViews {
         Some(v2::SessionUpdate::ToolCallUpdate(update))
     }
 
-    /// Returns the call of a question, with the change that the user is asked to allow. The call does
-    /// not show it again until it ends.
+    /// Returns the call of a question, with the change that the user is asked to allow. The call
+    /// does not show it again until it ends.
     pub(super) fn question(&mut self, show: &CallUpdate) -> Option<v2::ToolCallUpdate> {
         let id = show.call.as_ref()?;
         let mut card = self.all.get(id).cloned().unwrap_or_default();

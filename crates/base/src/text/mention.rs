@@ -76,8 +76,8 @@ fn is_combining(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
 }
 
-/// Returns whether a letter is of a script that puts no spaces between words, or, as in Korean, none
-/// before particles.
+/// Returns whether a letter is of a script that puts no spaces between words, or, as in Korean,
+/// none before particles.
 fn is_unspaced(c: char) -> bool {
     matches!(c,
         '\u{e00}'..='\u{eff}' // Thai, Lao
@@ -160,8 +160,8 @@ pub fn with_lines(word: &str) -> (&str, Option<LineRange>) {
     }
 }
 
-/// Parses the lines in a fragment or after a colon: `10`, `10-40` in either order, `10-L40`, `10-` to
-/// the end. With `colons`, `10:40` is a range too; otherwise it is a line and a column.
+/// Parses the lines in a fragment or after a colon: `10`, `10-40` in either order, `10-L40`, `10-`
+/// to the end. With `colons`, `10:40` is a range too; otherwise it is a line and a column.
 pub fn lines_of(text: &str, colons: bool) -> Option<LineRange> {
     if let Some(first) = text.strip_suffix('-') {
         let first = line_number(first)?;
@@ -185,8 +185,8 @@ fn line_number(text: &str) -> Option<u64> {
         .filter(|line| *line > 0)
 }
 
-/// Decodes the escapes of addresses and of shells, as in `a%20b` and `a\ b`. Returns `None` if the word
-/// has none, or does not decode to a possible path.
+/// Decodes the escapes of addresses and of shells, as in `a%20b` and `a\ b`. Returns `None` if the
+/// word has none, or does not decode to a possible path.
 pub fn decoded(word: &str) -> Option<String> {
     let text = if word.contains("\\ ") {
         word.replace("\\ ", " ")
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(spellings("@a.b.)"), ["a.b.)", "a.b.", "a.b"]);
         assert_eq!(spellings("@src/: there"), ["src/:", "src/", "src"]);
         assert_eq!(spellings("@\"a b.\""), ["a b."]);
-        // A line of punctuation is no path.
+        // A line of punctuation is not a path.
         let line = format!("@{}", ".".repeat(MAX_READING_BYTES + 1));
         assert_eq!(mentions(&line)[0].spellings().count(), 0);
     }

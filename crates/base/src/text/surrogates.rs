@@ -1,11 +1,11 @@
 //! Halves of a character in JSON: unpaired UTF-16 surrogates.
 //!
-//! Programs that cut text by UTF-16 units write one half of an emoji at the end of a text (`\ud83d`)
-//! and the other half at the beginning of the next (`\ude00`). JSON can express a half, but neither
-//! a Rust string nor a JSON parser for one can. [`held`] therefore replaces a half by a placeholder,
-//! a character for private use, which survives parsing and concatenation; [`joined`] turns
-//! placeholders into characters. A text that contains these 2,048 private characters itself is not
-//! affected unless it is passed to [`joined`].
+//! Programs that cut text by UTF-16 units write one half of an emoji at the end of a text
+//! (`\ud83d`) and the other half at the beginning of the next (`\ude00`). JSON can express a half,
+//! but neither a Rust string nor a JSON parser for one can. [`held`] therefore replaces a half by a
+//! placeholder, a character for private use, which survives parsing and concatenation; [`joined`]
+//! turns placeholders into characters. A text that contains these 2,048 private characters itself
+//! is not affected unless it is passed to [`joined`].
 
 use std::borrow::Cow;
 

@@ -42,8 +42,8 @@ impl<'a> KeyEffect<'a> {
         }
     }
 
-    /// Returns whether the program reads the statement. The others are for the table of keys and for
-    /// tests.
+    /// Returns whether the program reads the statement. The others are for the table of keys and
+    /// for tests.
     pub(super) fn is_read(self) -> bool {
         !matches!(self, Self::Applies | Self::Waits(None) | Self::Parts)
     }

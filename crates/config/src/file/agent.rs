@@ -21,7 +21,8 @@ pub struct AgentConfig {
     /// Its purpose: shown in lists of modes, and to the model that chooses a subagent.
     #[schemars(extend("x-trust" = "applies"))]
     pub description: Option<String>,
-    /// `primary` agents are the modes of a session, `subagent`s are started by other agents, `all` are both.
+    /// `primary` agents are the modes of a session, `subagent`s are started by other agents, `all`
+    /// are both.
     #[schemars(extend("x-trust" = "applies"))]
     pub mode: Option<Mode>,
     /// Leave it out of pickers; it can still be used by name.

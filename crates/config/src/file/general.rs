@@ -12,7 +12,8 @@ use base::approvals::Approvals;
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GeneralSettings {
-    /// Providers that are not used even if a key for them is found. A project's list is added to yours.
+    /// Providers that are not used even if a key for them is found. A project's list is added to
+    /// yours.
     #[schemars(extend("x-trust" = "applies"))]
     pub disabled_providers: Vec<String>,
     /// If set, only these providers are used. A project's list only narrows yours.
@@ -35,7 +36,8 @@ pub struct GeneralSettings {
     /// A deny stays a deny. Can be changed in each session. Default: `default`.
     #[schemars(extend("x-trust" = "waits"))]
     pub approvals: Approvals,
-    /// Custom tools that replace adjutant's own tools of the same name. Read from your own files only.
+    /// Custom tools that replace adjutant's own tools of the same name. Read from your own files
+    /// only.
     #[schemars(extend("x-trust" = "user: only your own settings can say which tools are replaced"))]
     pub replace_tools: Vec<String>,
 }
@@ -66,7 +68,8 @@ pub struct AttachmentSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImageSettings {
-    /// Scale larger images down. If false, they are left out, and the model is informed. Default: true.
+    /// Scale larger images down. If false, they are left out, and the model is informed. Default:
+    /// true.
     pub auto_resize: bool,
     /// In pixels. Default: 2000.
     #[schemars(range(min = 1, max = 100_000))]
@@ -134,8 +137,8 @@ pub struct Experimental {
     /// Show pasted text in full.
     #[schemars(extend("x-status" = "no effect: the editor shows what you paste"))]
     pub disable_paste_summary: Option<bool>,
-    /// As `telemetry.enabled`, if that is not set. Read from your own and your administrator's files only.
-    /// Default: false.
+    /// As `telemetry.enabled`, if that is not set. Read from your own and your administrator's
+    /// files only. Default: false.
     #[serde(rename = "openTelemetry")]
     #[schemars(extend("x-trust" = "machine: only your own settings can say whether traces are sent"))]
     pub open_telemetry: Option<bool>,

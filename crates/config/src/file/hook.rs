@@ -11,10 +11,12 @@ use super::Ordered;
 pub(crate) struct HookConfig {
     /// The event at which it runs.
     pub on: Option<HookPoint>,
-    /// The tools it applies to, with wildcards, separated by bars: `edit|write`, `github_*`. Default: all.
+    /// The tools it applies to, with wildcards, separated by bars: `edit|write`, `github_*`.
+    /// Default: all.
     pub tool: Option<String>,
-    /// A pattern for the subject of the call, as in rules: a file relative to the project's root, a command, a URL; on `prompt`, the text. A command within a longer line matches too.
-    /// Default: any.
+    /// A pattern for the subject of the call, as in rules: a file relative to the project's root, a
+    /// command, a URL; on `prompt`, the text. A command within a longer line matches too. Default:
+    /// any.
     pub pattern: Option<String>,
     /// The program and its arguments. It gets the event as JSON on standard input. If it contains
     /// `$FILE`, it runs once for each file of the call.

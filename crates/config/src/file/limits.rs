@@ -20,13 +20,16 @@ pub(crate) struct StoreConfig {
     pub url: Option<String>,
     /// The schema in the database that holds the tables. Default: `adjutant`.
     pub namespace: Option<String>,
-    /// The number of seconds after which a process that does not respond loses its sessions. Default: 5.
+    /// The number of seconds after which a process that does not respond loses its sessions.
+    /// Default: 5.
     #[schemars(range(min = 1))]
     pub lease_seconds: Option<u64>,
-    /// The maximum size in MiB of the changes that wait in memory while the database cannot be reached. Default: 64.
+    /// The maximum size in MiB of the changes that wait in memory while the database cannot be
+    /// reached. Default: 64.
     #[schemars(range(min = 1))]
     pub away_mib: Option<u64>,
-    /// The number of minutes for which a turn continues while the database cannot be reached. Default: 10.
+    /// The number of minutes for which a turn continues while the database cannot be reached.
+    /// Default: 10.
     pub away_minutes: Option<u64>,
 }
 
@@ -65,7 +68,8 @@ pub struct BudgetSettings {
     /// The maximum number of steps. Default: 2000.
     #[schemars(range(min = 1))]
     pub steps: u32,
-    /// The maximum cost in US dollars, including subagents, if the price is known. Default: no limit.
+    /// The maximum cost in US dollars, including subagents, if the price is known. Default: no
+    /// limit.
     #[schemars(range(min = 0))]
     pub cost: Option<f64>,
 }

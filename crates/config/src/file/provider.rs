@@ -16,7 +16,8 @@ pub(crate) struct ProviderConfig {
     /// Its id in the catalogue, if that differs.
     #[schemars(extend("x-trust" = "waits"))]
     pub id: Option<String>,
-    /// The wire format, as the name of the SDK package that implements it, such as `@ai-sdk/openai-compatible`.
+    /// The wire format, as the name of the SDK package that implements it, such as
+    /// `@ai-sdk/openai-compatible`.
     #[schemars(extend("x-trust" = "waits"))]
     pub npm: Option<String>,
     /// Its base address.

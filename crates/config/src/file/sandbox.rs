@@ -37,21 +37,24 @@ pub enum SandboxMode {
 pub(crate) struct SandboxOptions {
     /// `auto`, `required` or `off`. Default: `auto`.
     pub mode: Option<SandboxMode>,
-    /// Further directories and files that commands of agents that may edit can write: absolute, `~/`,
-    /// or relative to the project. A protected file (`.git/config`) becomes writable if it is named.
+    /// Further directories and files that commands of agents that may edit can write: absolute,
+    /// `~/`, or relative to the project. A protected file (`.git/config`) becomes writable if it is
+    /// named.
     pub writable: Option<Vec<String>>,
     /// Whether commands may use the network. Default: yes for agents that may edit, no for
     /// read-only agents.
     pub network: Option<bool>,
     /// Let `plan`, `explore` and `scout` run commands that are not known to be harmless without
-    /// asking, if a sandbox prevents them from writing and from using the network. adjutant still asks if your rules say so, and about files outside the project and files that hold secrets. Default: true.
+    /// asking, if a sandbox prevents them from writing and from using the network. adjutant still
+    /// asks if your rules say so, and about files outside the project and files that hold secrets.
+    /// Default: true.
     pub unattended: Option<bool>,
     /// Files and directories to hide from commands, in addition to the credentials that `adjutant
     /// doctor` lists: absolute or `~/`. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say what is hidden from commands"))]
     pub hide: Option<Vec<String>>,
-    /// Hidden credentials that commands may see: names that `adjutant doctor` lists (`aws`), or paths. Read from your
-    /// own files only.
+    /// Hidden credentials that commands may see: names that `adjutant doctor` lists (`aws`), or
+    /// paths. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say what is hidden from commands"))]
     pub show: Option<Vec<String>>,
 }

@@ -24,7 +24,8 @@ pub(crate) struct ServeConfig {
     /// Origins of web pages that may connect, such as `https://ide.example.com`. Default: none.
     pub origins: Option<Vec<String>>,
     /// Users who may change the provider keys and endpoints, MCP logins and trust decisions of the
-    /// account that the server runs as; all users share these. `*`: all users. Default: none. A client without a user name acts as the account itself.
+    /// account that the server runs as; all users share these. `*`: all users. Default: none. A
+    /// client without a user name acts as the account itself.
     pub account_users: Option<Vec<String>>,
     /// The time, in seconds, for which the sessions of a disconnected editor and their work stay
     /// alive. Default: 3600.
@@ -32,7 +33,9 @@ pub(crate) struct ServeConfig {
     /// The time, in seconds, that running turns get to end when the server stops. Default: 60.
     pub drain: Option<u64>,
     /// A command that creates the directory of a session, as a list; the session's id is appended
-    /// to its arguments. It prints the directory; for the same session, it prints one with the same files even if it runs again or on another host. Default: none; sessions work in the directory that the editor names.
+    /// to its arguments. It prints the directory; for the same session, it prints one with the same
+    /// files even if it runs again or on another host. Default: none; sessions work in the
+    /// directory that the editor names.
     pub workspace: Option<Vec<String>>,
     /// A prefix of each command that an agent runs, as a list, such as
     /// `["docker", "exec", "-w", "{cwd}", "agent-{session}"]`. Default: nothing.
@@ -49,7 +52,8 @@ pub(crate) struct TokenConfig {
     pub name: Option<String>,
     /// The token's SHA-256, in hexadecimal digits. The token itself is not stored.
     pub sha256: Option<String>,
-    /// The user that the token belongs to. The sessions of a user are seen by tokens of this user only. Default: nobody's in particular.
+    /// The user that the token belongs to. The sessions of a user are seen by tokens of this user
+    /// only. Default: nobody's in particular.
     pub user: Option<String>,
     /// Directories that this token may open, in place of those of `serve.roots`.
     pub roots: Option<Vec<String>>,
@@ -71,9 +75,11 @@ pub(crate) struct TlsConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ProxyConfig {
-    /// The addresses the proxy connects from. All other addresses except this machine's are refused.
+    /// The addresses the proxy connects from. All other addresses except this machine's are
+    /// refused.
     pub addresses: Option<Vec<String>>,
-    /// The header in which it names the user, such as `x-forwarded-user`; no token is needed then. Default: none.
+    /// The header in which it names the user, such as `x-forwarded-user`; no token is needed then.
+    /// Default: none.
     pub user_header: Option<String>,
 }
 
@@ -88,7 +94,8 @@ pub struct ServeLimits {
     /// The maximum number of connections of one user. Default: 200.
     #[schemars(range(min = 1))]
     pub user_connections: usize,
-    /// The maximum number of open sessions of one user, including those of disconnected editors. Default: 500.
+    /// The maximum number of open sessions of one user, including those of disconnected editors.
+    /// Default: 500.
     #[schemars(range(min = 1))]
     pub user_sessions: usize,
     /// The maximum number of open sessions of one connection. Default: 100.

@@ -891,7 +891,8 @@ fn values_of_the_users_variables_are_neither_shown_nor_part_of_the_consent() {
     let trusted = fixture.load();
     assert_eq!(trusted.trust.decision, Decision::Trusted);
     assert_eq!(trusted.settings.mcp.len(), 1);
-    // The project's own text is part of it, also in a file that it includes and around the variable.
+    // The project's own text is part of it, also in a file that it includes and around the
+    // variable.
     let changed = SETTINGS.replace("Bearer {", "Other {");
     for (settings, options) in [(SETTINGS, "--unsafe"), (changed.as_str(), "--safe")] {
         fixture

@@ -167,7 +167,8 @@ impl TrustStore {
         self.write()
     }
 
-    /// Stores the user's answer. An unreadable file of answers is moved to [`Self::moved_copy`] first.
+    /// Stores the user's answer. An unreadable file of answers is moved to [`Self::moved_copy`]
+    /// first.
     ///
     /// # Errors
     /// If the file cannot be written.

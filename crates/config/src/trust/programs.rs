@@ -37,8 +37,8 @@ impl KnownPrograms {
         known
     }
 
-    /// Returns whether a project's value enables the usual programs of a kind. An object does, whatever it
-    /// contains.
+    /// Returns whether a project's value enables the usual programs of a kind. An object does,
+    /// whatever it contains.
     pub(super) fn switches_on(&self, key: &str, value: &Node) -> bool {
         let is_object =
             ["formatter", "lsp"].contains(&key) && matches!(value.value, NodeValue::Map(_));
@@ -59,8 +59,8 @@ pub(super) fn is_off(key: &str, entry: &MapEntry, known: &KnownPrograms) -> bool
 /// A formatter or language server that the settings switch off: its section, name and location.
 pub(crate) type ProgramOff = (&'static str, String, SourceLocation);
 
-/// Returns the formatters and language servers that the settings switch off as they are written, before
-/// entries without effect are removed.
+/// Returns the formatters and language servers that the settings switch off as they are written,
+/// before entries without effect are removed.
 pub(crate) fn switched_off(layers: &[ParsedLayer]) -> Vec<ProgramOff> {
     let mut off: Vec<ProgramOff> = Vec::new();
     for section in ["formatter", "lsp"] {

@@ -99,8 +99,9 @@ pub(crate) fn guards(script: &ScriptEntry) -> Vec<&'static str> {
     }
 }
 
-/// Returns the hooks with which a plugin of this text may refuse a call. A text that takes code from
-/// other files or packages, or that imports something and mentions no hook, may have them there.
+/// Returns the hooks with which a plugin of this text may refuse a call. A text that takes code
+/// from other files or packages, or that imports something and mentions no hook, may have them
+/// there.
 fn guards_in(text: &str) -> Vec<&'static str> {
     let hooks = mentioned_hooks(text);
     let imports = ["import", "require", " from "]
@@ -115,9 +116,9 @@ fn guards_in(text: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns whether a text may take code from other files or packages. Modules of the runtime and the
-/// package that declares plugins have no hooks, and types are no code. A word in a comment counts as
-/// well, which is the safe side.
+/// Returns whether a text may take code from other files or packages. Modules of the runtime and
+/// the package that declares plugins have no hooks, and types are not code. A word in a comment
+/// counts as well, which is the safe side.
 fn takes_code(text: &str) -> bool {
     if text.contains("createRequire") {
         return true;
@@ -143,8 +144,8 @@ fn imports_types(before: &str) -> bool {
     types.is_some_and(|types| types.starts_with([' ', '{']) && !types.trim().is_empty())
 }
 
-/// Returns whether the text after `import`, `from` or `require` names a module that may have hooks, or
-/// computes the name.
+/// Returns whether the text after `import`, `from` or `require` names a module that may have hooks,
+/// or computes the name.
 fn is_foreign_source(after: &str) -> bool {
     let called = after.trim_start().strip_prefix('(');
     let named = called.unwrap_or(after).trim_start();
@@ -191,8 +192,8 @@ fn is_harmless_module(module: &str) -> bool {
         })
 }
 
-/// Returns whether a plugin's text contains a hook's name. A name without a dot is a common word, so it
-/// counts only as the name of a property or method.
+/// Returns whether a plugin's text contains a hook's name. A name without a dot is a common word,
+/// so it counts only as the name of a property or method.
 fn mentions(text: &str, hook: &str) -> bool {
     if hook.contains('.') {
         return text.contains(hook) || mentions_nested(text, hook);

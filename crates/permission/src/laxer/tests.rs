@@ -71,7 +71,7 @@ fn more_permissive_rules_are_found() {
             &[("bash", "/bin/r*", Allow)],
             true,
         ),
-        // A program that another one starts is judged by itself, and a rule about the other one
+        // A program that another one starts is judged on its own, and a rule about the other one
         // does not apply to it.
         (
             &[("*", "*", Allow), ("bash", "rm *", Ask)],

@@ -78,7 +78,7 @@ impl<'p> Expander<'p> {
         }
     }
 
-    /// Expands words of a text. The caller has to process the findings before it goes on.
+    /// Expands words of a text. The caller has to process the findings before it continues.
     pub(super) fn expand<'s, T>(
         &mut self,
         script: &'s Script,

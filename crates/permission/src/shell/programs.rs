@@ -1,5 +1,5 @@
 //! Maps a program and its arguments to effects. One interpreter reads the program's entry in
-//! `programs/`; `special` has the few parts of programs that are no data. Nothing is looked up on
+//! `programs/`; `special` has the few parts of programs that are not data. Nothing is looked up on
 //! the disk, and no nested command is analysed: the result is a list of [`ProgramEffect`]s, which
 //! `analyze` applies.
 
@@ -47,9 +47,9 @@ pub(super) fn effects_of<'v>(
     args: &'v [Arg],
     view: &'v CommandContext<'v>,
 ) -> Vec<ProgramEffect> {
-    // `git-send-pack` is `git send-pack`. The effects that the entry of git adds first, such as those
-    // of the repository's settings, are not added here, so the entry of the command is used only if
-    // the command cannot be analysed anyway.
+    // `git-send-pack` is `git send-pack`. The effects that the entry of git adds first, such as
+    // those of the repository's settings, are not added here, so the entry of the command is used
+    // only if the command cannot be analysed anyway.
     let spaced = name
         .strip_prefix("git-")
         .map(|command| format!("git {command}"));

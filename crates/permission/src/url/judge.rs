@@ -7,11 +7,12 @@ use crate::{Action, Rules, evaluate};
 pub enum UrlVerdict {
     /// The verdict of the rules and the destination, with the reason.
     Judged(Action, String),
-    /// The reason why the text is no web address.
+    /// The reason why the text is not a web address.
     Refused(String),
 }
 
-/// Judges an address without resolving names. `secrets` and `private` are as for [`Address::access_request`].
+/// Judges an address without resolving names. `secrets` and `private` are as for
+/// [`Address::access_request`].
 pub fn judge_url(rules: &Rules, text: &str, secrets: &[String], private: &[String]) -> UrlVerdict {
     let address = match Address::read(text) {
         Ok(address) => address,

@@ -143,8 +143,8 @@ impl Agents {
         modes
     }
 
-    /// Returns the modes, with the chosen agent even if it is hidden, or a subagent whose session is
-    /// opened.
+    /// Returns the modes, with the chosen agent even if it is hidden, or a subagent whose session
+    /// is opened.
     pub fn modes_with(&self, chosen: &str) -> Vec<Arc<Agent>> {
         let mut modes = self.modes();
         let hidden = self.get(chosen).filter(|agent| !agent.is_mode());

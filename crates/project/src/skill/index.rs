@@ -134,7 +134,8 @@ fn skill(entry: &Value) -> Result<IndexedSkill, String> {
     })
 }
 
-/// Returns whether this can be the name of a file or a directory on any system, and leads nowhere else.
+/// Returns whether this can be the name of a file or a directory on any system, and leads nowhere
+/// else.
 fn is_part(part: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "._- ()+@,".contains(c);
     let stem = part

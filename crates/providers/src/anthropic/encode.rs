@@ -206,7 +206,8 @@ fn settle(options: &mut Map<String, Value>, request: &Request) {
     }
 }
 
-/// Returns whether the answer that the last results belong to began with thinking; `true` if there is none.
+/// Returns whether the answer that the last results belong to began with thinking; `true` if there
+/// is none.
 fn begins_with_thought(request: &Request) -> bool {
     if !matches!(request.messages.last(), Some(ModelMessage::Results(_))) {
         return true;

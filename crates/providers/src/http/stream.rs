@@ -19,11 +19,11 @@ use crate::{AnswerStream, Delta, Error, error_classification};
 use base::task;
 
 /// The number of idle limits without content after which an answer has stalled. Comments, pings and
-/// empty deltas keep a connection alive, but they are no progress.
+/// empty deltas keep a connection alive, but they are not progress.
 const MAX_IDLES_WITHOUT_CONTENT: u32 = 10;
 
-/// The pause between two packets from which on they are not a burst, so that it is not worthwhile to
-/// look for a further one.
+/// The pause between two packets from which on they are not a burst, so that it is not worthwhile
+/// to look for a further one.
 const BURST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Lets other ready tasks run once. (`yield_now` would poll the system for events as well.)
@@ -115,7 +115,7 @@ pub(super) struct ResponseStream<S> {
     /// The time of the last packet.
     last_packet: Instant,
     first: bool,
-    /// The beginning of the body, for the error if it is no answer.
+    /// The beginning of the body, for the error if it is not an answer.
     head: Vec<u8>,
     events: u64,
     ready: VecDeque<Delta>,
@@ -149,8 +149,8 @@ fn oversized(who: &str, bytes: usize, calls: usize) -> Option<Error> {
     )))
 }
 
-/// Returns whether a delta extends the answer. Counts of tokens do not, because they can be repeated
-/// endlessly.
+/// Returns whether a delta extends the answer. Counts of tokens do not, because they can be
+/// repeated endlessly.
 fn has_content(delta: &Delta) -> bool {
     match delta {
         Delta::Text { text, .. } | Delta::Reasoning { text, .. } => !text.is_empty(),
@@ -410,7 +410,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         self.over = true;
     }
 
-    /// Handles the end of the connection. It is no error if the wire format has seen a complete
+    /// Handles the end of the connection. It is not an error if the wire format has seen a complete
     /// answer.
     fn cut(&mut self, fault: Error) {
         if self.decoder.end(&mut self.decoded).is_err() {

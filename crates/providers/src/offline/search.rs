@@ -11,9 +11,9 @@ const MAX_SHOWN: usize = 2;
 const LINES_ABOVE: usize = 4;
 const LINES_FROM: usize = 12;
 
-/// A pattern for the lines that define `NAME`, in the common languages. In turn: keywords; constants,
-/// of which the name is not followed by another ("static void main("); variables outside of
-/// functions; functions without a keyword, as in C and Java.
+/// A pattern for the lines that define `NAME`, in the common languages. In turn: keywords;
+/// constants, of which the name is not followed by another ("static void main("); variables outside
+/// of functions; functions without a keyword, as in C and Java.
 pub(super) const DEFINITION: &str = concat!(
     r"^\s*(?:#\[[^\]]*\]\s*)?(?:(?:pub(?:\([^)]*\))?|export|default|async|unsafe|extern|static|public|private|",
     r"protected|internal|final|abstract|inline|declare|virtual|override|sealed|partial|data|suspend|constexpr|",
@@ -60,8 +60,8 @@ pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> OrEnd
     }
 }
 
-/// Returns the name in a token that is the only one, or can only be a name: it is quoted, called, or
-/// spelt as in code.
+/// Returns the name in a token that is the only one, or can only be a name: it is quoted, called,
+/// or spelt as in code.
 fn name<'a>(token: &OrderToken<'a>, is_only: bool) -> Option<&'a str> {
     let name = token.text.trim_end_matches("()");
     let is_marked = token.quoted || name != token.text || name.contains('_') || name.contains("::");
@@ -131,8 +131,8 @@ fn matches(turn: &OfflineTurn<'_>, printed: &str) -> Vec<Definition> {
 }
 
 impl Definition {
-    /// Returns the sort key, lowest for the likeliest: sources before tests and prose before generated
-    /// files, public definitions first, outer before inner ones.
+    /// Returns the sort key, lowest for the likeliest: sources before tests and prose before
+    /// generated files, public definitions first, outer before inner ones.
     fn rank(&self) -> impl Ord + use<> {
         const UNLIKELY: [&str; 2] = [
             "test tests testdata fixtures mock bench benches examples html json md rst txt adoc",

@@ -236,8 +236,8 @@ impl ResponsesInput<'_> {
         }
     }
 
-    /// Returns whether an output does not prevent its message from being sent with the ids of items:
-    /// `false` for a reasoning item that is left out, or whose id is rejected.
+    /// Returns whether an output does not prevent its message from being sent with the ids of
+    /// items: `false` for a reasoning item that is left out, or whose id is rejected.
     fn is_sent_with_id(&self, output: &ModelOutput) -> bool {
         let ModelOutput::Reasoning { provider, .. } = output else {
             return true;

@@ -1,8 +1,8 @@
 //! A process that remains when adjutant has been killed. It ends the programs that adjutant has
-//! started, as adjutant does at every other end. Programs that hide from it, by removing the mark in
-//! their environment, continue unless bubblewrap binds them to the life of adjutant: this process has
-//! their listeners and answers their reports, because otherwise every write of such a program would
-//! fail.
+//! started, as adjutant does at every other end. Programs that hide from it, by removing the mark
+//! in their environment, continue unless bubblewrap binds them to the life of adjutant: this
+//! process has their listeners and answers their reports, because otherwise every write of such a
+//! program would fail.
 //!
 //! It carries no mark itself, so that adjutant does not end it. It ends when adjutant and the last
 //! of the programs have ended.
@@ -124,9 +124,9 @@ struct HeldListener {
     number: OwnedFd,
 }
 
-/// Keeps the listeners that it receives until adjutant ends, then ends its programs, and answers the
-/// reports of others until the last one has ended. To be called in the holder process; `adjutant` is
-/// the id of the other one.
+/// Keeps the listeners that it receives until adjutant ends, then ends its programs, and answers
+/// the reports of others until the last one has ended. To be called in the holder process;
+/// `adjutant` is the id of the other one.
 ///
 /// # Errors
 /// A message for the user.

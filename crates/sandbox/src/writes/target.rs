@@ -285,8 +285,8 @@ impl Directories {
         Some(canonical)
     }
 
-    /// Returns a path with symlinks in its directories resolved; with `follow`, also one in its last
-    /// component. Returns `None` if the directory does not exist, and for devices and files of
+    /// Returns a path with symlinks in its directories resolved; with `follow`, also one in its
+    /// last component. Returns `None` if the directory does not exist, and for devices and files of
     /// `/proc`, whose changes are not recorded.
     fn resolved(&mut self, path: &Path, follow: bool) -> Option<ResolvedPath> {
         if path.starts_with("/proc") || path.starts_with("/dev") && !path.starts_with("/dev/shm") {

@@ -356,8 +356,9 @@ async fn in_sandbox<'n>(
     Cow::Owned(request)
 }
 
-/// Returns whether the text of a question about a request may take long to compose. Whether "always"
-/// settles it is a verdict, and that on a command is given on the thread pool, as in [`judge`].
+/// Returns whether the text of a question about a request may take long to compose. Whether
+/// "always" settles it is a verdict, and that on a command is given on the thread pool, as in
+/// [`judge`].
 fn is_large(request: &AccessRequest) -> bool {
     let patterns = request.patterns.iter().chain(&request.always);
     request.command.is_some()

@@ -281,8 +281,8 @@ pub(super) fn instructions(history: &History, turn: &TurnContext) -> LoadedInstr
     )
 }
 
-/// Returns the instruction files that visible results of a message contain: of the model's calls, and
-/// of those that were made for a prompt.
+/// Returns the instruction files that visible results of a message contain: of the model's calls,
+/// and of those that were made for a prompt.
 pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
     let facts = message
         .answer()
@@ -610,8 +610,8 @@ impl RunningCall<'_> {
         done
     }
 
-    /// Holds back a change below instructions that the model has not seen: the answer contains them.
-    /// They also come with the error of a change that could not be prepared.
+    /// Holds back a change below instructions that the model has not seen: the answer contains
+    /// them. They also come with the error of a change that could not be prepared.
     async fn instructed(
         &mut self,
         tool: &Arc<dyn AnyTool>,

@@ -234,8 +234,8 @@ pub async fn compact(
 }
 
 /// Divides the tokens that a summary leaves among the messages that are not summarised, of `recent`
-/// tokens, and what is carried over; a part remains for the next step. Returns the tokens that may be
-/// carried over. Results that the model has not seen are cut further if they leave too little.
+/// tokens, and what is carried over; a part remains for the next step. Returns the tokens that may
+/// be carried over. Results that the model has not seen are cut further if they leave too little.
 fn carried_share(room: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> u64 {
     let over = recent.saturating_sub(room / 3 * 2);
     let cut = unseen.map_or(0, |unseen| unseen.reduce(over));

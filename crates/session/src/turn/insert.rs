@@ -113,8 +113,8 @@ pub async fn run(
     }
 }
 
-/// Reads a file or a range of its lines, or lists a directory, with the model's tool. The note of the
-/// result has the instructions that apply there.
+/// Reads a file or a range of its lines, or lists a directory, with the model's tool. The note of
+/// the result has the instructions that apply there.
 ///
 /// # Errors
 /// A few words for the model, without a full stop.

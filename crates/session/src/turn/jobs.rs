@@ -183,8 +183,8 @@ pub(super) fn running(turn: &TurnContext) -> Option<String> {
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::RUNNING, lines.join("\n")))
 }
 
-/// Shows the end of jobs in the calls that started them, as a replay does. Nothing may be shown in a call between two
-/// turns, so this runs when the next turn begins.
+/// Shows the end of jobs in the calls that started them, as a replay does. Nothing may be shown in
+/// a call between two turns, so this runs when the next turn begins.
 pub async fn show(turn: &TurnContext) {
     for ended in turn.resources.shared.jobs.unshown() {
         let mut done = Completed {

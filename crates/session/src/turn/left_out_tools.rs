@@ -1,5 +1,5 @@
-//! The notice about tools that are left out because all do not fit into the model's window: once for
-//! each set of them, whenever in the session it arises.
+//! The notice about tools that are left out because all do not fit into the model's window: once
+//! for each set of them, whenever in the session it arises.
 
 use std::sync::Mutex;
 

@@ -39,8 +39,8 @@ pub struct Recorder {
     session: SessionId,
     /// Whether the user was notified that the session is not stored.
     notified: Arc<AtomicBool>,
-    /// Whether the last flush failed because the store has been unreachable for too long or too many
-    /// changes are unsaved.
+    /// Whether the last flush failed because the store has been unreachable for too long or too
+    /// many changes are unsaved.
     unsaved: Arc<AtomicBool>,
     /// The names of contents that were shared with other machines. The lock is never held
     /// across an await.
@@ -212,8 +212,8 @@ impl Recorder {
         self.store.decide(project, entry).await
     }
 
-    /// Returns whether the user must be notified that the session is not stored: `true` only for the
-    /// first call.
+    /// Returns whether the user must be notified that the session is not stored: `true` only for
+    /// the first call.
     pub fn must_notify(&self) -> bool {
         !self.notified.swap(true, Ordering::Relaxed)
     }
@@ -267,8 +267,8 @@ impl Recorder {
         flushed
     }
 
-    /// Returns whether a turn must not continue, because the store has been unreachable for too long
-    /// or too many changes are unsaved.
+    /// Returns whether a turn must not continue, because the store has been unreachable for too
+    /// long or too many changes are unsaved.
     pub async fn is_exhausted(&self) -> bool {
         // The flush detects whether the store is available again.
         self.unsaved.load(Ordering::Relaxed)

@@ -114,8 +114,8 @@ fn one(call: &Call) -> String {
     format!("- {}{title}{task}", call.tool)
 }
 
-/// Returns whether the model was not asked again after the calls of this message, because the turn was
-/// cancelled or ended before that. A rejected call or an accepted structured result ends a turn
+/// Returns whether the model was not asked again after the calls of this message, because the turn
+/// was cancelled or ended before that. A rejected call or an accepted structured result ends a turn
 /// regularly.
 fn waits(message: &Message) -> bool {
     let ends = |call: &Call| next::rejected(&call.state) || next::result(call).is_some();

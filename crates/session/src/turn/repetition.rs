@@ -71,8 +71,8 @@ fn has_failed(call: &Call) -> bool {
         .is_some_and(|cause| cause != FailureCause::Unanswered)
 }
 
-/// Returns whether the call returned new information: repeated looks at running work are not a loop, nor is
-/// a change that is sent again after the model was shown a text that it had not seen.
+/// Returns whether the call returned new information: repeated looks at running work are not a
+/// loop, nor is a change that is sent again after the model was shown a text that it had not seen.
 fn brought_news(call: &Call) -> bool {
     call.state
         .facts()

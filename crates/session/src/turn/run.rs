@@ -330,8 +330,8 @@ async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContex
     turn.event_sender.event(notice).await;
 }
 
-/// Returns a model that is not used because it cannot call tools, if the offline model answers in its
-/// place.
+/// Returns a model that is not used because it cannot call tools, if the offline model answers in
+/// its place.
 fn passed_over(turn: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
     let is_chosen = turn.choice.borrow().model.is_some() || turn.project.settings.model.is_some();
     if is_chosen || frame.model.id.provider != Registry::OFFLINE {

@@ -7,7 +7,7 @@ use providers::Request;
 use providers::request::{ModelInput, ModelMessage, ModelOutput};
 use transcript::{Call, CallState, Content, Message, Usage};
 
-/// The estimated size of an image or a document, in tokens; its bytes are no measure of it.
+/// The estimated size of an image or a document, in tokens; its bytes say nothing about it.
 const ATTACHMENT_TOKENS: u64 = 1_500;
 
 pub fn tokens(bytes: usize) -> u64 {

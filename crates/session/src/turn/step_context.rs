@@ -60,8 +60,8 @@ impl StepContext {
         size::fixed(&request::request(&History::default(), self, ""))
     }
 
-    /// Returns the size that the system prompt and the tools must not reach. `None` if the window is
-    /// large enough for any.
+    /// Returns the size that the system prompt and the tools must not reach. `None` if the window
+    /// is large enough for any.
     pub fn fixed_limit(&self) -> Option<u64> {
         /// The window size from which the system prompt is assumed to fit.
         const SMALL_WINDOW_TOKENS: u64 = 64_000;
@@ -188,8 +188,8 @@ pub fn agent_model(agent: &Agent, near: &ModelRef, models: &Models) -> Option<Mo
     Some(ModelRef { effort, ..own })
 }
 
-/// Returns whether a prompt leaves a tool enabled. An exact name takes precedence over a wildcard, and a
-/// longer wildcard over a shorter one.
+/// Returns whether a prompt leaves a tool enabled. An exact name takes precedence over a wildcard,
+/// and a longer wildcard over a shorter one.
 fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
     let speaks = |key: &&String| wildcard::matches(key, tool) || wildcard::matches(key, permission);
     let rank = |key: &&String| (key.as_str() == tool, key.as_str() == permission, key.len());

@@ -59,9 +59,9 @@ pub(super) struct CutResults {
     before: Vec<(usize, Part)>,
 }
 
-/// Returns the results that a compaction of a view must not lose, with the index of their message, if
-/// a tail that begins at `from` would not contain them. They and the messages after them, up to `end`,
-/// fit `limit`.
+/// Returns the results that a compaction of a view must not lose, with the index of their message,
+/// if a tail that begins at `from` would not contain them. They and the messages after them, up to
+/// `end`, fit `limit`.
 pub(super) fn find(
     view: &VisibleHistory<'_>,
     end: usize,
@@ -94,8 +94,8 @@ fn last_called(messages: &[&Message]) -> Option<usize> {
     has_results.then_some(at)
 }
 
-/// Returns the tokens that the results of the first of these messages may have, if all messages have
-/// to fit `limit`; `None` if that is too little.
+/// Returns the tokens that the results of the first of these messages may have, if all messages
+/// have to fit `limit`; `None` if that is too little.
 fn result_limit(messages: &[&Message], limit: u64) -> Option<u64> {
     let whole: u64 = messages.iter().map(|message| size::message(message)).sum();
     let calls = || messages.iter().take(1).flat_map(|message| message.calls());

@@ -1,5 +1,5 @@
-//! Search: the index (`search_index.rs`) yields the sessions that may contain the words, and these are
-//! read.
+//! Search: the index (`search_index.rs`) yields the sessions that may contain the words, and these
+//! are read.
 //!
 //! Sessions that are not in the index are read as well, so that a search finds the same as without
 //! it. Words that most sessions contain are found in the newest ones: these are checked first, one
@@ -38,8 +38,8 @@ pub(super) const CANDIDATES_AMONG: &str =
             WHERE own.grams IS NULL OR own.grams @> $2::smallint[])";
 
 /// Builds the query of a page of sessions that may contain the words, with the parameters of a list
-/// ([`super::queries::page_sql`]) and `$8`. Each reason to be a candidate is a subquery of its own: for
-/// frequent words, the newest sessions are scanned until there are enough; for rare ones, those
+/// ([`super::queries::page_sql`]) and `$8`. Each reason to be a candidate is a subquery of its own:
+/// for frequent words, the newest sessions are scanned until there are enough; for rare ones, those
 /// that the index yields are read.
 pub(super) fn candidates(query: &ListQuery) -> String {
     let scope = match (&query.cwd, query.is_project) {

@@ -192,7 +192,7 @@ impl IndexFill {
                         index::put_unless_known(&chunk, &record, messages)?
                     }
                     Err(Error::Damaged { .. }) => locked(&self.unreadable).push(path.clone()),
-                    // It is no session file, or it is still empty.
+                    // It is not a session file, or it is still empty.
                     Ok(_) | Err(_) => {}
                 }
             }
@@ -276,7 +276,8 @@ impl DirectorySurvey {
     }
 }
 
-/// Returns whether the index and the directory of sessions can be scanned within a few milliseconds.
+/// Returns whether the index and the directory of sessions can be scanned within a few
+/// milliseconds.
 fn is_small(dir: &Path) -> bool {
     let index = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());
     let files = std::fs::read_dir(dir.join("sessions"))

@@ -42,8 +42,8 @@ impl Lock {
         Self::take_with(path, pipe, File::try_lock)
     }
 
-    /// Returns whether the lock's file names a process that is alive. Takes no lock, which would interfere
-    /// with others.
+    /// Returns whether the lock's file names a process that is alive. Takes no lock, which would
+    /// interfere with others.
     pub(super) fn is_held(path: &Path) -> bool {
         let is_alive =
             |path: &Path| File::open(path).is_ok_and(|mut file| alive(&holder(&mut file)));

@@ -65,8 +65,8 @@ impl OpenFiles {
         Some(open.file)
     }
 
-    /// Closes the least recently used files until at most `max_open` are open, and only a few that are
-    /// not in use.
+    /// Closes the least recently used files until at most `max_open` are open, and only a few that
+    /// are not in use.
     pub(super) fn close_surplus(&mut self, max_open: usize, now: Instant) {
         while let Some((_, oldest)) = self.order.first_key_value() {
             let is_idle = self

@@ -184,9 +184,9 @@ impl SearchIndex {
         Ok(())
     }
 
-    /// Calls a function whose queries see the index as it is at one moment. Otherwise a session that
-    /// is indexed between two queries would be current for one of them, and have none of its later
-    /// words for the other.
+    /// Calls a function whose queries see the index as it is at one moment. Otherwise a session
+    /// that is indexed between two queries would be current for one of them, and have none of its
+    /// later words for the other.
     pub(super) fn read<T>(&self, query: impl Fn(&Self) -> Result<T, Error>) -> Result<T, Error> {
         let snapshot = self.db.unchecked_transaction();
         let snapshot = snapshot.map_err(|e| self.failed(e))?;

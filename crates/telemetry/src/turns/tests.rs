@@ -6,8 +6,8 @@ use super::*;
 use base::id::SessionId;
 use events::bus::{EventBus, EventFilter, Publisher};
 
-/// Events with the times at which they occur, in milliseconds, and the spans that they complete: name,
-/// start, end and error.
+/// Events with the times at which they occur, in milliseconds, and the spans that they complete:
+/// name, start, end and error.
 fn spans(content: bool, events: &[(u64, &'static str, Value)]) -> Vec<String> {
     let (turns, seen) = unfinished(content, events);
     assert!(

@@ -85,8 +85,9 @@ impl PatchStep {
         let Some(from) = &self.from else {
             return requests;
         };
-        // Undo would remove the file from its new name and could not restore it under the old one. Without the change,
-        // undo leaves the file and reports that the content under the old name was not stored.
+        // Undo would remove the file from its new name and could not restore it under the old one.
+        // Without the change, undo leaves the file and reports that the content under the old name
+        // was not stored.
         if !from.can_be_restored()
             && let Some(edit) = requests.last_mut()
         {

@@ -260,7 +260,7 @@ impl Document {
             ),
         };
         self.note(context);
-        // The same call may follow, which is no repetition.
+        // The same call may follow, which is not a repetition.
         context.call.facts.note(|facts| facts.news = Some(true));
         let more = if total > MAX_SHOWN_LINES {
             format!("\n(lines 1-{MAX_SHOWN_LINES} of {total})")

@@ -1,5 +1,5 @@
-//! Finds the text that a model wants replaced, although models reproduce whitespace, indentation and
-//! typography inexactly, and makes the change in the file's own characters and line ends. Pure.
+//! Finds the text that a model wants replaced, although models reproduce whitespace, indentation
+//! and typography inexactly, and makes the change in the file's own characters and line ends. Pure.
 //!
 //! Strategies are tried in a fixed order, the strictest first. The first one with a match decides:
 //! a single match is replaced, several are an error that lists them. There is never a guess which

@@ -250,8 +250,8 @@ impl EncodedSource {
         Ok(out)
     }
 
-    /// Returns whether a removal may as well be a neighbouring one that leaves the same text but other
-    /// invalid bytes.
+    /// Returns whether a removal may as well be a neighbouring one that leaves the same text but
+    /// other invalid bytes.
     fn is_ambiguous(&self, splice: &Splice) -> bool {
         let Range { start, end } = splice.old;
         if !self.has_invalid || !splice.new.is_empty() {
@@ -279,8 +279,8 @@ impl EncodedSource {
         Ok(())
     }
 
-    /// Checks that a guessed encoding has shown characters of the script of a new text. A wrong guess
-    /// shows another script, while the new text has the right one.
+    /// Checks that a guessed encoding has shown characters of the script of a new text. A wrong
+    /// guess shows another script, while the new text has the right one.
     fn check_script(&self, text: &str) -> Result<(), EncodeError> {
         if !self.is_guess {
             return Ok(());
@@ -600,8 +600,8 @@ pub fn format_note(text: &str) -> Option<String> {
     Some(format!("(The file has {parts}; edits preserve that.)"))
 }
 
-/// Returns whether the bytes of a file are those of its text in UTF-8. In a file that is all ASCII so
-/// far, they are.
+/// Returns whether the bytes of a file are those of its text in UTF-8. In a file that is all ASCII
+/// so far, they are.
 pub fn is_plain_utf8(bytes: Vec<u8>) -> bool {
     String::from_utf8(bytes)
         .ok()

@@ -1,7 +1,7 @@
 //! Paths that are hidden from commands: credentials, sockets of agents and services, and for
-//! read-only agents the project's files that hold secrets. `crates/permission/src/credentials.txt` has the
-//! rows; this module selects those for a command line, and explains a failure that a hidden path
-//! may have caused.
+//! read-only agents the project's files that hold secrets. `crates/permission/src/credentials.txt`
+//! has the rows; this module selects those for a command line, and explains a failure that a hidden
+//! path may have caused.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The instruction files of directories in which the model works. Each comes once, with the first
-//! result that shows a file below it, or that a call in its directory gives; a change below one that
-//! the model has not seen is not made before it has.
+//! result that shows a file below it, or that a call in its directory gives; a change below one
+//! that the model has not seen is not made before it has.
 //!
 //! Of the concurrent calls of a message, only the first to claim a file adds it.
 
@@ -84,8 +84,8 @@ impl LoadedInstructions {
     }
 }
 
-/// The problems of instruction files that the user has been notified of, for a session. The mutex is
-/// a leaf lock around a set.
+/// The problems of instruction files that the user has been notified of, for a session. The mutex
+/// is a leaf lock around a set.
 #[derive(Debug, Default)]
 pub struct NotifiedProblems(Mutex<BTreeSet<String>>);
 
@@ -108,8 +108,8 @@ impl NotifiedProblems {
     }
 }
 
-/// Adds to a result the instructions that apply to its paths, and records those that the call itself
-/// has shown or written. Blocks on file access.
+/// Adds to a result the instructions that apply to its paths, and records those that the call
+/// itself has shown or written. Blocks on file access.
 pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
     let touched = std::mem::take(&mut output.touched);
     let instructions = &context.call.instructions;
@@ -235,7 +235,7 @@ pub async fn unseen(paths: &[PathBuf], context: &ToolContext) -> Option<UnseenIn
     let instructions = ProjectInstructions::new(&found, context);
     let facts = CallFacts {
         loaded: sources(found).collect(),
-        // The call may be sent again as it is, which is no repetition.
+        // The call may be sent again as it is, which is not a repetition.
         news: Some(true),
         ..CallFacts::default()
     };
@@ -266,7 +266,8 @@ impl UnseenInstructions {
     }
 }
 
-/// Returns the instructions that apply in a directory. Notifies the user of files that are not read.
+/// Returns the instructions that apply in a directory. Notifies the user of files that are not
+/// read.
 async fn applying(
     dir: &Path,
     context: &ToolContext,

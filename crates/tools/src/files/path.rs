@@ -1,5 +1,6 @@
-//! Resolves the paths that a model writes. `crates/permission/src/path_gate.rs` decides about target and access;
-//! this module adds the messages for the model and the path that the editor knows.
+//! Resolves the paths that a model writes. `crates/permission/src/path_gate.rs` decides about
+//! target and access; this module adds the messages for the model and the path that the editor
+//! knows.
 
 use std::path::{Path, PathBuf};
 

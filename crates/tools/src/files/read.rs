@@ -1,5 +1,5 @@
-//! `read`: reads a file or directory; an image, PDF, audio or video file if the model accepts it; for
-//! other models the text of a PDF, if `pdftotext` is installed.
+//! `read`: reads a file or directory; an image, PDF, audio or video file if the model accepts it;
+//! for other models the text of a PDF, if `pdftotext` is installed.
 //!
 //! Limits: 2,000 lines of 2,000 characters, images 50 MiB (resized according to `attachment.image`;
 //! BMP and TIFF are converted to PNG), PDFs, audio and video 20 MiB.
@@ -295,7 +295,7 @@ async fn large_file(
     }
     let text = match std::str::from_utf8(&window.bytes) {
         Ok(text) => text.to_owned(),
-        // Its lines are decoded by themselves.
+        // Its lines are decoded separately.
         Err(_) => decode(&resolved_path, window.bytes.clone(), context)
             .map(|decoded| decoded.text)
             .unwrap_or_else(|_| String::from_utf8_lossy(&window.bytes).into_owned()),
@@ -542,8 +542,8 @@ fn attachment(
     })
 }
 
-/// Returns the MIME type of an empty file that has the name of a picture. Read as text, it would be an
-/// answer about nothing.
+/// Returns the MIME type of an empty file that has the name of a picture. Read as text, it would be
+/// an answer about nothing.
 fn empty_picture(bytes: &[u8], path: &Path) -> Option<&'static str> {
     if !bytes.is_empty() {
         return None;

@@ -1,6 +1,6 @@
 //! Background jobs: commands that continue after their call has ended. Each has an id and a task of
-//! its own, and ends with the session at the latest. A cancel of the turn does not end them, because
-//! they are meant to outlive it.
+//! its own, and ends with the session at the latest. A cancel of the turn does not end them,
+//! because they are meant to outlive it.
 //!
 //! A job has ended when its shell has ended and no process that it started is left or could still
 //! print.
@@ -559,7 +559,7 @@ struct JobFollower {
 impl JobFollower {
     async fn run(mut self, news: &Notify) {
         let job = self.job.clone();
-        // A limit that the clock cannot represent is no limit.
+        // A limit that the clock cannot represent is not a limit.
         let deadline = self
             .limit
             .and_then(|limit| Instant::now().checked_add(limit));
@@ -630,7 +630,8 @@ impl JobFollower {
         state.notes = notes;
         state.end = Some((how, exit));
         drop(state);
-        // First, so that the end is shown in its own call before the calls that wait for it complete.
+        // First, so that the end is shown in its own call before the calls that wait for it
+        // complete.
         news.notify_one();
         job.over.cancel();
     }

@@ -8,9 +8,9 @@
 //! output is stored in a file. A timeout or a cancel ends all processes.
 //!
 //! A call ends with its shell. Processes that the shell leaves behind become a background command
-//! ([`crate::process::background_jobs`]) with an id. So does a command that was started for the background, after it
-//! has been observed for its first output or an early end, and a command that exceeds its timeout,
-//! if that is requested.
+//! ([`crate::process::background_jobs`]) with an id. So does a command that was started for the
+//! background, after it has been observed for its first output or an early end, and a command that
+//! exceeds its timeout, if that is requested.
 
 mod running;
 mod shell_line;

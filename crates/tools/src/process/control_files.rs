@@ -1,6 +1,6 @@
-//! Control files: files that determine what runs on this machine or what an agent may do. Finds those
-//! of a project, and detects whether a command has changed any, since the system cannot protect all
-//! of them.
+//! Control files: files that determine what runs on this machine or what an agent may do. Finds
+//! those of a project, and detects whether a command has changed any, since the system cannot
+//! protect all of them.
 //!
 //! They are compared by content, because sizes and times can be forged. No mechanism can prevent a
 //! new one below the project: bubblewrap hides only existing files, and placeholders would be
@@ -18,8 +18,8 @@ use base::worktree::Worktree;
 use permission::protected;
 
 /// Returns the control files and directories of a project: the entries of its directories, and of
-/// hidden directories in them, that `crates/permission/src/protected.rs` lists; and in its git directories the
-/// files that git obeys. Reads the disk.
+/// hidden directories in them, that `crates/permission/src/protected.rs` lists; and in its git
+/// directories the files that git obeys. Reads the disk.
 pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for root in std::iter::once(&worktree.root).chain(&worktree.extra) {
@@ -89,7 +89,7 @@ fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
 }
 
 /// Creates the paths in git directories that can only be protected if they exist. Git creates most
-/// of them by itself; empty ones have no effect, and they are not part of the work tree.
+/// of them on its own; empty ones have no effect, and they are not part of the work tree.
 pub fn prepare(worktree: &Worktree) {
     for dir in worktree
         .git_dirs()

@@ -321,8 +321,8 @@ impl SandboxChoice {
         })
     }
 
-    /// Notifies the user of the sandbox of the first command. `is_asked`: a question about the command
-    /// describes it.
+    /// Notifies the user of the sandbox of the first command. `is_asked`: a question about the
+    /// command describes it.
     pub async fn announce(&self, lock: &CommandSandbox, is_asked: bool, context: &ToolContext) {
         let is_sandboxed = lock.held.mechanism.is_some();
         if lock.restrictions.is_none() || self.is_single_command && is_sandboxed {

@@ -364,8 +364,8 @@ fn is_covered(from: &reqwest::Url, to: &reqwest::Url) -> bool {
 }
 
 /// Returns the secrets that must not be sent in an address: the keys in the settings, in the
-/// environment and in `auth.json`, and the credentials of MCP servers and other programs. Reads a few small files
-/// synchronously, so that parallel calls stay in order.
+/// environment and in `auth.json`, and the credentials of MCP servers and other programs. Reads a
+/// few small files synchronously, so that parallel calls stay in order.
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     let mut secrets: Vec<String> = settings
         .providers

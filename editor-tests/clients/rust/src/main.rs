@@ -1,7 +1,7 @@
 //! The Rust SDK as a client, in both versions of the protocol: `cargo run -- path/to/adjutant`.
 //!
-//! The SDK refuses what does not fit its types. The offline model understands plain orders, so everything here happens
-//! without a provider.
+//! The SDK refuses what does not fit its types. The offline model understands plain orders, so
+//! everything here happens without a provider.
 
 mod first;
 mod second;

@@ -25,7 +25,7 @@ const MAX_PATTERNS: usize = 64;
 const MAX_ENTERED: usize = 32;
 
 impl Analyzer<'_> {
-    /// Applies the effects of a program that is no builtin.
+    /// Applies the effects of a program that is not a builtin.
     pub(super) fn program(
         &mut self,
         name: &str,

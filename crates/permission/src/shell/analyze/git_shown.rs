@@ -602,7 +602,7 @@ impl Analyzer<'_> {
                                    SHA-256 has such an index";
                         unit.set_minimum(Action::Ask, why);
                     }
-                    // A path that is a file was no directory with other files.
+                    // A path that is a file was not a directory with other files.
                     Err(NotKnown::History) if all_are_files(&paths, &real) => {}
                     Err(NotKnown::History) => {
                         let why = "its history has more commits than are examined, or some that cannot be read, so which \

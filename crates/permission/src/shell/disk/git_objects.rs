@@ -44,8 +44,8 @@ pub(super) struct CommitReader {
     trees: usize,
 }
 
-/// Returns the id of the first commit of a working tree's repository, along first parents. `None` if
-/// there is no commit, or the history is long, incomplete or damaged. Blocks on file access.
+/// Returns the id of the first commit of a working tree's repository, along first parents. `None`
+/// if there is no commit, or the history is long, incomplete or damaged. Blocks on file access.
 pub fn root_commit(top: &Path) -> Option<String> {
     let reader = CommitReader::open(top).ok()?;
     let mut id = reader.peeled(reader.resolve("HEAD").ok()?).ok()?;

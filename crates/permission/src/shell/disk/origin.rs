@@ -132,7 +132,7 @@ impl Disk<'_> {
 
     /// Returns the names under which a file, or a copy of it, is a program of the system.
     fn installed_as(&mut self, path: &Path, file: &Metadata) -> Vec<String> {
-        // A script of the project is no copy of a program, so the search is not worth its cost.
+        // A script of the project is not a copy of a program, so the search is not worth its cost.
         if file.nlink() == 1
             && is_script(path)
             && path

@@ -197,8 +197,8 @@ impl Disk<'_> {
         }
     }
 
-    /// Adds access requests for the entries below directories that are used recursively, so that rules about
-    /// them apply.
+    /// Adds access requests for the entries below directories that are used recursively, so that
+    /// rules about them apply.
     ///
     /// The directories themselves are separate requests, so these never make a verdict more
     /// permissive. Only matching names are included.
@@ -239,15 +239,16 @@ impl Disk<'_> {
         }
     }
 
-    /// Adds access requests for a directory that a program is given to read. Programs that only read enter it
-    /// only with an option, which is recorded separately; for other programs this is unknown.
+    /// Adds access requests for a directory that a program is given to read. Programs that only
+    /// read enter it only with an option, which is recorded separately; for other programs this is
+    /// unknown.
     pub(super) fn add_directory_requests(&mut self, dir: &Located, unit: &mut CommandUnit) {
         let lists = unit.effect != Effect::Reads;
         self.needs_below(Access::Read, dir, &|_| lists, unit);
     }
 
-    /// Adds access requests for the files that moving or copying a directory writes: below its name if the
-    /// target directory exists, unless its contents are copied.
+    /// Adds access requests for the files that moving or copying a directory writes: below its name
+    /// if the target directory exists, unless its contents are copied.
     fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut CommandUnit) {
         let contents = text
             .rsplit('/')

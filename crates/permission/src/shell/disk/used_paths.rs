@@ -25,7 +25,7 @@ const MAX_USES: usize = 2_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     Certain,
-    /// One of several values of a word: a path that cannot be resolved is no reason to ask.
+    /// One of several values of a word: a path that cannot be resolved is not a reason to ask.
     OneOf,
     /// A word of an unknown program that only looks like a path.
     Guess,
@@ -371,7 +371,7 @@ impl Disk<'_> {
     }
 
     /// Records that a link is removed or moved, which does not affect its target. Returns `false`
-    /// if the path is no link, or this is unknown.
+    /// if the path is not a link, or this is unknown.
     pub(crate) fn touch_link(
         &mut self,
         arg: &Arg,

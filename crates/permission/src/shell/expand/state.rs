@@ -191,7 +191,7 @@ impl ShellState {
         }
     }
 
-    /// Makes the directory unknown from here on, whatever `cd` follows.
+    /// Makes the directory unknown from this point on, whatever `cd` follows.
     pub(crate) fn lose_directory_for_good(&mut self) {
         self.adrift = true;
         self.lose_directory();

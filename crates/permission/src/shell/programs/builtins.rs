@@ -126,7 +126,7 @@ impl Builtin<'_> {
             "unset" => {
                 for arg in args.iter().filter(|arg| !arg.prefix().starts_with('-')) {
                     match plain_name(arg) {
-                        // From here on it is empty, or has its former value.
+                        // From this point on it is empty, or has its former value.
                         Some(name) if self.view.state.vars.contains_key(name) => {
                             self.add(ShellEffect::Assign(
                                 name.to_owned(),

@@ -27,7 +27,7 @@ const STARTS: &str = "system run call check_call check_output getoutput execSync
 const EVALUATING: &str = "python pypy ipython";
 /// Interpreters in which `%x(…)` is a command, with any delimiters.
 const RUBY: &str = "ruby jruby";
-/// Interpreters in which a bracket after another one is no call.
+/// Interpreters in which a bracket after another one is not a call.
 const LISPS: &str = "emacs guile sbcl clisp racket";
 
 /// Returns the first name of a protected file in a text, secrets before control files: in quotes,

@@ -66,7 +66,7 @@ impl Printer {
     }
 
     /// Returns whether the requested item, given by the values of options or otherwise by the word
-    /// at `end`, is no credential.
+    /// at `end`, is not a credential.
     fn is_harmless(&self, args: &[Arg], end: usize) -> bool {
         let is_but =
             |arg: Option<&Arg>| arg.is_some_and(|arg| self.but.iter().any(|word| arg.is(word)));

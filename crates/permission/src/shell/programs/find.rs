@@ -509,7 +509,7 @@ mod tests {
         }
     }
 
-    /// Endless brackets and operators are no expression, and are not parsed as one.
+    /// Endless brackets and operators are not an expression, and are not parsed as one.
     #[test]
     fn endless_expression_asks() {
         let lab = PathFixture::new();

@@ -83,7 +83,8 @@ pub(crate) enum PathEffect {
     Reaches(String),
 }
 
-/// A change of the state of the shell, or of the directory and variables of the programs that it runs.
+/// A change of the state of the shell, or of the directory and variables of the programs that it
+/// runs.
 #[derive(Debug)]
 pub(crate) enum ShellEffect {
     /// Changes to a directory for the following effects.
@@ -92,7 +93,7 @@ pub(crate) enum ShellEffect {
     Home,
     /// Changes to an unknown directory.
     UnknownDirectory,
-    /// Makes `..` the parent of a link's target from here on.
+    /// Makes `..` the parent of a link's target from this point on.
     Physical,
     /// Assigns a value to a variable of this shell, or the integer attribute.
     Assign(String, Value),

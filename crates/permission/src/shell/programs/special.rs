@@ -1,4 +1,4 @@
-//! The parts of programs that are no data: words whose meaning depends on other words, and values
+//! The parts of programs that are not data: words whose meaning depends on other words, and values
 //! in small languages of their own.
 
 use std::path::Path;

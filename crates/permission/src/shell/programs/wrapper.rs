@@ -1,4 +1,4 @@
-//! Programs that run others, as far as their words are no data.
+//! Programs that run others, as far as their words are not data.
 
 use super::read::ParsedArgs;
 use super::table::{self, Does, Utility};

@@ -10,8 +10,8 @@ pub(super) struct Boundary {
 }
 
 /// The positions at which an encoded text can be divided into parts that are read as before, except
-/// the first one. In ISO-2022-JP, whose characters depend on earlier bytes, these are the beginnings
-/// of lines.
+/// the first one. In ISO-2022-JP, whose characters depend on earlier bytes, these are the
+/// beginnings of lines.
 pub(super) struct Boundaries<'a> {
     encoding: &'static Encoding,
     decoder: Decoder,

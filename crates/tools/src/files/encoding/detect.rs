@@ -108,7 +108,7 @@ pub fn decode(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Dec
 /// Returns the encoding in which a search has to read a file, if its bytes are not enough. `head`
 /// is the beginning of the file.
 pub fn for_search(head: &[u8], hint: impl FnOnce() -> EncodingHint) -> Option<&'static Encoding> {
-    // Searches read UTF-16 with a byte order mark, and invalid bytes in UTF-8, by themselves.
+    // Searches read UTF-16 with a byte order mark, and invalid bytes in UTF-8, on their own.
     if matches!(head, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
         return None;
     }

@@ -414,7 +414,7 @@ proptest! {
     fn characters_of_an_encoding_are_written(which in 0..ALL.len(), bytes in some_bytes(), at in 0_usize..20) {
         let encoding = ALL[which];
         let (text, is_invalid) = decoded(encoding, &bytes);
-        // Bytes that are no text of the encoding are the other test's subject.
+        // Bytes that are not text of the encoding are the other test's subject.
         let canonical = match encode_text(encoding, &text) {
             Ok(canonical) if !is_invalid && !text.contains(NUL) => canonical,
             _ => return Ok(()),

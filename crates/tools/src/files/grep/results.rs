@@ -27,8 +27,8 @@ pub(super) struct GrepOptions {
     pub(super) broken: bool,
 }
 
-/// The results: at most [`MAX_SEARCH_RESULTS`] matches in the newest files, and the total counts. Bounded,
-/// whatever the number of matches.
+/// The results: at most [`MAX_SEARCH_RESULTS`] matches in the newest files, and the total counts.
+/// Bounded, whatever the number of matches.
 #[derive(Debug, Default)]
 pub(super) struct BestFiles {
     /// The newest files. Those whose lines are shown come first.

@@ -105,7 +105,7 @@ impl RunningCommand {
     ) -> Result<(CommandEnd, Self), Failure> {
         let begun = Instant::now();
         let far = begun + Duration::from_secs(60 * 60 * 24 * 365);
-        // A limit that the clock cannot represent is no limit.
+        // A limit that the clock cannot represent is not a limit.
         let deadline = plan
             .limit
             .and_then(|limit| begun.checked_add(limit))
