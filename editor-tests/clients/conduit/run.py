@@ -1,0 +1,119 @@
+"""conduit-agent-sdk, a client in Rust with a Python interface: python run.py path/to/adjutant
+
+Left out are faults of its version 0.1.0: it names members of the requests to fork, to resume and to
+set an option in another way than the protocol (`session_id`), it allows each call that it asks its
+user about, whatever the answer, and it does not await an asynchronous answer.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from conduit_sdk import AgentOptions, Client, PermissionResultAllow, UpdateKind
+
+BINARY = os.path.abspath(sys.argv[1])
+# The maximum time of a check, in seconds.
+LIMIT = 60
+
+
+class Lab:
+    """An empty home and project, and clients of adjutant there."""
+
+    def __init__(self, root):
+        self.home, self.project = Path(root, "home"), Path(root, "project")
+        settings = self.home / ".config" / "adjutant"
+        for folder in (settings, self.project):
+            folder.mkdir(parents=True)
+        (settings / "adjutant.json").write_text(json.dumps({"permission": {"edit": "ask"}}))
+        self.questions = []
+
+    def client(self):
+        def ask(name, *details):
+            self.questions.append(name)
+            return PermissionResultAllow()
+
+        environment = {"HOME": str(self.home), "PATH": os.environ["PATH"], "ADJUTANT_DISABLE_TITLES": "1"}
+        options = AgentOptions(cwd=str(self.project), env=environment, can_use_tool=ask)
+        return Client([BINARY, "acp"], timeout=30, options=options)
+
+    async def prompt(self, client, session, text):
+        """All updates of a prompt, in order. The client's own iterator does not end with the prompt."""
+        updates = []
+        async for update in client.prompt_stream(text, session_id=session.session_id):
+            updates.append(update)
+            if update.kind in (UpdateKind.Done, UpdateKind.Error):
+                return updates
+        raise AssertionError("the prompt did not end")
+
+
+def said(updates):
+    return "".join(update.text or "" for update in updates if update.kind == UpdateKind.TextDelta)
+
+
+async def writes(lab):
+    async with lab.client() as client:
+        session = await client.new_session(str(lab.project))
+        updates = await lab.prompt(client, session, "create `greeting.txt` with `hello`")
+        assert lab.questions, "there was no question"
+        assert (lab.project / "greeting.txt").read_text().strip() == "hello"
+        kinds = [update.kind for update in updates]
+        assert UpdateKind.ToolUseStart in kinds and UpdateKind.ToolUseEnd in kinds, kinds
+
+
+async def streams(lab):
+    async with lab.client() as client:
+        session = await client.new_session(str(lab.project))
+        updates = await lab.prompt(client, session, "run `echo streamed`")
+        assert "streamed" in said(updates), updates
+
+
+async def lists_and_loads(lab):
+    async with lab.client() as client:
+        session = await client.new_session(str(lab.project))
+        await lab.prompt(client, session, "run `echo once`")
+    async with lab.client() as client:
+        listed = await client.list_sessions(str(lab.project))
+        assert session.session_id in [one["sessionId"] for one in listed["sessions"]], listed
+        loaded = await client.new_session(str(lab.project))
+        await loaded.load(session.session_id, str(lab.project))
+        assert loaded.session_id == session.session_id
+        assert "twice" in said(await lab.prompt(client, loaded, "run `echo twice`"))
+
+
+async def chooses_a_mode(lab):
+    async with lab.client() as client:
+        session = await client.new_session(str(lab.project))
+        await session.set_mode("plan")
+        # What the plan mode forbids shows that it was chosen.
+        await lab.prompt(client, session, "create `planned.txt` with `hello`")
+        assert not (lab.project / "planned.txt").exists()
+        assert not lab.questions
+        assert (await client.agent_info)["name"] == "adjutant"
+
+
+checks = [
+    ("conduit asks before a file is written, and shows the call", writes),
+    ("conduit streams the output of a command", streams),
+    ("conduit lists and loads sessions", lists_and_loads),
+    ("conduit chooses a mode", chooses_a_mode),
+]
+
+
+async def main():
+    failed = 0
+    for name, check in checks:
+        with tempfile.TemporaryDirectory(prefix="adjutant-client-") as root:
+            try:
+                await asyncio.wait_for(check(Lab(os.path.realpath(root))), LIMIT)
+                print(f"ok    {name}")
+            except Exception as error:
+                failed += 1
+                print(f"FAIL  {name}\n      {error!r}")
+    print(f"{len(checks) - failed} passed, {failed} failed")
+    return failed
+
+
+sys.exit(asyncio.run(main()) > 0)
